@@ -1,0 +1,95 @@
+"""Owns how a measured program looks at itself: percentiles, memory, CPU, files, and the line it prints.
+
+Imported by our side and by the peers' side, so it needs nothing but the standard library, and little of
+that: what it imports counts as start-up time of the program that is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+#: Every measured program prints its figures as one line: this mark, then a JSON object.
+MARK = "@@"
+
+
+def directory() -> Path:
+    """Return the directory the runner made for this sample (`BENCH_DIR`), on the medium being measured."""
+    path = Path(os.environ.get("BENCH_DIR", "."))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def spawned_at() -> float:
+    """Return the wall-clock time at which the runner started this process (`BENCH_SPAWNED`)."""
+    return float(os.environ.get("BENCH_SPAWNED") or time.time())
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which `share` of `values` lie; 0.5 is the median. NaN when there are none."""
+    if not values:
+        return float("nan")
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def emit(**figures: object) -> None:
+    """Print one line of figures for the runner. Units are in the names: `_us`, `_ms`, `_s`, `_mb`, `_kb`."""
+    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in figures.items()}
+    print(MARK + json.dumps(rounded), flush=True)
+
+
+def rss_mb(*, peak: bool = False) -> float:
+    """Return this process's resident memory in MiB, or the most it ever was."""
+    wanted = "VmHWM:" if peak else "VmRSS:"
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(wanted):
+                return int(line.split()[1]) / 1024
+    raise LookupError(wanted)
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds this process has used, all threads, user and system."""
+    times = os.times()
+    return times.user + times.system
+
+
+def stored_bytes(directory: Path) -> int:
+    """Return the size of all files in `directory`: the database with its log and side files."""
+    return sum(entry.stat().st_size for entry in directory.rglob("*") if entry.is_file())
+
+
+def die() -> NoReturn:
+    """End this process as `kill -9` does: no handler runs, nothing is flushed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+class Span:
+    """Wall-clock and CPU time from its construction on."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), cpu_s()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._wall
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of this process since the start."""
+        return cpu_s() - self._cpu
+
+
+def growth(turns_s: Sequence[float]) -> dict[str, float]:
+    """Return the median of the first and of the last turns in ms, and how many times longer the last take."""
+    window = max(5, len(turns_s) // 20)
+    first, last = percentile(turns_s[:window], 0.5), percentile(turns_s[-window:], 0.5)
+    return {"turn_first_ms": first * 1e3, "turn_last_ms": last * 1e3, "turn_growth": last / first}

@@ -1,0 +1,96 @@
+//! The one error type of the engine.
+//!
+//! Owns [`Error`]: what was asked, what was found, what to do. The code says precisely what happened and is the same word
+//! in every language; the kind says only how a caller should act. Nothing here knows a backend or a transport.
+
+mod catalog;
+
+pub use catalog::{Code, Kind};
+
+use std::fmt;
+
+/// Shorthand for results of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in a form that crosses languages and processes unchanged.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    code: Code,
+    message: String,
+    context: Vec<(&'static str, String)>,
+    source: Option<std::sync::Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// Makes an error of a code with a message that says what was asked, what was found and what to do.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { code, message: message.into(), context: Vec::new(), source: None }))
+    }
+
+    /// Adds a named fact (an id, a size, a limit) that programs may read without parsing the message.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.0.context.push((name, value.to_string()));
+        self
+    }
+
+    /// Keeps the error that caused this one.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(std::sync::Arc::new(source));
+        self
+    }
+
+    /// The precise code, the same word in every language.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// How a caller should act.
+    pub fn kind(&self) -> Kind {
+        self.0.code.kind()
+    }
+
+    /// The sentence for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Named facts in the order they were added.
+    pub fn context(&self) -> &[(&'static str, String)] {
+        &self.0.context
+    }
+
+    /// Whether the same request may succeed later without any change.
+    pub fn is_retryable(&self) -> bool {
+        self.0.code.is_retryable()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code, self.0.message)?;
+        for (name, value) in &self.0.context {
+            write!(f, "\n  {name} = {value}")?;
+        }
+        if let Some(source) = &self.0.source {
+            write!(f, "\n  caused by: {source:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}

@@ -1,0 +1,3 @@
+//! The rules of a run, pure: no async, no I/O, no clock. Inputs in, effects out.
+
+pub mod retry;

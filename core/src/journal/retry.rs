@@ -1,0 +1,95 @@
+//! What follows the end of an attempt: another one, a failure, or a doubt. Shared by every backend.
+
+use crate::error::Code;
+use crate::model::{AttemptResult, Failure, RetryPolicy, SideEffects, Task, TaskOptions};
+use crate::payload::{Digest, Payload};
+use std::time::Duration;
+
+/// Attempts lost with their process in a row, or claims without a commit, before a person must look.
+pub const MAX_LOSSES: u32 = 20;
+
+/// What to do with a task now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It has its result.
+    Complete(Payload),
+    /// It failed for good.
+    Fail(Failure),
+    /// It was cancelled.
+    Cancel,
+    /// Another attempt after a pause.
+    Retry(Duration),
+    /// Nobody knows whether it took effect.
+    InDoubt,
+    /// It killed its worker too often.
+    Quarantine,
+}
+
+/// Judges an attempt that ended by itself. `attempt` is its number.
+pub fn after_attempt(task: &Task, attempt: u32, result: AttemptResult) -> Verdict {
+    let options = &task.new.options;
+    match result {
+        AttemptResult::Completed(output) => Verdict::Complete(output),
+        AttemptResult::Cancelled => Verdict::Cancel,
+        AttemptResult::NotDone | AttemptResult::Released => Verdict::Retry(Duration::ZERO),
+        AttemptResult::Failed { failure, retryable } => {
+            // A timeout says nothing about what the other side did.
+            if failure.code == Code::TaskTimeout && options.side_effects != SideEffects::Idempotent {
+                return Verdict::InDoubt;
+            }
+            let failed = task.failed_attempts + 1;
+            if retryable && may_retry(options, &failure, failed) {
+                return Verdict::Retry(pause(&options.retry, failed, &task.new.id.0.as_u128().to_le_bytes()));
+            }
+            Verdict::Fail(described(task, failure, attempt))
+        }
+    }
+}
+
+/// Judges an attempt whose process is gone.
+pub fn after_loss(task: &Task) -> Verdict {
+    match task.new.options.side_effects {
+        SideEffects::AtMostOnce => Verdict::InDoubt,
+        // `reconcile` is asked on the next claim.
+        SideEffects::Reconcile => Verdict::InDoubt,
+        SideEffects::Idempotent if task.losses + 1 >= MAX_LOSSES => Verdict::Quarantine,
+        SideEffects::Idempotent => Verdict::Retry(Duration::ZERO),
+    }
+}
+
+/// Adds to a failure what the task knows: kind, id, attempts.
+pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
+    failure.kind = Some(task.new.kind.clone());
+    failure.task = Some(task.new.id);
+    failure.attempts = attempts;
+    failure
+}
+
+fn may_retry(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
+    options.side_effects == SideEffects::Idempotent
+        && failed <= options.retry.retries
+        && failure.code != Code::NonRetryable
+        && !options.retry.no_retry.contains(&failure.error_type)
+}
+
+/// The pause before the attempt after `failed` failures: saturating, between half and all of the exponential step.
+pub fn pause(policy: &RetryPolicy, failed: u32, salt: &[u8]) -> Duration {
+    let step = policy.initial.as_secs_f64() * policy.factor.max(1.0).powi(failed.saturating_sub(1).min(1_000) as i32);
+    let capped = if step.is_finite() { step.min(policy.max.as_secs_f64()) } else { policy.max.as_secs_f64() };
+    let noise = Digest::of_parts(&[salt, &failed.to_le_bytes()]).0[0];
+    Duration::from_secs_f64(capped * (0.5 + f64::from(noise) / 510.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_saturate() {
+        let policy = RetryPolicy { retries: u32::MAX, ..RetryPolicy::default() };
+        for failed in [1, 2, 31, 32, 64, 1_000_000, u32::MAX] {
+            let pause = pause(&policy, failed, b"x");
+            assert!(pause <= policy.max && pause >= policy.initial / 2, "{failed}: {pause:?}");
+        }
+    }
+}

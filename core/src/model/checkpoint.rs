@@ -1,0 +1,51 @@
+//! Where a run with state starts again.
+
+use crate::clock::Timestamp;
+use crate::id::{EntryId, ExecutionId};
+use crate::model::UsageTotals;
+use crate::payload::Payload;
+use std::collections::BTreeMap;
+
+/// What ends a segment: constant in size, however long the conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewCheckpoint {
+    /// The author's state.
+    pub state: Payload,
+    /// Where each thread of the conversation stands; the main one is `""`.
+    pub leaves: BTreeMap<String, EntryId>,
+    /// Small JSON object: reason, entry count, the author's own facts.
+    pub metadata: String,
+}
+
+/// A stored checkpoint; its sequence is the number of the segment it starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// The run.
+    pub execution: ExecutionId,
+    /// The segment it starts, from 1.
+    pub sequence: u32,
+    /// What was saved.
+    pub saved: NewCheckpoint,
+    /// Sums up to here.
+    pub usage: UsageTotals,
+    /// BLAKE3 over sequence, state, leaves and usage; checked on every load.
+    pub hash: [u8; 32],
+    /// When it became durable.
+    pub created_at: Timestamp,
+}
+
+impl Checkpoint {
+    /// The hash that a checkpoint of this content must carry. The state counts by its own content hash.
+    pub fn content_hash(sequence: u32, state: &[u8; 32], leaves: &BTreeMap<String, EntryId>, usage: &UsageTotals) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&sequence.to_le_bytes());
+        hasher.update(state);
+        for (thread, leaf) in leaves {
+            hasher.update(&(thread.len() as u64).to_le_bytes());
+            hasher.update(thread.as_bytes());
+            hasher.update(leaf.0.as_bytes());
+        }
+        hasher.update(&serde_json::to_vec(usage).unwrap_or_default());
+        *hasher.finalize().as_bytes()
+    }
+}

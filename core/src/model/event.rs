@@ -1,0 +1,166 @@
+//! What watchers of a run are told.
+
+use crate::clock::Timestamp;
+use crate::id::ExecutionId;
+use serde::{Deserialize, Serialize};
+
+/// What a durable event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum EventKind {
+    Created = 1,
+    /// A claim: `epoch` is in the data. Chunks of lower epochs without a result are void.
+    Resumed = 2,
+    Waiting = 3,
+    /// A waiting run became runnable.
+    Woken = 4,
+    Paused = 5,
+    Cancelling = 6,
+    Completed = 7,
+    Failed = 8,
+    Cancelled = 9,
+    Checkpoint = 10,
+    Entry = 11,
+    TaskScheduled = 12,
+    TaskStarted = 13,
+    TaskCompleted = 14,
+    TaskFailed = 15,
+    TaskCancelled = 16,
+    /// A failed attempt will be made again.
+    TaskRetry = 17,
+    TaskInDoubt = 18,
+    TaskQuarantined = 19,
+    Signal = 20,
+    Timer = 21,
+    Usage = 22,
+    Warning = 23,
+    /// Chunks of an attempt are void.
+    Retract = 24,
+    /// A lease ended without its holder.
+    LeaseLost = 25,
+    Forked = 26,
+    Continued = 27,
+    NoWorker = 28,
+    Progress = 29,
+}
+
+impl EventKind {
+    /// Every kind.
+    pub const ALL: [EventKind; 29] = {
+        use EventKind::*;
+        [
+            Created, Resumed, Waiting, Woken, Paused, Cancelling, Completed, Failed, Cancelled, Checkpoint, Entry, TaskScheduled,
+            TaskStarted, TaskCompleted, TaskFailed, TaskCancelled, TaskRetry, TaskInDoubt, TaskQuarantined, Signal, Timer, Usage,
+            Warning, Retract, LeaseLost, Forked, Continued, NoWorker, Progress,
+        ]
+    };
+
+    /// The kind of a stored number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// Whether nothing follows it.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// An event as whoever causes it gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    /// What it says.
+    pub kind: EventKind,
+    /// The op it is about.
+    pub sequence: Option<u32>,
+    /// Small JSON object.
+    pub data: serde_json::Value,
+}
+
+/// A durable event; its number is gapless within its run and shared with facts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The run.
+    pub execution: ExecutionId,
+    /// Its place.
+    pub number: u64,
+    /// When it was stored.
+    pub at: Timestamp,
+    /// What it says.
+    pub kind: EventKind,
+    /// The segment it happened in.
+    pub segment: u32,
+    /// The op it is about.
+    pub sequence: Option<u32>,
+    /// Small JSON object; ids of the rows it is about.
+    pub data: serde_json::Value,
+}
+
+/// A reader's position: a durable event, or a chunk after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EventId {
+    /// The last durable event.
+    pub number: u64,
+    /// The chunk after it, from 1; 0 for the event itself.
+    pub chunk: u64,
+}
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.chunk {
+            0 => write!(f, "{}", self.number),
+            chunk => write!(f, "{}.{chunk}", self.number),
+        }
+    }
+}
+
+impl std::str::FromStr for EventId {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<Self> {
+        let (number, chunk) = text.split_once('.').unwrap_or((text, "0"));
+        match (number.parse(), chunk.parse()) {
+            (Ok(number), Ok(chunk)) => Ok(Self { number, chunk }),
+            _ => Err(crate::Error::new(
+                crate::error::Code::InvalidArgument,
+                format!("{text:?} is no event id; pass the id of an event of this stream, such as \"17\" or \"17.3\""),
+            )),
+        }
+    }
+}
+
+/// What a chunk carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChunkKind {
+    /// Text of a model.
+    Token,
+    /// Structured data.
+    Data,
+    /// An error worth showing.
+    Error,
+    /// A task's progress.
+    Progress,
+}
+
+/// A preview between two durable events: fenced by epoch and attempt, void once its op has a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    /// The run.
+    pub execution: ExecutionId,
+    /// The segment of the op.
+    pub segment: u32,
+    /// The op that streams: a task's, or the last one the agent called.
+    pub sequence: u32,
+    /// The claim under which it was made.
+    pub epoch: u64,
+    /// The attempt of the task; 0 for the agent itself.
+    pub attempt: u32,
+    /// Its place within the attempt, from 1.
+    pub seq: u64,
+    /// What it carries.
+    pub kind: ChunkKind,
+    /// Text for tokens, else JSON.
+    pub data: std::sync::Arc<str>,
+}

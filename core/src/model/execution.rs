@@ -1,0 +1,345 @@
+//! One durable run of an agent and what may be asked of it.
+
+use crate::clock::Timestamp;
+use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
+use crate::model::{Failure, UsageTotals};
+use crate::payload::{Digest, Payload};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Where a run is in its life (engine.md, "Lifecycle").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Status {
+    /// May be claimed.
+    Pending,
+    /// A worker advances it.
+    Running,
+    /// It waits for a fact.
+    Waiting,
+    /// A limit was reached or a person must decide.
+    Paused,
+    /// It was asked to stop and may still tidy up.
+    Cancelling,
+    /// It has an output.
+    Completed,
+    /// It failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Status; 8] = [
+        Self::Pending, Self::Running, Self::Waiting, Self::Paused, Self::Cancelling, Self::Completed, Self::Failed, Self::Cancelled,
+    ];
+
+    /// Whether nothing more will happen to it.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+
+    /// The word users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Running => "RUNNING",
+            Self::Waiting => "WAITING",
+            Self::Paused => "PAUSED",
+            Self::Cancelling => "CANCELLING",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Cancelled => "CANCELLED",
+        }
+    }
+
+    /// The status of a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str().eq_ignore_ascii_case(word))
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why a run does not advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// It awaits signals.
+    Signal,
+    /// It awaits tasks.
+    Task,
+    /// It sleeps.
+    Timer,
+    /// A task may or may not have taken effect.
+    InDoubt,
+    /// `max_steps` was reached.
+    StepLimit,
+    /// `max_tail` was reached.
+    TailLimit,
+    /// A budget is used up.
+    Budget,
+    /// The code no longer matches and a person must decide.
+    Divergence,
+    /// It or one of its tasks failed in a way that repeats.
+    Quarantined,
+}
+
+/// What would make a waiting run runnable: any of these.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wait {
+    /// Signal names that are awaited.
+    pub signals: Vec<String>,
+    /// Whether the end of a task counts.
+    pub tasks: bool,
+    /// Whether a timer is armed.
+    pub timers: bool,
+    /// What to tell people.
+    pub reason: Option<WaitReason>,
+}
+
+/// A worker's right to advance one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Who holds it.
+    pub worker: WorkerId,
+    /// The fencing token: grows with every claim.
+    pub epoch: u64,
+}
+
+/// How a run is asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelMode {
+    /// Awaits raise `Cancelled`; the run may tidy up until the grace ends.
+    Graceful,
+    /// It ends at once.
+    Hard,
+}
+
+/// A request to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// How.
+    pub mode: CancelMode,
+    /// How long a graceful stop may take.
+    pub grace: Duration,
+}
+
+/// The point a fork starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkPoint {
+    /// The run whose tree is shared.
+    pub execution: ExecutionId,
+    /// The segment read from.
+    pub segment: u32,
+    /// The last op of it that counts; none for a fork at a checkpoint.
+    pub sequence: Option<u32>,
+}
+
+/// Limits given at start.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StartLimits {
+    /// Steps after which the run pauses.
+    pub max_steps: Option<u32>,
+    /// Steps after which `resume` is refused (500 where `max_steps` is given).
+    pub max_total_steps: Option<u32>,
+    /// Ops of one tail after which the run pauses (50,000).
+    pub max_tail: Option<u32>,
+    /// Budget, kept for the ledger.
+    pub budget: Option<String>,
+    /// The longest the run may take, from creation.
+    pub timeout: Option<Duration>,
+}
+
+/// A run as its starter asks for it.
+#[derive(Debug, Clone)]
+pub struct NewExecution {
+    /// Tenant.
+    pub org: OrgId,
+    /// UUID, given or made from the key.
+    pub id: ExecutionId,
+    /// The user's own name for it, when that is no UUID.
+    pub key: Option<String>,
+    /// The agent.
+    pub kind: String,
+    /// The queue its workers poll.
+    pub queue: String,
+    /// The argument.
+    pub input: Payload,
+    /// Digest of the argument: the same id with another one is refused.
+    pub input_digest: Digest,
+    /// Limits.
+    pub limits: StartLimits,
+    /// Small JSON object for filters.
+    pub metadata: BTreeMap<String, String>,
+    /// Higher is claimed first.
+    pub priority: i32,
+    /// Runs of one key may be limited together.
+    pub concurrency_key: Option<String>,
+    /// Not to be claimed before this has passed.
+    pub delay: Option<Duration>,
+    /// W3C trace parent of the starter.
+    pub traceparent: Option<String>,
+}
+
+impl NewExecution {
+    /// A run of an agent with an argument and defaults for the rest.
+    pub fn new(id: ExecutionId, kind: impl Into<String>, input: Payload) -> crate::Result<Self> {
+        Ok(Self {
+            org: OrgId::DEFAULT,
+            id,
+            key: None,
+            kind: kind.into(),
+            queue: "default".into(),
+            input_digest: input.digest()?,
+            input,
+            limits: StartLimits::default(),
+            metadata: BTreeMap::new(),
+            priority: 0,
+            concurrency_key: None,
+            delay: None,
+            traceparent: None,
+        })
+    }
+}
+
+/// What became of a start; durable when returned.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// The run.
+    pub execution: Execution,
+    /// Whether it had been started before with the same input.
+    pub existing: bool,
+}
+
+/// A stored run.
+#[derive(Debug, Clone)]
+pub struct Execution {
+    /// As asked for.
+    pub new: NewExecution,
+    /// Where it is in its life.
+    pub status: Status,
+    /// What it waits for, when it waits.
+    pub wait: Option<Wait>,
+    /// The result, when completed; what was kept, when cancelled.
+    pub output: Option<Payload>,
+    /// The error, when failed or quarantined.
+    pub failure: Option<Failure>,
+    /// The current segment.
+    pub segment: u32,
+    /// Where the main thread of the conversation stands.
+    pub leaf: Option<EntryId>,
+    /// Identifies the code that recorded the current tail; `mixed` after an edit.
+    pub code: Option<String>,
+    /// The fencing token of the last claim.
+    pub epoch: u64,
+    /// Who holds it.
+    pub worker: Option<WorkerId>,
+    /// When the holder's right ends.
+    pub lease_expires: Option<Timestamp>,
+    /// The number of the last commit.
+    pub base: u64,
+    /// A stop that was asked for, and when its grace ends.
+    pub cancel: Option<(Cancellation, Timestamp)>,
+    /// Steps taken in all.
+    pub step_count: u32,
+    /// The count at which it pauses.
+    pub step_limit: Option<u32>,
+    /// Ops of a tail at which it pauses.
+    pub tail_limit: u32,
+    /// Sums of model calls.
+    pub usage: UsageTotals,
+    /// The run that spawned it.
+    pub parent: Option<ExecutionId>,
+    /// The top of its family; itself without a parent.
+    pub root: ExecutionId,
+    /// Where it was forked from.
+    pub forked_from: Option<ForkPoint>,
+    /// Claims lost in a row without one commit between them.
+    pub losses: u32,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A run handed to a worker, with its fence raised.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The run, RUNNING.
+    pub execution: Execution,
+    /// The right to advance it.
+    pub lease: Lease,
+    /// The highest fact number at the claim.
+    pub high: u64,
+}
+
+/// What a fork starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForkFrom {
+    /// A checkpoint, by the segment it starts (with state).
+    Checkpoint(u32),
+    /// An entry: the last checkpoint at or above it, or the op that appended it.
+    Entry(EntryId),
+    /// An op of the current segment (without state).
+    Op(crate::id::Slot),
+    /// The last point possible.
+    Latest,
+}
+
+/// A request to fork.
+#[derive(Debug, Clone)]
+pub struct ForkRequest {
+    /// Tenant.
+    pub org: OrgId,
+    /// The run to fork.
+    pub execution: ExecutionId,
+    /// The id of the fork.
+    pub id: ExecutionId,
+    /// The key of the fork.
+    pub key: Option<String>,
+    /// Where.
+    pub from: ForkFrom,
+    /// Another state to start with.
+    pub state: Option<Payload>,
+    /// Another input.
+    pub input: Option<Payload>,
+}
+
+/// A request to continue a paused run.
+#[derive(Debug, Clone, Default)]
+pub struct ResumeRequest {
+    /// Steps from now on.
+    pub max_steps: Option<u32>,
+    /// A new limit of the tail.
+    pub max_tail: Option<u32>,
+    /// A new budget, kept for the ledger.
+    pub budget: Option<String>,
+    /// A user entry to append first.
+    pub message: Option<Payload>,
+    /// Makes a retried request one resume.
+    pub request_id: Option<RequestId>,
+}
+
+/// A person's answer to a divergence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Divergence {
+    /// Go on with the new code.
+    Continue,
+    /// Go on in a fork; this run stays as it is.
+    Fork,
+    /// Leave the run paused for the old code.
+    Stay,
+}

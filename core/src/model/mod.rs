@@ -1,0 +1,29 @@
+//! Plain data of the engine: what a run, an entry, a task, a signal, an event are. No behaviour, no I/O.
+
+mod batch;
+mod checkpoint;
+mod entry;
+mod event;
+mod execution;
+mod op;
+mod page;
+mod signal;
+mod task;
+mod usage;
+
+pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
+pub use checkpoint::{Checkpoint, NewCheckpoint};
+pub use entry::{Entry, NewEntry, Role};
+pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent};
+pub use execution::{
+    CancelMode, Cancellation, Claim, Created, Divergence, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
+    NewExecution, ResumeRequest, Status, StartLimits, Wait, WaitReason,
+};
+pub use op::{Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment};
+pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
+pub use signal::{Delivery, NewSignal, Signal, SignalStored};
+pub use task::{
+    ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
+    TaskStatus,
+};
+pub use usage::{Usage, UsageTotals};

@@ -1,0 +1,50 @@
+//! Listings: keyset pages and filters.
+
+use crate::clock::Timestamp;
+use crate::model::Status;
+use std::collections::BTreeMap;
+
+/// An opaque place in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(pub String);
+
+/// Which part of a listing.
+#[derive(Debug, Clone)]
+pub struct PageRequest {
+    /// At most so many (1 to 1,000).
+    pub limit: usize,
+    /// After this place; from the start without it.
+    pub after: Option<Cursor>,
+}
+
+impl Default for PageRequest {
+    fn default() -> Self {
+        Self { limit: 100, after: None }
+    }
+}
+
+/// A part of a listing.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// The items in order.
+    pub items: Vec<T>,
+    /// Where the next page starts; none at the end.
+    pub next: Option<Cursor>,
+}
+
+/// Which runs to list; newest first.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutionFilter {
+    /// Any of these statuses; all when empty.
+    pub statuses: Vec<Status>,
+    /// Of this agent.
+    pub kind: Option<String>,
+    /// In this queue.
+    pub queue: Option<String>,
+    /// With all of these metadata values.
+    pub metadata: BTreeMap<String, String>,
+    /// Started at or after.
+    pub created_from: Option<Timestamp>,
+    /// Started before.
+    pub created_until: Option<Timestamp>,
+}

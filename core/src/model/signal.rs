@@ -1,0 +1,68 @@
+//! Messages from outside to a run.
+
+use crate::clock::Timestamp;
+use crate::id::{ExecutionId, OrgId, SignalId, Slot};
+use crate::payload::Payload;
+use serde::{Deserialize, Serialize};
+
+/// When a signal may be seen (engine.md rule 12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Visible to every drain and wait.
+    #[default]
+    NextStep,
+    /// Visible only to `wait_for_signal` and to a drain that asks for turns.
+    NextTurn,
+    /// As `NextStep`, and it interrupts the model call in flight.
+    Now,
+}
+
+/// A signal as its sender gives it.
+#[derive(Debug, Clone)]
+pub struct NewSignal {
+    /// Tenant.
+    pub org: OrgId,
+    /// The run it is for.
+    pub execution: ExecutionId,
+    /// The id it will have if it is stored now.
+    pub id: SignalId,
+    /// The mailbox slot it goes to.
+    pub name: String,
+    /// The value.
+    pub payload: Payload,
+    /// When it may be seen.
+    pub delivery: Delivery,
+    /// Makes a retried send one signal.
+    pub idempotency_key: Option<String>,
+}
+
+/// What became of a send; durable when returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalStored {
+    /// The signal's id: the first one's, for a repeated key.
+    pub id: SignalId,
+    /// Whether an earlier send with the same key had stored it.
+    pub repeated: bool,
+    /// Whether it made a waiting run runnable.
+    pub resumed: bool,
+}
+
+/// A stored signal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Signal {
+    /// Its id.
+    pub id: SignalId,
+    /// Mailbox slot.
+    pub name: String,
+    /// The value.
+    pub payload: Payload,
+    /// When it may be seen.
+    pub delivery: Delivery,
+    /// Its fact number: the order of the mailbox.
+    pub number: u64,
+    /// The op that consumed it.
+    pub consumed_by: Option<Slot>,
+    /// When it became durable.
+    pub created_at: Timestamp,
+}

@@ -1,0 +1,240 @@
+//! Units of side-effecting work and how they are retried.
+
+use crate::clock::Timestamp;
+use crate::error::Code;
+use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
+use crate::payload::Payload;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a repeated start would do (engine.md rule 11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SideEffects {
+    /// Running it again is harmless: the author's promise.
+    #[default]
+    Idempotent,
+    /// It must not run twice; a lost attempt puts it in doubt.
+    AtMostOnce,
+    /// A lost attempt is settled by the author's `reconcile` function.
+    Reconcile,
+}
+
+/// Pauses between attempts: saturating exponential backoff with jitter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetryPolicy {
+    /// Attempts after the first that may fail.
+    pub retries: u32,
+    /// The first pause.
+    pub initial: Duration,
+    /// The longest pause.
+    pub max: Duration,
+    /// Growth per attempt.
+    pub factor: f64,
+    /// Error types that fail at once.
+    pub no_retry: Vec<String>,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            retries: 0,
+            initial: Duration::from_millis(200),
+            max: Duration::from_secs(60),
+            factor: 2.0,
+            no_retry: Vec::new(),
+        }
+    }
+}
+
+/// How a task is to be run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskOptions {
+    /// Retries and pauses.
+    pub retry: RetryPolicy,
+    /// The longest one attempt may take.
+    pub timeout: Option<Duration>,
+    /// The longest silence between heartbeats.
+    pub heartbeat_timeout: Option<Duration>,
+    /// The longest all attempts together may take, from scheduling.
+    pub deadline: Option<Duration>,
+    /// What a repeated start would do.
+    pub side_effects: SideEffects,
+    /// Outlives its segment; joined again by `attach`.
+    pub detached: bool,
+}
+
+/// Who runs a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// The worker that runs the agent, at once.
+    Inline,
+    /// Any worker of the task's queue.
+    Queue,
+}
+
+/// Where a task is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum TaskStatus {
+    /// May be claimed from its queue once it is visible.
+    Pending,
+    /// An attempt runs.
+    Running,
+    /// It has a result.
+    Completed,
+    /// It failed for good.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// Nobody knows whether it took effect.
+    InDoubt,
+    /// It killed its worker too often; a person must look.
+    Quarantined,
+}
+
+impl TaskStatus {
+    /// Whether nothing more will happen to it.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// Why a task or a run failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The code users see.
+    #[serde(with = "code_word")]
+    pub code: Code,
+    /// The class or type of the original error.
+    pub error_type: String,
+    /// Its message.
+    pub message: String,
+    /// Where it was raised, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceback: Option<String>,
+    /// The task's kind, for a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The task's id, for a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// Attempts made, for a task.
+    #[serde(default)]
+    pub attempts: u32,
+}
+
+impl Failure {
+    /// A failure of a code with a type and a message.
+    pub fn new(code: Code, error_type: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, error_type: error_type.into(), message: message.into(), traceback: None, kind: None, task: None, attempts: 0 }
+    }
+}
+
+mod code_word {
+    use crate::error::Code;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(code.as_str())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        Code::parse(&word).ok_or_else(|| serde::de::Error::custom(format!("unknown error code {word:?}")))
+    }
+}
+
+/// A task as an op asks for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTask {
+    /// UUIDv5 of the op id.
+    pub id: TaskId,
+    /// The function's name.
+    pub kind: String,
+    /// The queue it would be claimed from.
+    pub queue: String,
+    /// The argument.
+    pub input: Payload,
+    /// How to run it.
+    pub options: TaskOptions,
+    /// Who runs it.
+    pub placement: Placement,
+    /// The assistant entry that asked for it.
+    pub entry: Option<EntryId>,
+}
+
+/// A stored task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// As asked for.
+    pub new: NewTask,
+    /// Tenant.
+    pub org: OrgId,
+    /// The run that asked.
+    pub execution: ExecutionId,
+    /// The op that asked.
+    pub slot: Slot,
+    /// Where it is in its life.
+    pub status: TaskStatus,
+    /// Attempts started; the current one's number, from 1.
+    pub attempt: u32,
+    /// Attempts that returned an error or ran out of time.
+    pub failed_attempts: u32,
+    /// Attempts lost with their process since the last that ended by itself.
+    pub losses: u32,
+    /// The result, when completed.
+    pub output: Option<Payload>,
+    /// The last error.
+    pub failure: Option<Failure>,
+    /// Fraction and words of the last report.
+    pub progress: Option<String>,
+    /// Not to be claimed before.
+    pub visible_at: Timestamp,
+    /// Who runs it.
+    pub worker: Option<WorkerId>,
+    /// When it was scheduled.
+    pub created_at: Timestamp,
+    /// When its last attempt started.
+    pub started_at: Option<Timestamp>,
+    /// When it reached a terminal status.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// An attempt handed to a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimedTask {
+    /// The task, input in memory or by reference.
+    pub task: Task,
+    /// Whether the author's `reconcile` runs instead of the function itself.
+    pub reconcile: bool,
+}
+
+/// How a claimed attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskReport {
+    /// Tenant.
+    pub org: OrgId,
+    /// The task.
+    pub task: TaskId,
+    /// Which attempt this speaks for.
+    pub attempt: u32,
+    /// Who ran it.
+    pub worker: WorkerId,
+    /// Its end.
+    pub result: super::AttemptResult,
+}
+
+/// A person's or a program's answer to a task in doubt or quarantined.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resolution {
+    /// It took effect and this is its result.
+    Result(Payload),
+    /// It failed.
+    Error(Failure),
+    /// Run it again.
+    Retry,
+}

@@ -1,0 +1,263 @@
+//! Values as the engine sees them: opaque bytes with a size, a digest and a place.
+//!
+//! A payload is JSON by convention or raw bytes. The engine never parses one on the hot path; digests of inputs are over
+//! their RFC 8785 form, so that they are equal in every language.
+
+use crate::error::{Code, Error, Result};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The default ceiling of one payload: 256 MiB.
+pub const MAX_PAYLOAD: u64 = 256 * 1024 * 1024;
+
+/// Payloads up to this size sit in their row; larger ones in the payload table.
+pub const INLINE_LIMIT: usize = 8 * 1024;
+
+/// How the bytes are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// UTF-8 JSON text.
+    Json,
+    /// Bytes as they are.
+    Raw,
+}
+
+/// The name of stored content: its BLAKE3 hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentHash(pub [u8; 32]);
+
+impl std::fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+/// Content that is read piece by piece, so that a large value need not be in memory twice.
+pub trait ByteSource: Send + Sync {
+    /// The number of bytes.
+    fn size(&self) -> u64;
+    /// Fills `into` from `offset`; an error if fewer bytes are there.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()>;
+}
+
+/// Where a payload's bytes are.
+#[derive(Clone)]
+pub enum Body {
+    /// In memory.
+    Inline(Bytes),
+    /// In the store's payload table; `AgentStorage::read_payload` fetches them.
+    Stored {
+        /// Names the content.
+        hash: ContentHash,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// In a file or another place of the caller's, read while it is stored.
+    Source(Arc<dyn ByteSource>),
+}
+
+/// One value: an input, an output, a state, an entry's content, a signal.
+#[derive(Clone)]
+pub struct Payload {
+    /// How to read the bytes.
+    pub encoding: Encoding,
+    /// Where they are.
+    pub body: Body,
+}
+
+impl Payload {
+    /// JSON text that the caller vouches for.
+    pub fn json(bytes: impl Into<Bytes>) -> Self {
+        Self { encoding: Encoding::Json, body: Body::Inline(bytes.into()) }
+    }
+
+    /// Bytes as they are.
+    pub fn raw(bytes: impl Into<Bytes>) -> Self {
+        Self { encoding: Encoding::Raw, body: Body::Inline(bytes.into()) }
+    }
+
+    /// JSON `null`.
+    pub fn null() -> Self {
+        Self::json(Bytes::from_static(b"null"))
+    }
+
+    /// Serialises a value to JSON.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
+        serde_json::to_vec(value).map(Self::json).map_err(|error| {
+            Error::new(Code::NotSerializable, format!("the value has no JSON form: {error}")).caused_by(error)
+        })
+    }
+
+    /// Reads the JSON into a type.
+    pub fn parse<T: serde::de::DeserializeOwned>(&self) -> Result<T> {
+        let bytes = self.bytes()?;
+        serde_json::from_slice(bytes).map_err(|error| {
+            Error::new(
+                Code::NotSerializable,
+                format!("a payload of {} bytes is not the expected {}: {error}", bytes.len(), std::any::type_name::<T>()),
+            )
+            .caused_by(error)
+        })
+    }
+
+    /// The length in bytes.
+    pub fn size(&self) -> u64 {
+        match &self.body {
+            Body::Inline(bytes) => bytes.len() as u64,
+            Body::Stored { size, .. } => *size,
+            Body::Source(source) => source.size(),
+        }
+    }
+
+    /// The bytes, where they are in memory.
+    pub fn bytes(&self) -> Result<&Bytes> {
+        match &self.body {
+            Body::Inline(bytes) => Ok(bytes),
+            Body::Stored { hash, size } => Err(Error::new(
+                Code::InvalidArgument,
+                format!("a payload of {size} bytes ({hash:?}) was read before it was fetched from the store"),
+            )),
+            Body::Source(_) => Err(Error::new(Code::InvalidArgument, "a streamed payload has no bytes in memory")),
+        }
+    }
+
+    /// Refuses a payload over the limit before anything is written.
+    pub fn check_size(&self, limit: u64) -> Result<()> {
+        let size = self.size();
+        if size <= limit {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::PayloadTooLarge,
+            format!("a payload of {size} bytes is over the limit of {limit} bytes; store it elsewhere and pass a reference"),
+        )
+        .with("size", size)
+        .with("limit", limit))
+    }
+
+    /// The digest that tells two inputs apart: 16 bytes of BLAKE3 over the RFC 8785 form (JSON) or the bytes (raw).
+    pub fn digest(&self) -> Result<Digest> {
+        let mut hasher = blake3::Hasher::new();
+        match (&self.body, self.encoding) {
+            (Body::Inline(bytes), Encoding::Json) => {
+                hasher.update(&canonical_json(bytes)?);
+            }
+            (Body::Inline(bytes), Encoding::Raw) => {
+                hasher.update(b"raw\0");
+                hasher.update(bytes);
+            }
+            (Body::Stored { hash, .. }, _) => {
+                hasher.update(b"stored\0");
+                hasher.update(&hash.0);
+            }
+            (Body::Source(source), _) => {
+                hasher.update(b"raw\0");
+                for_each_chunk(&**source, |chunk| {
+                    hasher.update(chunk);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(Digest::from_hash(&hasher.finalize()))
+    }
+}
+
+/// Reads a source in pieces of 1 MiB.
+pub fn for_each_chunk(source: &dyn ByteSource, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut buffer = vec![0u8; 1 << 20];
+    let mut offset = 0;
+    while offset < source.size() {
+        let length = buffer.len().min((source.size() - offset) as usize);
+        source.read_at(offset, &mut buffer[..length]).map_err(|error| {
+            Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}")).caused_by(error)
+        })?;
+        each(&buffer[..length])?;
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.body {
+            Body::Inline(bytes) if bytes.len() <= 200 => write!(f, "{}", String::from_utf8_lossy(bytes)),
+            _ => write!(f, "<{} bytes>", self.size()),
+        }
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        if self.encoding != other.encoding {
+            return false;
+        }
+        match (&self.body, &other.body) {
+            (Body::Inline(a), Body::Inline(b)) => a == b,
+            (Body::Stored { hash: a, .. }, Body::Stored { hash: b, .. }) => a == b,
+            (Body::Inline(a), Body::Stored { hash, .. }) | (Body::Stored { hash, .. }, Body::Inline(a)) => {
+                blake3::hash(a).as_bytes() == &hash.0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// 16 bytes that stand for a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Digest(pub [u8; 16]);
+
+impl Digest {
+    /// The first half of a BLAKE3 hash.
+    pub fn from_hash(hash: &blake3::Hash) -> Self {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash.as_bytes()[..16]);
+        Self(digest)
+    }
+
+    /// The digest of several parts, each preceded by its length so that no two lists of parts collide.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self::from_hash(&hasher.finalize())
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The RFC 8785 form of a JSON text: sorted keys, shortest numbers, no white space.
+pub fn canonical_json(text: &[u8]) -> Result<Vec<u8>> {
+    let invalid = |error: serde_json::Error| {
+        Error::new(Code::NotSerializable, format!("a value is not JSON: {error}")).caused_by(error)
+    };
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
+    serde_json_canonicalizer::to_vec(&value).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_do_not_see_key_order_or_white_space() {
+        let a = Payload::json(&br#"{"b": 1.0, "a": [true, null]}"#[..]).digest().unwrap();
+        let b = Payload::json(&br#"{"a":[true,null],"b":1}"#[..]).digest().unwrap();
+        assert_eq!(a, b);
+        assert_ne!(a, Payload::raw(&br#"{"a":[true,null],"b":1}"#[..]).digest().unwrap());
+    }
+
+    #[test]
+    fn an_oversize_payload_names_size_and_limit() {
+        let error = Payload::raw(vec![0; 11]).check_size(10).unwrap_err();
+        assert_eq!(error.code(), Code::PayloadTooLarge);
+        assert!(error.message().contains("11") && error.message().contains("10"), "{error}");
+    }
+}

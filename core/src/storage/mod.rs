@@ -1,0 +1,189 @@
+//! One contract, many backends: how to write a store for the engine.
+//!
+//! A backend implements the four traits here over one set of rows (`docs/decisions` and the conformance suite say what each
+//! must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
+//! error of kind `Unavailable` means *unknown*, never *failed*.
+
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::model::{
+    Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
+    Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
+    ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+};
+use crate::payload::Payload;
+use crate::streaming::Hints;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The writes and reads of one run.
+#[async_trait]
+pub trait AgentStorage: Send + Sync {
+    /// Starts a run. An existing id with the same kind and input digest returns that run; with another: `ExecutionExists`.
+    async fn create_execution(&self, new: NewExecution) -> Result<Created>;
+
+    /// Reads the last good checkpoint and the tail since it for the holder of a lease (`LeaseLost` for anybody else).
+    ///
+    /// A checkpoint whose hash is wrong is passed over for its parent, whose tail is then longer by a segment; when none is
+    /// good the run is quarantined with `CorruptCheckpoint`.
+    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment>;
+
+    /// Facts of the current segment newer than `after`, and the highest number. Reads only.
+    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)>;
+
+    /// Makes a batch durable in one transaction: fence, request id, base, then the rows and the end of the batch.
+    async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;
+
+    /// Stores a signal and wakes a run that waits for it, in one transaction.
+    async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored>;
+
+    /// Records a request to stop. Graceful: CANCELLING, a fact, and a wake-up. Hard: epoch bump and CANCELLED at once.
+    /// A run that has ended stays as it is and is returned.
+    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution>;
+
+    /// Continues a PAUSED run (`InvalidTransition` otherwise, `StepLimitReached` past the cumulative limit).
+    async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution>;
+
+    /// Answers for a task that is in doubt or quarantined; the first answer wins.
+    async fn resolve_task(&self, org: OrgId, op: OpId, resolution: Resolution) -> Result<Task>;
+
+    /// Answers for a run that is paused by a divergence. `Fork` returns the fork, else the run itself.
+    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution>;
+
+    /// Starts a run that shares another's tree up to a point. O(1) in the parent's history.
+    async fn fork(&self, request: ForkRequest) -> Result<Execution>;
+
+    /// The bytes of a payload that was returned by reference, hash-checked.
+    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
+
+    /// The entries from the root to a leaf, in order, across the runs a fork shares them with.
+    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>>;
+}
+
+/// The work of a queue, claimed under leases.
+#[async_trait]
+pub trait WorkSource: Send + Sync {
+    /// Makes a worker known and alive.
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()>;
+
+    /// Hands up to `limit` runnable runs of these kinds to a worker: RUNNING, epoch + 1, a lease, a `Resumed` event.
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>>;
+
+    /// Hands up to `limit` visible tasks of these kinds to a worker: RUNNING, attempt + 1, a lease.
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>>;
+
+    /// Records the end of a claimed attempt; refused (`LeaseLost`) when another attempt has superseded it.
+    async fn report_task(&self, report: TaskReport) -> Result<()>;
+
+    /// Extends the leases of a worker's runs and tasks; tells which it has lost and what is newer on those it holds.
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer>;
+
+    /// Gives a run back unfinished: PENDING at once.
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()>;
+
+    /// Removes a worker and gives back all it holds.
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()>;
+}
+
+/// A worker as the store knows it.
+#[derive(Debug, Clone)]
+pub struct WorkerInfo {
+    /// Its id.
+    pub id: WorkerId,
+    /// Host, process and name, for people.
+    pub name: String,
+    /// The queues it polls.
+    pub queues: Vec<String>,
+}
+
+/// A request for work.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// Tenant.
+    pub org: OrgId,
+    /// Who asks.
+    pub worker: WorkerId,
+    /// The queue.
+    pub queue: String,
+    /// What it can run.
+    pub kinds: Arc<[String]>,
+    /// At most so many.
+    pub limit: usize,
+    /// How long the lease holds.
+    pub ttl: Duration,
+    /// Only this run (a `flovyn.run` serves its own).
+    pub only: Option<ExecutionId>,
+}
+
+/// A worker's sign of life.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    /// Who.
+    pub worker: WorkerId,
+    /// How long the leases shall hold from now.
+    pub ttl: Duration,
+    /// Runs it believes to hold, with the epoch and the highest fact number known.
+    pub executions: Vec<(OrgId, ExecutionId, u64, u64)>,
+    /// Attempts it believes to run: task, attempt, whether the task itself gave a sign since the last beat.
+    pub tasks: Vec<(OrgId, TaskId, u32, bool)>,
+}
+
+/// What a heartbeat answers.
+#[derive(Debug, Clone, Default)]
+pub struct HeartbeatAnswer {
+    /// Runs that are no longer the worker's.
+    pub lost_executions: Vec<ExecutionId>,
+    /// Runs with facts newer than known.
+    pub stale_executions: Vec<ExecutionId>,
+    /// Attempts that are superseded or whose run wants them to stop.
+    pub cancelled_tasks: Vec<TaskId>,
+}
+
+/// Reads for people and programs; every one scoped to an org.
+#[async_trait]
+pub trait Catalog: Send + Sync {
+    /// One run, or `ExecutionNotFound`.
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution>;
+    /// Runs, newest first.
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>>;
+    /// All entries a run appended, in order of their place, on whatever branch.
+    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
+    /// Tasks of a run, in order of their place.
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>>;
+    /// One task.
+    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task>;
+    /// Checkpoints of a run, oldest first.
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>>;
+    /// Signals of a run, oldest first.
+    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>>;
+    /// Durable events of a run after a number, oldest first.
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>>;
+    /// The ops of a segment as recorded: what tests and people compare.
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<crate::model::RecordedOp>>;
+    /// Kinds with work that no live worker serves: kind, queue and how many wait.
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>>;
+}
+
+/// Work that time brings.
+#[async_trait]
+pub trait Housekeeping: Send + Sync {
+    /// One pass: fires due timers, ends expired leases, attempts, deadlines and graces. Guarded updates; safe in many processes.
+    /// Returns when the next pass has something to do.
+    async fn pass(&self) -> Result<Option<Timestamp>>;
+}
+
+/// Everything a runtime needs of a backend.
+pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
+    /// Where the backend says that something changed.
+    fn hints(&self) -> &Hints;
+    /// The backend's clock.
+    fn clock(&self) -> &Arc<dyn crate::clock::Clock>;
+    /// How to name the backend to people.
+    fn describe(&self) -> String;
+    /// Ends the backend's threads once everything acknowledged is safe.
+    fn close(&self);
+}
+

@@ -1,0 +1,7 @@
+//! How news of a run travels: hints that something changed, and previews of what is being made.
+//!
+//! Hints and chunks are never the mechanism: losing all of them costs time, never correctness.
+
+mod hints;
+
+pub use hints::{Follow, Hints, Watch};
