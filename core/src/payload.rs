@@ -96,7 +96,11 @@ impl Payload {
         serde_json::from_slice(bytes).map_err(|error| {
             Error::new(
                 Code::NotSerializable,
-                format!("a payload of {} bytes is not the expected {}: {error}", bytes.len(), std::any::type_name::<T>()),
+                format!(
+                    "a payload of {} bytes is not the expected {}: {error}",
+                    bytes.len(),
+                    std::any::type_name::<T>()
+                ),
             )
             .caused_by(error)
         })
@@ -131,7 +135,9 @@ impl Payload {
         }
         Err(Error::new(
             Code::PayloadTooLarge,
-            format!("a payload of {size} bytes is over the limit of {limit} bytes; store it elsewhere and pass a reference"),
+            format!(
+                "a payload of {size} bytes is over the limit of {limit} bytes; store it elsewhere and pass a reference"
+            ),
         )
         .with("size", size)
         .with("limit", limit))

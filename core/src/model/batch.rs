@@ -1,7 +1,7 @@
 //! One commit of a run: everything in it becomes durable together or not at all.
 
 use crate::clock::Timestamp;
-use crate::id::{OrgId, ExecutionId, RequestId, SignalId, Slot};
+use crate::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use crate::model::{Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, Status, Wait, WaitReason};
 use crate::payload::{Digest, Payload};
 use std::time::Duration;

@@ -36,7 +36,12 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// The hash that a checkpoint of this content must carry. The state counts by its own content hash.
-    pub fn content_hash(sequence: u32, state: &[u8; 32], leaves: &BTreeMap<String, EntryId>, usage: &UsageTotals) -> [u8; 32] {
+    pub fn content_hash(
+        sequence: u32,
+        state: &[u8; 32],
+        leaves: &BTreeMap<String, EntryId>,
+        usage: &UsageTotals,
+    ) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&sequence.to_le_bytes());
         hasher.update(state);

@@ -51,9 +51,35 @@ impl EventKind {
     pub const ALL: [EventKind; 29] = {
         use EventKind::*;
         [
-            Created, Resumed, Waiting, Woken, Paused, Cancelling, Completed, Failed, Cancelled, Checkpoint, Entry, TaskScheduled,
-            TaskStarted, TaskCompleted, TaskFailed, TaskCancelled, TaskRetry, TaskInDoubt, TaskQuarantined, Signal, Timer, Usage,
-            Warning, Retract, LeaseLost, Forked, Continued, NoWorker, Progress,
+            Created,
+            Resumed,
+            Waiting,
+            Woken,
+            Paused,
+            Cancelling,
+            Completed,
+            Failed,
+            Cancelled,
+            Checkpoint,
+            Entry,
+            TaskScheduled,
+            TaskStarted,
+            TaskCompleted,
+            TaskFailed,
+            TaskCancelled,
+            TaskRetry,
+            TaskInDoubt,
+            TaskQuarantined,
+            Signal,
+            Timer,
+            Usage,
+            Warning,
+            Retract,
+            LeaseLost,
+            Forked,
+            Continued,
+            NoWorker,
+            Progress,
         ]
     };
 

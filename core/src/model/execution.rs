@@ -33,7 +33,14 @@ pub enum Status {
 impl Status {
     /// Every status, in the order of a life.
     pub const ALL: [Status; 8] = [
-        Self::Pending, Self::Running, Self::Waiting, Self::Paused, Self::Cancelling, Self::Completed, Self::Failed, Self::Cancelled,
+        Self::Pending,
+        Self::Running,
+        Self::Waiting,
+        Self::Paused,
+        Self::Cancelling,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
     ];
 
     /// Whether nothing more will happen to it.

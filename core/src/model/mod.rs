@@ -17,9 +17,11 @@ pub use entry::{Entry, NewEntry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent};
 pub use execution::{
     CancelMode, Cancellation, Claim, Created, Divergence, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
-    NewExecution, ResumeRequest, Status, StartLimits, Wait, WaitReason,
+    NewExecution, ResumeRequest, StartLimits, Status, Wait, WaitReason,
 };
-pub use op::{Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment};
+pub use op::{
+    Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
+};
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
 pub use signal::{Delivery, NewSignal, Signal, SignalStored};
 pub use task::{

@@ -40,7 +40,16 @@ pub enum OpKind {
 impl OpKind {
     /// Every kind.
     pub const ALL: [OpKind; 11] = [
-        Self::Entry, Self::Task, Self::Signal, Self::Timer, Self::Read, Self::Abandon, Self::Attach, Self::Usage, Self::Step, Self::Flush,
+        Self::Entry,
+        Self::Task,
+        Self::Signal,
+        Self::Timer,
+        Self::Read,
+        Self::Abandon,
+        Self::Attach,
+        Self::Usage,
+        Self::Step,
+        Self::Flush,
         Self::Once,
     ];
 

@@ -130,7 +130,15 @@ pub struct Failure {
 impl Failure {
     /// A failure of a code with a type and a message.
     pub fn new(code: Code, error_type: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code, error_type: error_type.into(), message: message.into(), traceback: None, kind: None, task: None, attempts: 0 }
+        Self {
+            code,
+            error_type: error_type.into(),
+            message: message.into(),
+            traceback: None,
+            kind: None,
+            task: None,
+            attempts: 0,
+        }
     }
 }
 

@@ -4,12 +4,18 @@
 //! must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
 //! error of kind `Unavailable` means *unknown*, never *failed*.
 
+#[cfg(feature = "testing")]
+pub mod conformance;
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
-    Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
-    Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
+    Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
+    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
     ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::Payload;
@@ -186,4 +192,3 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     /// Ends the backend's threads once everything acknowledged is safe.
     fn close(&self);
 }
-

@@ -96,7 +96,8 @@ impl Hints {
 
     /// Watches one run until dropped.
     pub fn watch(&self, execution: ExecutionId) -> Watch {
-        let follow = Follow(self.0.watched.lock().entry(execution).or_insert_with(|| watch::Sender::new(())).subscribe());
+        let follow =
+            Follow(self.0.watched.lock().entry(execution).or_insert_with(|| watch::Sender::new(())).subscribe());
         Watch { board: self.0.clone(), execution, follow: Some(follow) }
     }
 }

@@ -1,0 +1,1 @@
+//! The contract as tests: one suite for every backend.

@@ -1,0 +1,1 @@
+//! The one-file backend: SQLite in WAL mode behind one writer thread.
