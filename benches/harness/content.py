@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 
 #: The result of one small step: about 200 bytes as JSON.
 STEP_RESULT: dict[str, object] = {"ok": True, "text": "x" * 170}
@@ -16,11 +15,15 @@ TURN_BYTES = USER_BYTES + ANSWER_BYTES + TOOL_BYTES
 
 @functools.cache
 def _words() -> list[str]:
+    import random  # not at the top: programs that measure their start-up need none of it
+
     return ["".join(random.Random(i).choices("etaoinshrdlucmfwyp", k=2 + i % 9)) for i in range(4000)]
 
 
 def prose(size: int, seed: int) -> str:
     """Return `size` ASCII characters of word salad; it compresses about as well as English."""
+    import random
+
     pick = random.Random(seed)
     lexicon = _words()
     words: list[str] = []

@@ -65,6 +65,24 @@ def stored_bytes(directory: Path) -> int:
     return sum(entry.stat().st_size for entry in directory.rglob("*") if entry.is_file())
 
 
+def settled_bytes(directory: Path) -> int:
+    """Return the size of the files in `directory` once every write-ahead log is folded into its database.
+
+    Works on a copy, so the engine that is being measured keeps its files as they are. No VACUUM.
+    """
+    import shutil
+    import sqlite3
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="settled-", dir=directory.parent) as copy:
+        shutil.copytree(directory, copy, dirs_exist_ok=True)
+        for log in Path(copy).rglob("*-wal"):
+            connection = sqlite3.connect(str(log).removesuffix("-wal"))
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+        return stored_bytes(Path(copy))
+
+
 def die() -> NoReturn:
     """End this process as `kill -9` does: no handler runs, nothing is flushed."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,7 +1,7 @@
 //! Ops, their labels, and the facts that answer them: the journal as stored and loaded.
 
 use crate::clock::Timestamp;
-use crate::id::{EntryId, OnceSlot, TaskId};
+use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{Cancellation, Checkpoint, Execution, Failure, NewEntry, NewTask, Signal, TaskStatus, Usage};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
@@ -179,6 +179,8 @@ pub enum OpBody {
 /// An op as read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedOp {
+    /// Its segment: the current one, but for ops of a `once` that an earlier segment left unfinished.
+    pub segment: u32,
     /// Its number in the segment.
     pub sequence: u32,
     /// Its place inside a `once`.
@@ -275,8 +277,8 @@ pub enum FactKind {
     },
     /// A timer fired, or the timeout of a signal wait passed.
     Timer {
-        /// The op's sequence in the current segment.
-        sequence: u32,
+        /// The op's place.
+        slot: Slot,
     },
     /// A signal was stored.
     Signal(Signal),
