@@ -60,9 +60,7 @@ def _database(parent: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
         connection = sqlite3.connect(f"{directory}/floor.db", isolation_level=None)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute(
-            "CREATE TABLE step(seq INTEGER PRIMARY KEY, body)"
-        )
+        connection.execute("CREATE TABLE step(seq INTEGER PRIMARY KEY, body)")
         try:
             yield connection, Path(directory)
         finally:

@@ -36,7 +36,7 @@ def prose(size: int, seed: int) -> str:
 
 
 def noise_text(size: int) -> str:
-    """Return `size` hexadecimal characters of random bits, for payloads that hardly compress."""
+    """Return `size` hexadecimal characters of random bits, for payloads that compress to half at best."""
     return os.urandom(size // 2 + 1).hex()[:size]
 
 

@@ -1,3 +1,28 @@
 //! The rules of a run, pure: no async, no I/O, no clock. Inputs in, effects out.
+//!
+//! ```text
+//!            call, await_op, abandon, settle, task_ended, finish        (from the agent's host)
+//!                                   │
+//!   load ──► Machine ───────────────┤
+//!            answered, facts, hold_elapsed, divergence_elapsed          (from the session)
+//!                                   ▼
+//!            Deliver, Start, Cancel ─► host        Commit, ArmHold, Parked, Finished ─► session
+//! ```
+//!
+//! [`Machine`] is driven by the session in production and by the property tests at millions of steps a second.
 
+mod call;
+mod calling;
+mod draft;
+mod effect;
+mod facts;
+mod machine;
+mod plan;
+mod replay;
 pub mod retry;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Answer, Call, Called, OnceBegin, Question};
+pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
+pub use machine::{Machine, MachineConfig, OnDivergence, OpRef};

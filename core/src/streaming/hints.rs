@@ -33,7 +33,7 @@ impl Bell {
     }
 }
 
-type Listener = Box<dyn Fn(Option<ExecutionId>) + Send + Sync>;
+type Listener = Box<dyn Fn(Option<(ExecutionId, u64)>) + Send + Sync>;
 
 impl Hints {
     /// Some run became runnable.
@@ -51,13 +51,13 @@ impl Hints {
         self.0.timers.ring();
     }
 
-    /// A run has new facts or events.
-    pub fn changed(&self, execution: ExecutionId) {
+    /// A run has new facts or events, up to this number.
+    pub fn changed(&self, execution: ExecutionId, high: u64) {
         if let Some(watched) = self.0.watched.lock().get(&execution) {
             watched.send_replace(());
         }
         for listener in &*self.0.listeners.read() {
-            listener(Some(execution));
+            listener(Some((execution, high)));
         }
     }
 
@@ -90,7 +90,7 @@ impl Hints {
     }
 
     /// Calls back on every change of a run; `None` stands for any run. The callback must be quick and must not block.
-    pub fn listen(&self, listener: impl Fn(Option<ExecutionId>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(Option<(ExecutionId, u64)>) + Send + Sync + 'static) {
         self.0.listeners.write().push(Box::new(listener));
     }
 

@@ -1,0 +1,98 @@
+"""Owns the aims: what was promised, how it is read off the samples, and whether it is met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.plan import DISK, RAM, Scale
+from harness.samples import Samples
+from harness.sides import FLOVYN_PYTHON, FLOVYN_RUST
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One promise for one of our sides. `at_most` tells whether the limit is a ceiling or a floor."""
+
+    text: str
+    who: str
+    medium: str
+    limit: float
+    unit: str
+    measured: float | None
+    at_most: bool = True
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the promise is kept; None when it was not measured."""
+        if self.measured is None:
+            return None
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+class _Reader:
+    """Reads one side's medians off the samples."""
+
+    def __init__(self, samples: Samples, who: str) -> None:
+        self._samples, self._who = samples, who
+
+    def median(self, workload: str, size: int, figure: str, medium: str = RAM, form: str = "") -> float | None:
+        spread = Samples.spread(self._samples.of(workload, size, self._who, form, medium), figure)
+        return None if spread is None else spread.middle
+
+    def worst(self, workload: str, size: int, figure: str, medium: str) -> float | None:
+        # What must never happen is counted in every sample, steady disk or not.
+        cell = self._samples.of(workload, size, self._who, "", medium)
+        values = [s.figures[figure] for s in cell if figure in s.figures]
+        return max(values) if values else None
+
+    def growth(self, sizes: tuple[int, ...], figure: str) -> float | None:
+        low, high = self.median("w3", min(sizes), figure), self.median("w3", max(sizes), figure)
+        return high / low if low and high else None
+
+
+def _aims_of(who: str, read: _Reader, scale: Scale) -> Iterator[Aim]:
+    python = who == FLOVYN_PYTHON
+    agents, steps = scale.agents
+    turns = f"T = {max(scale.turns)} against T = {min(scale.turns)}"
+
+    def aim(text: str, limit: float, unit: str, measured: float | None, medium: str = RAM, at_most: bool = True) -> Aim:
+        return Aim(text, who, medium, limit, unit, measured, at_most)
+
+    step_ratio = read.median("w1", scale.steps, "floor_ratio", DISK)
+    yield aim("W1 sequential step against the raw commit", 2.0 if python else 1.3, "x", step_ratio, medium=DISK)
+    software = read.median("w1", scale.steps, "p50_us")
+    yield aim("W1 software cost of a step (fsync is free)", 150 if python else 60, "us", software)
+    rate = read.median("w2", agents * steps, "steps_per_s")
+    yield aim(f"W2 {agents} agents x {steps} steps", 6000 if python else 20_000, "steps/s", rate, at_most=False)
+    yield aim(f"W3 turn time flat: {turns}", 1.25, "x", read.growth(scale.turns, "turn_last_ms"))
+    yield aim(f"W3 recovery flat: {turns}", 1.5, "x", read.growth(scale.turns, "recover_ms"))
+    ratios = [read.median("w3", size, "stored_ratio") for size in scale.turns if size >= 200]
+    known = [ratio for ratio in ratios if ratio is not None]
+    yield aim("W3 bytes stored against content, worst of T >= 200", 1.3, "x", max(known) if known else None)
+    for form in ("text", "bytes"):
+        yield aim(f"W4 32 MiB output, {form}", 80, "ms", read.median("w4", 32, "step_ms", form=form))
+    for form, limit in (("bytes", 320), ("file", 64)):
+        grown = read.median("w4", 256, "rss_growth_mb", form=form)
+        yield aim(f"W4 256 MiB output, {form}: memory beside the output itself", limit, "MB", grown)
+    crowd, total = min(scale.crowds), scale.crash[1]
+    yield aim(f"W5 signal to resumed, p50, {crowd} waiting", 1.0, "ms", read.median("w5", crowd, "paced_p50_ms"))
+    yield aim("W5 a parked agent", 10, "KB", read.median("w5", crowd, "kb_per_agent"))
+    evicted = read.median("w5", scale.evicted, "kb_per_evicted", form="evicted")
+    yield aim("W5 an evicted agent (0 within what memory use can resolve)", 0.25, "KB", evicted)
+    yield aim("W5 10,000 waiting agents, whole process", 250, "MB", read.median("w5", 10_000, "rss_mb"))
+    idle = read.median("w5", max(scale.crowds), "idle_cpu_percent")
+    yield aim(f"W5 CPU while {max(scale.crowds):,} agents wait", 1.0, "% of a core", idle)
+    yield aim("W6 process start to first new step after kill -9", 150, "ms", read.median("w6", total, "first_step_ms"))
+    if python:
+        yield aim("W6 of which import", 60, "ms", read.median("w6", total, "import_ms"))
+    for medium in (DISK, RAM):
+        for figure, text in (("lost", "finished steps run again"), ("missing", "steps never run")):
+            lost = read.worst("w6", total, figure, medium)
+            yield aim(f"W6 {text} after kill -9, any round", 0, "steps", lost, medium=medium)
+
+
+def aims(samples: Samples, scale: Scale) -> list[Aim]:
+    """Return every aim of both sides with what was measured."""
+    sides = (FLOVYN_PYTHON, FLOVYN_RUST)
+    return [aim for who in sides for aim in _aims_of(who, _Reader(samples, who), scale)]

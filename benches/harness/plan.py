@@ -1,0 +1,129 @@
+"""Owns what is measured: every cell of the result tables, and the counts of a full and of a quick run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, LANGGRAPH, Launcher, Side
+
+DISK, RAM = "disk", "ram"
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything."""
+
+    steps: int
+    agents: tuple[int, int]
+    turns: tuple[int, ...]
+    entries_turns: int
+    payloads: tuple[int, ...]
+    crowds: tuple[int, ...]
+    evicted: int
+    crash: tuple[int, int]
+
+
+FULL = Scale(200, (200, 10), (50, 200, 800, 5000), 800, (1, 8, 32, 256), (500, 10_000), 10_000, (100, 200))
+QUICK = Scale(50, (20, 5), (20, 50), 50, (1, 8), (50,), 50, (30, 60))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure: a workload at one size by one participant, in processes that follow each other."""
+
+    workload: str
+    size: int
+    who: str
+    commands: tuple[tuple[str, ...], ...]
+    form: str = ""
+    media: tuple[str, ...] = (DISK, RAM)
+    rounds: int = 1_000_000
+    limit_s: float = 300.0
+
+    @property
+    def variant(self) -> str:
+        """The participant, with what tells its variants apart."""
+        return f"{self.who}, {self.form}" if self.form else self.who
+
+
+def _crash(command: list[str], kill_at: int) -> tuple[str, ...]:
+    return (sys.executable, "-m", "harness.crash", str(kill_at), *command)
+
+
+def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
+    agents, steps = scale.agents
+    yield Cell("w1", scale.steps, who, (tuple(run("w1", scale.steps)),))
+    yield Cell("w2", agents * steps, who, (tuple(run("w2", agents, steps)),))
+    conversations = [(turns, "stepwise") for turns in scale.turns] + [(scale.entries_turns, "entries")]
+    for turns, form in conversations:
+        grow, recover = run("w3", turns, form), run("w3_recover", turns, form)
+        shown = "" if form == "stepwise" else "entries only"
+        yield Cell("w3", turns, who, (tuple(grow), tuple(recover)), shown)
+    for size in scale.payloads:
+        for form in ("text", "bytes", "file"):
+            if (form == "text" and size == 256) or (form == "file" and size != max(scale.payloads)):
+                continue  # as JSON, 256 MiB of text is at the ceiling anyway
+            write, read = run("w4", size, form), run("w4_read", size, form)
+            yield Cell("w4", size, who, (tuple(write), tuple(read)), form)
+    for crowd in scale.crowds:
+        yield Cell("w5", crowd, who, (tuple(run("w5", crowd)),))
+    evicted = [tuple(run("w5_evicted", scale.evicted, half)) for half in ("begin", "resume")]
+    yield Cell("w5", scale.evicted, who, tuple(evicted), "evicted")
+    kill_at, total = scale.crash
+    yield Cell("w6", total, who, (_crash(run("w6_recover", total), kill_at),))
+
+
+def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
+    agents, steps = scale.agents
+    for api in ("async", "blocking"):
+        yield Cell("w1", scale.steps, DBOS, (tuple(run("w1", scale.steps, api)),), f"{api} API")
+    yield Cell("w2", agents * steps, DBOS, (tuple(run("w2", agents, steps)),))
+    for turns in scale.turns:
+        halves = tuple(tuple(run("w3", turns, half)) for half in ("grow", "recover"))
+        yield Cell("w3", turns, DBOS, halves, media=(RAM,), rounds=1 if turns > 800 else 1_000_000)
+    for size in scale.payloads:
+        yield Cell("w4", size, DBOS, (tuple(run("w4", size)),), "text", media=(RAM,))
+    for crowd in scale.crowds:
+        rounds, limit = (1, 900.0) if crowd > 1000 else (1_000_000, 300.0)
+        yield Cell("w5", crowd, DBOS, (tuple(run("w5", crowd)),), media=(RAM,), rounds=rounds, limit_s=limit)
+    kill_at, total = scale.crash
+    yield Cell("w6", total, DBOS, (_crash(run("w6_recover", total), kill_at),))
+
+
+def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:
+    agents, steps = scale.agents
+    for api, shown in (("graph", "graph, sync"), ("task", "@task*")):
+        yield Cell("w1", scale.steps, LANGGRAPH, (tuple(run("w1", scale.steps, api)),), shown)
+    yield Cell("w2", agents * steps, LANGGRAPH, (tuple(run("w2", agents, steps)),), "sync")
+    for turns in scale.turns:
+        for channel, shown, most in (("full", "add_messages", 200), ("delta", "DeltaChannel", 800)):
+            if turns > most:  # the default writes 14 GB at 800 turns
+                continue
+            halves = tuple(tuple(run("w3", turns, channel, half)) for half in ("grow", "recover"))
+            yield Cell("w3", turns, LANGGRAPH, halves, shown, media=(RAM,), rounds=1 if turns > 200 else 1_000_000)
+    for size in scale.payloads:
+        yield Cell("w4", size, LANGGRAPH, (tuple(run("w4", size)),), "text", media=(RAM,))
+    for crowd in scale.crowds:
+        rounds, limit = (1, 900.0) if crowd > 1000 else (1_000_000, 300.0)
+        yield Cell("w5", crowd, LANGGRAPH, (tuple(run("w5", crowd)),), media=(RAM,), rounds=rounds, limit_s=limit)
+    kill_at, total = scale.crash
+    for durability in ("sync", "async"):
+        shown = "sync" if durability == "sync" else "async (its default)"
+        yield Cell("w6", total, LANGGRAPH, (_crash(run("w6_recover", total, durability), kill_at),), shown)
+
+
+def plan(sides: Mapping[str, Side], scale: Scale, workloads: tuple[str, ...]) -> list[Cell]:
+    """Return the cells of the given workloads for every side that can take part, ours beside the peers'."""
+    cells: list[Cell] = []
+    for name, side in sides.items():
+        if side.launch is None:
+            continue
+        if name in (FLOVYN_PYTHON, FLOVYN_RUST):
+            cells += _ours(name, side.launch, scale)
+        else:
+            cells += {DBOS: _dbos, LANGGRAPH: _langgraph}[name](side.launch, scale)
+    chosen = [cell for cell in cells if cell.workload in workloads]
+    return sorted(chosen, key=lambda cell: (cell.workload, cell.size))

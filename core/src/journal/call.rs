@@ -1,0 +1,180 @@
+//! The calls an agent can make, and how each finds its recorded twin.
+
+use super::machine::OpRef;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, TaskId};
+use crate::model::{Delivery, Label, LabelKey, OpKind, Placement, TaskOptions, Usage};
+use crate::payload::{Digest, Payload};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One call on the context that the journal knows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// Appends an entry to a thread.
+    Entry {
+        /// Who speaks.
+        role: String,
+        /// `message`, or the author's word.
+        entry_type: String,
+        /// The content.
+        content: Payload,
+        /// Groups entries of a turn.
+        turn_id: Option<String>,
+        /// Small JSON object.
+        metadata: Option<String>,
+        /// The thread; `""` is the main one.
+        thread: String,
+    },
+    /// Schedules a task.
+    Task {
+        /// The function.
+        kind: Arc<str>,
+        /// The argument.
+        input: Payload,
+        /// How to run it.
+        options: TaskOptions,
+        /// Who runs it.
+        placement: Placement,
+        /// The queue, for `Placement::Queue`.
+        queue: String,
+        /// Names this call among identical ones.
+        key: Option<Arc<str>>,
+    },
+    /// Waits for a signal.
+    Signal {
+        /// Its name.
+        name: Arc<str>,
+        /// The longest wait.
+        timeout: Option<Duration>,
+    },
+    /// Waits for a moment.
+    Timer {
+        /// How long from now.
+        duration: Duration,
+    },
+    /// Joins a detached task.
+    Attach {
+        /// The task.
+        task: TaskId,
+    },
+    /// Records what a model call cost.
+    Usage {
+        /// The model.
+        model: String,
+        /// The cost.
+        usage: Usage,
+    },
+    /// Marks the start of a step.
+    Step,
+    /// Forces a commit.
+    Flush,
+}
+
+/// What was asked of the outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Is there a signal of this name?
+    HasSignal(Arc<str>),
+    /// Take all signals of this name; with `turn` also those kept for a turn.
+    Drain {
+        /// The name.
+        name: Arc<str>,
+        /// Whether `next_turn` signals count.
+        turn: bool,
+    },
+    /// Was the run asked to stop?
+    Cancellation,
+    /// What is left of the budget?
+    Budget,
+}
+
+/// What a read answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Yes or no.
+    Flag(bool),
+    /// The values that were taken, in order.
+    Signals(Vec<Payload>),
+    /// A JSON value.
+    Value(Payload),
+}
+
+/// What a call gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Called {
+    /// The op: pass it to `await_op`.
+    pub op: OpRef,
+    /// Whether it was recorded before.
+    pub recorded: bool,
+    /// The entry, for `Call::Entry`.
+    pub entry: Option<EntryId>,
+    /// The task, for `Call::Task` and `Call::Attach`.
+    pub task: Option<TaskId>,
+}
+
+/// How a `once` begins.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OnceBegin {
+    /// It happened in an earlier segment: its result.
+    Done(Payload),
+    /// It happened in this segment: await this op for its result.
+    Recorded(OpRef),
+    /// It has not happened: run the function with this as its scope, then call `once_end`.
+    Run,
+}
+
+impl Call {
+    /// The label by which the call finds its twin. `parent` is the entry a new entry would follow.
+    pub(super) fn label(&self, parent: Option<EntryId>) -> Result<Label> {
+        let label = |kind, name: Arc<str>, digest| Label { kind, name, key: LabelKey::Digest(digest) };
+        Ok(match self {
+            Call::Entry { role, entry_type, content, .. } => {
+                let digest = content.digest()?;
+                let parent = parent.map(|id| *id.0.as_bytes()).unwrap_or_default();
+                let parts = [role.as_bytes(), entry_type.as_bytes(), &digest.0, &parent];
+                label(OpKind::Entry, role.as_str().into(), Digest::of_parts(&parts))
+            }
+            Call::Task { kind, input, key, .. } => Label {
+                kind: OpKind::Task,
+                name: kind.clone(),
+                key: match key {
+                    Some(key) => LabelKey::Key(key.clone()),
+                    None => LabelKey::Digest(input.digest()?),
+                },
+            },
+            // A wait's name says it all: another timeout is the same wait.
+            Call::Signal { name, .. } => label(OpKind::Signal, name.clone(), Digest::default()),
+            Call::Timer { duration } => {
+                label(OpKind::Timer, "sleep".into(), Digest::of_parts(&[&(duration.as_micros() as u64).to_le_bytes()]))
+            }
+            Call::Attach { task } => label(OpKind::Attach, "attach".into(), Digest::of_parts(&[task.0.as_bytes()])),
+            Call::Usage { model, usage } => {
+                let json =
+                    serde_json::to_vec(usage).map_err(|error| Error::new(Code::NotSerializable, error.to_string()))?;
+                label(OpKind::Usage, model.as_str().into(), Digest::of_parts(&[&json]))
+            }
+            Call::Step => label(OpKind::Step, "step".into(), Digest::default()),
+            Call::Flush => label(OpKind::Flush, "flush".into(), Digest::default()),
+        })
+    }
+}
+
+impl Question {
+    /// The label by which a read finds its twin.
+    pub(super) fn label(&self) -> Label {
+        let (name, detail): (Arc<str>, &[u8]) = match self {
+            Question::HasSignal(name) => (name.clone(), b"has"),
+            Question::Drain { name, turn: false } => (name.clone(), b"drain"),
+            Question::Drain { name, turn: true } => (name.clone(), b"drain turn"),
+            Question::Cancellation => ("cancellation".into(), b"cancellation"),
+            Question::Budget => ("budget".into(), b"budget"),
+        };
+        Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
+    }
+
+    /// Whether a signal of this delivery is visible to the question.
+    pub(super) fn sees(&self, delivery: Delivery) -> bool {
+        delivery != Delivery::NextTurn || matches!(self, Question::Drain { turn: true, .. })
+    }
+}

@@ -1,0 +1,560 @@
+//! What the agent's code does to the machine: calls, reads, awaits, gives up, ends.
+//!
+//! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
+
+use super::call::{Answer, Call, Called, OnceBegin, Question};
+use super::effect::Ending;
+use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
+use super::replay::{Line, may_be_reworded};
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, OnceSlot, Slot, TaskId};
+use crate::model::{
+    AttemptReport, AttemptResult, Consumed, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
+    Placement, SideEffects, TaskStatus,
+};
+use crate::payload::{Digest, Payload};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The number of ops of a run without state from which it is advised to declare one.
+const ADVISE_STATE_AT: u32 = 2_000;
+
+impl Machine {
+    /// Moves past recorded calls that have been made again; gives the line that is next.
+    pub(super) fn advance(&mut self) -> Option<Line> {
+        loop {
+            match self.script.next() {
+                Some(Line::Call(index)) if self.ops[index].claimed => {
+                    if let (Some(thread), Some(entry)) = (self.ops[index].external.take(), self.ops[index].entry) {
+                        self.leaves.insert(thread, entry);
+                    }
+                    self.script.step();
+                }
+                line => return line,
+            }
+        }
+    }
+
+    /// Makes a call. `once` is the scope it runs in, if any. `concurrent` tells that other branches are alive.
+    pub fn call(&mut self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
+        self.check_open()?;
+        self.advance();
+        let parent = match &call {
+            Call::Entry { thread, .. } => self.leaf(thread),
+            _ => None,
+        };
+        let label = call.label(parent)?;
+        match self.claim_twin(&label, once)? {
+            Some(index) => Ok(self.called_again(index, call)),
+            None => Ok(self.called_new(call, label, parent, once)),
+        }
+    }
+
+    /// Answers a question about the outside and records the answer (rule 6).
+    pub fn read(&mut self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
+        self.check_open()?;
+        self.advance();
+        let label = question.label();
+        if let Some(answer) = self.read_again(&question, &label) {
+            return Ok(answer);
+        }
+        if let Some(index) = self.claim_twin(&label, once)? {
+            return Ok(self.recorded_answer(index, &question));
+        }
+        let once = self.next_once(once);
+        let (answer, body) = self.answer(&question);
+        if let Some(count) = self.repeat_last_read(&label, &body) {
+            if let Some(op) = self.draft.ops.iter_mut().rev().find(|op| op.label == label)
+                && let OpBody::Read { count: stored, .. } = &mut op.body
+            {
+                *stored = count;
+            } else if let Some((index, ..)) = &self.last_read {
+                let sequence = self.ops[*index].sequence;
+                self.draft.read_counts.retain(|(read, _)| *read != sequence);
+                self.draft.read_counts.push((sequence, count));
+            }
+            return Ok(answer);
+        }
+        let index = self.push_op(label.clone(), once);
+        self.ops[index].settled = true;
+        if let (Question::Drain { .. }, Answer::Signals(values)) = (&question, &answer) {
+            self.consume_drained(index, &question, values.len());
+        }
+        self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
+        if !matches!(question, Question::Drain { .. }) {
+            self.last_read = Some((index, label, body, 1));
+        }
+        Ok(answer)
+    }
+
+    /// Starts an await. The outcome comes by an effect, also if it is known already.
+    pub fn await_op(&mut self, op: OpRef) -> Result<()> {
+        let Some(index) = self.index(op) else {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref)",
+            ));
+        };
+        self.quiet = false;
+        if !self.ops[index].awaited && !self.ops[index].settled {
+            self.ops[index].awaited = true;
+            self.awaited.push(index);
+        }
+        Ok(())
+    }
+
+    /// Whether an op's outcome has been handed over already.
+    pub fn is_settled(&self, op: OpRef) -> bool {
+        self.index(op).is_none_or(|index| self.ops[index].settled)
+    }
+
+    /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
+    pub fn abandon(&mut self, op: OpRef) {
+        let Some(index) = self.index(op) else { return };
+        if self.over || self.ending.is_some() || self.ops[index].settled {
+            return;
+        }
+        self.quiet = false;
+        self.awaited.retain(|awaited| *awaited != index);
+        self.ops[index].awaited = false;
+        self.ops[index].settled = true;
+        self.ops[index].abandoned = true;
+        if self.ops[index].running_here() {
+            let reference = self.reference(index);
+            self.effects.push_back(super::Effect::CancelTask(reference));
+        }
+        self.disarm(index);
+        let target = self.ops[index].sequence;
+        let label = Label {
+            kind: OpKind::Abandon,
+            name: "abandon".into(),
+            key: LabelKey::Digest(Digest::of_parts(&[&target.to_le_bytes()])),
+        };
+        self.advance();
+        if let Ok(Some(abandon)) = self.claim_twin(&label, None) {
+            self.ops[abandon].settled = true;
+            return;
+        }
+        let abandon = self.push_op(label, None);
+        self.ops[abandon].settled = true;
+        self.place(abandon, OpBody::Abandon { target });
+        let what = self.ops[index].label.to_string();
+        self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
+        self.abandoned_by_host = true;
+    }
+
+    /// Begins a `once`.
+    pub fn once_begin(&mut self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
+        self.check_open()?;
+        if let Some(done) = self.once_done.get(name) {
+            if done.digest != digest {
+                return Err(Error::new(
+                    Code::OnceChanged,
+                    format!(
+                        "once({name:?}) was called with another input than the first time; it happens once per run, so use another name for another input"
+                    ),
+                ));
+            }
+            let recorded = (0..self.ops.len()).find(|index| {
+                let op = &self.ops[*index];
+                op.label.kind == OpKind::Once && op.once.as_ref().is_some_and(|once| once.name == *name)
+            });
+            return Ok(match recorded {
+                Some(index) => {
+                    if !std::mem::replace(&mut self.ops[index].claimed, true) {
+                        self.script.note_claim();
+                        self.called_anything = true;
+                    }
+                    match &self.ops[index].outcome {
+                        Some((_, super::Outcome::Value(value))) if self.ops[index].settled => {
+                            OnceBegin::Done(value.clone())
+                        }
+                        _ => OnceBegin::Recorded(self.reference(index)),
+                    }
+                }
+                None => OnceBegin::Done(done.value.clone()),
+            });
+        }
+        Ok(OnceBegin::Run)
+    }
+
+    /// Ends a `once` with its result; await the op before going on.
+    pub fn once_end(&mut self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
+        self.check_open()?;
+        let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
+        let index = self.push_op(label, Some(OnceSlot { name: name.clone(), n: 0 }));
+        self.once_done
+            .insert(name.clone(), crate::model::OnceResult { name: name.clone(), digest, value: value.clone() });
+        self.ops[index].once_value = Some(value.clone());
+        self.place(index, OpBody::Once { digest, value });
+        Ok(self.reference(index))
+    }
+
+    /// Asks for a checkpoint; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
+    pub fn checkpoint(&mut self, state: Payload, metadata: String) -> Result<()> {
+        self.check_open()?;
+        let open = self.open_operations();
+        if !open.is_empty() {
+            return Err(Error::new(
+                Code::OpenOperations,
+                format!(
+                    "a checkpoint needs every op of its segment to be settled, but these are open: {}; await them, or schedule them with detached=True",
+                    open.join(", ")
+                ),
+            ));
+        }
+        self.checkpoint =
+            Some(PendingCheckpoint { saved: Some(NewCheckpoint { state, leaves: self.leaves.clone(), metadata }) });
+        Ok(())
+    }
+
+    /// Ends the run.
+    pub fn finish(&mut self, ending: Ending) {
+        if !self.over && self.ending.is_none() {
+            self.quiet = false;
+            self.ending = Some(ending);
+        }
+    }
+
+    /// An inline attempt ended.
+    pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
+        let Some(index) = self.index(op) else { return };
+        let sequence = self.ops[index].sequence;
+        let Some(task) = &mut self.ops[index].task else { return };
+        if !task.running || task.attempt != attempt || self.over {
+            return;
+        }
+        task.running = false;
+        task.ended = true;
+        self.draft.attempts.push(AttemptReport { sequence, attempt, result, duration });
+        self.plan();
+    }
+
+    fn check_open(&mut self) -> Result<()> {
+        if self.over || self.ending.is_some() {
+            return Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"));
+        }
+        if self.checkpoint.is_some() {
+            return Err(Error::new(
+                Code::OpenOperations,
+                "an op was called while another branch was saving a checkpoint; join all branches before a checkpoint",
+            ));
+        }
+        self.quiet = false;
+        Ok(())
+    }
+
+    /// Finds and claims the recorded twin of a call (rule 7).
+    fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
+        let first_call = !std::mem::replace(&mut self.called_anything, true);
+        if self.script.all_claimed() && self.unfinished_once.is_empty() {
+            return Ok(None);
+        }
+        let ops = &self.ops;
+        let free = |index: usize| {
+            let op: &Op = &ops[index];
+            let scope = op.once.as_ref().map(|once| &once.name);
+            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+        };
+        let mut found = self.script.find(label, free);
+        if found.is_none() {
+            found = self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label));
+        }
+        let mut reworded = None;
+        if found.is_none()
+            && self.code_unchanged
+            && may_be_reworded(label.kind)
+            && !self.concurrent
+            && self.awaited.is_empty()
+        {
+            found = self.script.first_in_window(free).and_then(|(index, candidate)| {
+                let fixed =
+                    ops[index].task.as_ref().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
+                reworded = Some(candidate.to_string());
+                (candidate.same_step(label) && !fixed).then_some(index)
+            });
+        }
+        if first_call && found.is_none_or(|index| Some(index) != self.script.first_call()) {
+            self.check_preamble(label)?;
+        }
+        let Some(index) = found else { return Ok(None) };
+        self.ops[index].claimed = true;
+        if self.ops[index].segment == self.segment {
+            self.script.note_claim();
+        }
+        if let Some(recorded) = reworded {
+            let data = serde_json::json!({"recorded": recorded, "called": label.to_string()});
+            self.draft.warn(Some(self.ops[index].sequence), "reworded", data);
+        }
+        Ok(Some(index))
+    }
+
+    /// An agent with state whose first call does not match its tail has work before its loop.
+    fn check_preamble(&self, label: &Label) -> Result<()> {
+        let Some(first) = self.script.first_call() else { return Ok(()) };
+        if !self.config.stateful || self.segment == 0 || !self.code_unchanged {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::PreambleOp,
+            format!(
+                "the agent called {label} first, but the segment to be replayed starts with {}; an agent with state is entered at its \
+                 top in every segment, so wrap what shall happen once in ctx.once(...), or guard it by ctx.state",
+                self.ops[first].label
+            ),
+        ))
+    }
+
+    fn called_again(&mut self, index: usize, call: Call) -> Called {
+        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
+        match call {
+            Call::Entry { thread, .. } => {
+                called.entry = self.ops[index].entry;
+                if let Some(entry) = called.entry {
+                    self.leaves.insert(thread, entry);
+                }
+            }
+            Call::Task { options, kind, .. } => {
+                if let Some(task) = &mut self.ops[index].task {
+                    task.options = options;
+                    task.kind = kind;
+                    called.task = Some(task.id);
+                    if task.to_start {
+                        self.starting.push(index);
+                    }
+                }
+            }
+            Call::Attach { task } => called.task = Some(task),
+            _ => {}
+        }
+        called
+    }
+
+    fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
+        let name = once?;
+        let next = self.once_next.entry(name.clone()).or_insert(1);
+        let n = *next;
+        *next += 1;
+        Some(OnceSlot { name: name.clone(), n })
+    }
+
+    fn called_new(&mut self, call: Call, label: Label, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Called {
+        let once = self.next_once(once);
+        let index = self.push_op(label, once);
+        let id = self.id_of(index);
+        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
+        let body = match call {
+            Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
+                let entry = EntryId(id.uuid());
+                called.entry = Some(entry);
+                self.leaves.insert(thread.clone(), entry);
+                self.ops[index].settled = true;
+                self.ops[index].entry = Some(entry);
+                OpBody::Entry(NewEntry { id: entry, parent, thread, role, entry_type, content, turn_id, metadata })
+            }
+            Call::Task { kind, input, options, placement, queue, .. } => {
+                let task = TaskId(id.uuid());
+                called.task = Some(task);
+                self.by_task.entry(task).or_default().push(index);
+                let inline = placement == Placement::Inline;
+                self.ops[index].task = Some(Box::new(TaskState {
+                    id: task,
+                    kind: kind.clone(),
+                    options: options.clone(),
+                    inline,
+                    status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
+                    attempt: u32::from(inline),
+                    running: false,
+                    ended: false,
+                    to_start: inline,
+                }));
+                if inline {
+                    self.starting.push(index);
+                }
+                let entry = self.leaves.get("").copied();
+                OpBody::Task(NewTask { id: task, kind: kind.to_string(), queue, input, options, placement, entry })
+            }
+            Call::Signal { timeout, .. } => {
+                self.ops[index].timed = timeout.is_some();
+                OpBody::Signal { timeout }
+            }
+            Call::Timer { duration } => {
+                self.ops[index].timed = true;
+                OpBody::Timer { duration }
+            }
+            Call::Attach { task } => {
+                called.task = Some(task);
+                self.by_task.entry(task).or_default().push(index);
+                self.ops[index].outcome = self.task_results.get(&task).cloned();
+                OpBody::Attach { task }
+            }
+            Call::Usage { model, usage } => {
+                self.ops[index].settled = true;
+                OpBody::Usage { model, usage }
+            }
+            Call::Step => OpBody::Step,
+            Call::Flush => OpBody::Flush,
+        };
+        self.place(index, body);
+        called
+    }
+
+    /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
+    fn place(&mut self, index: usize, body: OpBody) {
+        let op = &self.ops[index];
+        let new =
+            NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
+        self.last_read = None;
+        if self.script.all_claimed() && self.held.is_empty() {
+            self.enter(new);
+        } else {
+            self.ops[index].held = Some(Box::new(new));
+            self.held.push(index);
+        }
+    }
+
+    /// Puts an op into the batch with the outcomes handed over since the one before.
+    pub(super) fn enter(&mut self, mut op: NewOp) {
+        op.seen = std::mem::take(&mut self.seen);
+        self.draft.urgent |= match &op.body {
+            OpBody::Flush | OpBody::Step | OpBody::Once { .. } => true,
+            OpBody::Task(task) => task.placement == Placement::Queue,
+            _ => false,
+        };
+        self.draft.reads |= matches!(op.body, OpBody::Read { .. });
+        if op.sequence == ADVISE_STATE_AT && !self.config.stateful {
+            let advice = "recovery replays the whole run: declare the agent with state and checkpoint in its loop";
+            self.draft.warn(Some(op.sequence), "long_tail", serde_json::json!({"ops": op.sequence, "advice": advice}));
+        }
+        self.draft.ops.push(op);
+    }
+
+    /// Puts all held ops into the batch, in the order they were called.
+    pub(super) fn enter_held(&mut self) {
+        for index in std::mem::take(&mut self.held) {
+            if let Some(op) = self.ops[index].held.take() {
+                self.enter(*op);
+            }
+        }
+    }
+
+    /// A timer of the store that no longer matters.
+    pub(super) fn disarm(&mut self, index: usize) {
+        let op = &mut self.ops[index];
+        if op.timed && op.timed_out.is_none() && op.segment == self.segment {
+            op.timed = false;
+            self.draft.disarmed.push(op.sequence);
+        }
+    }
+
+    fn open_operations(&self) -> Vec<String> {
+        let open = |op: &Op| {
+            op.claimed && op.segment == self.segment && !op.settled && !op.is_detached() && !op.has_durable_end()
+        };
+        self.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
+    }
+
+    /// The recorded read goes on answering as often as it did.
+    fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
+        let (index, ..) = self.last_read.as_ref()?;
+        let index = *index;
+        let left = self.read_left.get_mut(&index)?;
+        if self.ops[index].label != *label || *left == 0 {
+            return None;
+        }
+        *left -= 1;
+        Some(self.stored_answer(index, question))
+    }
+
+    fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
+        self.ops[index].settled = true;
+        if let Some(left) = self.read_left.get_mut(&index) {
+            *left = left.saturating_sub(1);
+        }
+        let count = self.read_left.get(&index).copied().unwrap_or(0);
+        if let Some((_, super::Outcome::Value(body))) = &self.ops[index].outcome {
+            let total = self.read_total.get(&index).copied().unwrap_or(count + 1);
+            self.last_read = Some((index, self.ops[index].label.clone(), body.clone(), total));
+        }
+        self.stored_answer(index, question)
+    }
+
+    fn stored_answer(&self, index: usize, question: &Question) -> Answer {
+        let op = &self.ops[index];
+        if let Question::Drain { .. } = question {
+            let slot = Slot { segment: op.segment, sequence: op.sequence };
+            let values =
+                self.consumed.get(&slot).map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
+            return Answer::Signals(values.unwrap_or_default());
+        }
+        match &op.outcome {
+            Some((_, super::Outcome::Value(value))) if matches!(question, Question::Budget) => {
+                Answer::Value(value.clone())
+            }
+            Some((_, super::Outcome::Value(value))) => {
+                Answer::Flag(value.bytes().is_ok_and(|bytes| &bytes[..] == b"true"))
+            }
+            _ => Answer::Flag(false),
+        }
+    }
+
+    /// What the outside looks like as of the last answer of the store.
+    fn answer(&self, question: &Question) -> (Answer, Payload) {
+        let flag = |yes: bool| (Answer::Flag(yes), Payload::json(if yes { &b"true"[..] } else { b"false" }));
+        match question {
+            Question::HasSignal(name) => {
+                flag(self.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)))
+            }
+            Question::Cancellation => flag(self.cancel.is_some()),
+            Question::Budget => (Answer::Value(Payload::null()), Payload::null()),
+            Question::Drain { name, .. } => {
+                let visible = |signal: &crate::model::Signal| *signal.name == **name && question.sees(signal.delivery);
+                let taken = self.mailbox.iter().filter(|(_, signal)| visible(signal));
+                let values: Vec<_> = taken.map(|(_, signal)| signal.payload.clone()).collect();
+                let count = Payload::json(values.len().to_string().into_bytes());
+                (Answer::Signals(values), count)
+            }
+        }
+    }
+
+    fn consume_drained(&mut self, index: usize, question: &Question, count: usize) {
+        let by = Slot { segment: self.segment, sequence: self.ops[index].sequence };
+        let Question::Drain { name, .. } = question else { return };
+        let mut left = count;
+        let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
+        for (order, signal) in std::mem::take(&mut self.mailbox) {
+            if left > 0 && *signal.name == **name && question.sees(signal.delivery) {
+                left -= 1;
+                self.draft.consumed.push(Consumed { signal: signal.id, by });
+            } else {
+                kept.push_back((order, signal));
+            }
+        }
+        self.mailbox = kept;
+    }
+
+    /// The new count, where the last op called is this very read with this very answer.
+    fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
+        let (index, last, body, count) = self.last_read.as_mut()?;
+        if last != label || body != answer || *index + 1 != self.ops.len() || label.kind != OpKind::Read {
+            return None;
+        }
+        *count += 1;
+        Some(*count)
+    }
+}
+
+impl Op {
+    /// Whether an attempt of it runs in this process.
+    pub(super) fn running_here(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.running)
+    }
+
+    fn is_detached(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.options.detached)
+    }
+
+    fn has_durable_end(&self) -> bool {
+        self.outcome.is_some() || self.timed_out.is_some()
+    }
+}

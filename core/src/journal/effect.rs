@@ -1,0 +1,99 @@
+//! What the machine asks of its surroundings, and what the surroundings tell it at the end.
+
+use crate::id::{OpId, TaskId};
+use crate::model::{Batch, Failure, Status, TaskOptions, WaitReason};
+use crate::payload::Payload;
+
+use super::machine::OpRef;
+
+/// What an await ends with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// A task's result.
+    Value(Payload),
+    /// A task's failure.
+    Failed(Failure),
+    /// A signal's value.
+    Signal(Payload),
+    /// No signal came in time.
+    TimedOut,
+    /// The moment has come.
+    Fired,
+    /// What was asked is durable.
+    Done,
+    /// The run was asked to stop.
+    Cancelled,
+}
+
+/// An outcome on its way to the agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Handed {
+    /// The op whose await ends.
+    pub op: OpRef,
+    /// With what.
+    pub outcome: Outcome,
+}
+
+/// An inline attempt to be started now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartTask {
+    /// The op.
+    pub op: OpRef,
+    /// The op's name, for streams and people.
+    pub id: OpId,
+    /// The task, and the idempotency key for the tool's own use.
+    pub task: TaskId,
+    /// The function.
+    pub kind: std::sync::Arc<str>,
+    /// The attempt's number, from 1.
+    pub attempt: u32,
+    /// Timeouts and the like.
+    pub options: TaskOptions,
+}
+
+/// What the surroundings must do, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Host: end these awaits, in this order, then run until quiet.
+    Deliver(Vec<Handed>),
+    /// Host: start an inline attempt.
+    Start(StartTask),
+    /// Host: tell a running inline attempt to stop.
+    CancelTask(OpRef),
+    /// Session: make this durable, retrying the same request until an answer comes.
+    Commit(Box<CommitDraft>),
+    /// Session: call `hold_elapsed` a few milliseconds from now.
+    ArmHold,
+    /// Session: call `divergence_elapsed` a few seconds from now.
+    ArmDivergence,
+    /// Session: the run waits in the store; its coroutine may be parked or dropped.
+    Parked,
+    /// Session: the run ended or paused; drop the coroutine.
+    Finished(Status),
+    /// Session: this copy must not go on: fail the run with this error.
+    Stop(crate::Error),
+}
+
+/// A batch with what its request needs from the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommitDraft {
+    /// The number of the previous commit.
+    pub base: u64,
+    /// The highest fact number known.
+    pub known: u64,
+    /// What becomes durable.
+    pub batch: Batch,
+}
+
+/// How the agent's function ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// It returned.
+    Completed(Payload),
+    /// It raised.
+    Failed(Failure),
+    /// It let `Cancelled` through.
+    Cancelled,
+    /// The engine must pause it.
+    Paused(WaitReason, Failure),
+}

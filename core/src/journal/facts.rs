@@ -1,0 +1,187 @@
+//! What the store tells the machine: facts, and the answers of commits.
+//!
+//! An outcome exists for the machine only once the store has said so (rule 4). Facts are applied in the store's order.
+
+use super::effect::{Effect, Outcome};
+use super::machine::{Machine, OpRef};
+use super::replay::Script;
+use crate::error::Result;
+use crate::id::Slot;
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, NewCheckpoint, OpKind, TaskStatus};
+
+impl Machine {
+    /// Facts that the store has told outside of a commit.
+    pub fn facts(&mut self, facts: Vec<Fact>, high: u64) {
+        self.apply_all(facts, false);
+        self.known = self.known.max(high);
+        self.plan();
+    }
+
+    /// The run was claimed again for this parked copy.
+    pub fn resumed(&mut self, base: u64, facts: Vec<Fact>, high: u64) {
+        self.base = base;
+        self.parked = false;
+        self.facts(facts, high);
+    }
+
+    /// Whether a parked copy may go on under a claim: the claim's last commit must be its own.
+    pub fn may_resume(&self, base: u64) -> bool {
+        self.parked && !self.over && self.in_flight.is_none() && self.base == base
+    }
+
+    /// The answer to the commit on its way. A request whose outcome is unknown is retried by the session, not told here.
+    pub fn answered(&mut self, answer: Result<CommitAnswer>) {
+        let Some(flight) = self.in_flight.take() else { return };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.over = true;
+                self.effects.push_back(Effect::Stop(error));
+                return;
+            }
+        };
+        self.base = answer.number;
+        for index in flight.ops {
+            self.ops[index].durable = true;
+        }
+        self.apply_all(answer.facts, false);
+        self.known = self.known.max(answer.high);
+        let last = self.times.last().copied().unwrap_or(self.time);
+        let order = self.next_order(last);
+        for index in flight.marks {
+            let op = &mut self.ops[index];
+            op.outcome = Some((order, op.once_value.take().map_or(Outcome::Done, Outcome::Value)));
+        }
+        self.active.retain(|index| !flight.attempts.contains(index));
+        for index in flight.attempts {
+            let op = &mut self.ops[index];
+            if let Some(task) = &mut op.task {
+                task.ended = false;
+                if op.outcome.is_none() {
+                    // Another attempt comes from the queue.
+                    task.inline = false;
+                    task.status = TaskStatus::Pending;
+                }
+            }
+        }
+        match answer.committed {
+            Committed::Finished(status) => {
+                self.over = true;
+                self.effects.push_back(Effect::Finished(status));
+                return;
+            }
+            Committed::Suspended => {
+                self.parked = true;
+                if self.draft.is_empty() {
+                    self.effects.push_back(Effect::Parked);
+                }
+            }
+            Committed::Continue => self.parked = false,
+        }
+        if let Some(saved) = flight.checkpoint {
+            self.begin_segment(saved);
+        }
+        self.plan();
+    }
+
+    /// The tail is empty again.
+    fn begin_segment(&mut self, saved: NewCheckpoint) {
+        self.segment += 1;
+        self.first_ref += self.ops.len() as u32;
+        self.ops.clear();
+        self.script = Script::default();
+        self.unfinished_once.clear();
+        self.by_sequence.clear();
+        self.by_task.clear();
+        self.next_sequence = 0;
+        self.held.clear();
+        self.starting.clear();
+        self.active.clear();
+        self.awaited.clear();
+        self.seen.clear();
+        self.consumed.clear();
+        self.last_read = None;
+        self.read_left.clear();
+        self.read_total.clear();
+        self.leaves = saved.leaves;
+        self.code_unchanged = true;
+        self.code_to_store = None;
+        self.diverged = false;
+        self.checkpoint = None;
+        self.quiet = false;
+        self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
+    }
+
+    pub(super) fn apply_all(&mut self, facts: Vec<Fact>, loading: bool) {
+        for fact in facts {
+            // The end of a task may be told late, to the op that joins it.
+            if loading || fact.number > self.known || matches!(fact.kind, FactKind::Task { .. }) {
+                self.apply(fact);
+            }
+        }
+    }
+
+    fn next_order(&mut self, at: crate::clock::Timestamp) -> u64 {
+        self.order += 1;
+        self.times.push(at);
+        self.order
+    }
+
+    fn apply(&mut self, fact: Fact) {
+        let order = self.next_order(fact.at);
+        match fact.kind {
+            FactKind::Task { task, result } => {
+                let status = if result.is_ok() { TaskStatus::Completed } else { TaskStatus::Failed };
+                let outcome = match result {
+                    Ok(value) => Outcome::Value(value),
+                    Err(failure) => Outcome::Failed(failure),
+                };
+                for index in self.by_task.get(&task).cloned().unwrap_or_default() {
+                    let op = &mut self.ops[index];
+                    if op.outcome.is_none() {
+                        op.outcome = Some((order, outcome.clone()));
+                    }
+                    if let Some(task) = &mut op.task {
+                        task.status = status;
+                        task.to_start = false;
+                    }
+                }
+                self.task_results.entry(task).or_insert((order, outcome));
+            }
+            FactKind::Timer { slot } => {
+                if slot.segment == self.segment
+                    && let Some(index) = self.by_sequence.get(&slot.sequence)
+                {
+                    let op = &mut self.ops[*index];
+                    op.timed_out = Some(order);
+                    if op.label.kind == OpKind::Timer {
+                        op.outcome = Some((order, Outcome::Fired));
+                    }
+                }
+            }
+            FactKind::Signal(signal) => match signal.consumed_by {
+                Some(slot) => self.apply_consumed(order, slot, signal),
+                None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
+                    self.mailbox.push_back((order, signal));
+                }
+                None => {}
+            },
+            FactKind::Cancel(cancel) => {
+                self.cancel.get_or_insert((order, cancel));
+            }
+        }
+    }
+
+    fn apply_consumed(&mut self, order: u64, slot: Slot, signal: crate::model::Signal) {
+        let index = match slot.segment == self.segment {
+            true => self.by_sequence.get(&slot.sequence).copied(),
+            false => self.unfinished_once.iter().copied().find(|index| self.ops[*index].sequence == slot.sequence),
+        };
+        if let Some(index) = index
+            && self.ops[index].label.kind == OpKind::Signal
+        {
+            self.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
+        }
+        self.consumed.entry(slot).or_default().push((order, signal));
+    }
+}

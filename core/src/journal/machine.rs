@@ -1,0 +1,465 @@
+//! The machine of one run: its ops, what is known of them, and the inputs that change them.
+//!
+//! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
+
+use super::draft::Draft;
+use super::effect::{Effect, Ending, Outcome};
+use super::replay::Script;
+use crate::clock::Timestamp;
+use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
+use crate::model::{
+    Cancellation, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen, Segment,
+    SideEffects, Signal, TaskOptions, TaskStatus, WaitReason,
+};
+use crate::payload::Payload;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// An op of the current segment as the host names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpRef(pub u32);
+
+impl OpRef {
+    /// The pending checkpoint, which is no op of either segment.
+    pub const CHECKPOINT: OpRef = OpRef(u32::MAX);
+}
+
+/// What to do when edited code no longer matches the tail (engine.md rule 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDivergence {
+    /// Go on: new steps run, finished ones keep their results.
+    #[default]
+    Continue,
+    /// Stop with `Diverged`.
+    Fail,
+    /// Pause until a person decides.
+    Pause,
+}
+
+/// What the machine must know of the agent's declaration.
+#[derive(Debug, Clone, Default)]
+pub struct MachineConfig {
+    /// Declared with state: `checkpoint` ends a segment.
+    pub stateful: bool,
+    /// Identifies the agent's code: its `version`, else a fingerprint of its source.
+    pub code: Option<String>,
+    /// What to do when code and tail differ.
+    pub on_divergence: OnDivergence,
+    /// A graceful stop is told only to those who ask.
+    pub not_cancellable: bool,
+}
+
+/// Flags and facts of one op.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub segment: u32,
+    pub sequence: u32,
+    pub once: Option<OnceSlot>,
+    pub label: Label,
+    /// It was loaded from the store.
+    pub recorded: bool,
+    /// The code has called it in this life.
+    pub claimed: bool,
+    /// It was called while the tail was not used up and has no twin: it starts when divergence is judged.
+    pub held: Option<Box<NewOp>>,
+    /// Some branch awaits it.
+    pub awaited: bool,
+    /// Its outcome was handed over, or never will be.
+    pub settled: bool,
+    /// The code gave up its await: its outcome is never handed over.
+    pub abandoned: bool,
+    /// It is durable.
+    pub durable: bool,
+    /// What is known of its end, with its place among the facts.
+    pub outcome: Option<(u64, Outcome)>,
+    /// The timeout of a signal wait passed at this place.
+    pub timed_out: Option<u64>,
+    /// It has a timer in the store.
+    pub timed: bool,
+    pub task: Option<Box<TaskState>>,
+    /// The entry it appended.
+    pub entry: Option<EntryId>,
+    /// The result it will hand over once it is durable.
+    pub once_value: Option<Payload>,
+    /// It was put into the tail from outside: its entry becomes the thread's leaf when replay comes to it.
+    pub external: Option<String>,
+}
+
+impl Op {
+    fn new(segment: u32, sequence: u32, once: Option<OnceSlot>, label: Label) -> Self {
+        Self {
+            segment,
+            sequence,
+            once,
+            label,
+            recorded: false,
+            claimed: true,
+            held: None,
+            awaited: false,
+            settled: false,
+            abandoned: false,
+            durable: false,
+            outcome: None,
+            timed_out: None,
+            timed: false,
+            task: None,
+            entry: None,
+            once_value: None,
+            external: None,
+        }
+    }
+}
+
+/// What is known of a task.
+#[derive(Debug)]
+pub(super) struct TaskState {
+    pub id: TaskId,
+    pub kind: Arc<str>,
+    pub options: TaskOptions,
+    pub inline: bool,
+    pub status: TaskStatus,
+    pub attempt: u32,
+    /// An attempt runs here.
+    pub running: bool,
+    /// An attempt here has ended and its end is not durable yet.
+    pub ended: bool,
+    /// It has to be started (again) here.
+    pub to_start: bool,
+}
+
+/// A checkpoint that was asked for.
+#[derive(Debug)]
+pub(super) struct PendingCheckpoint {
+    pub saved: Option<NewCheckpoint>,
+}
+
+/// The machine of one run.
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) execution: ExecutionId,
+    pub(super) config: MachineConfig,
+    pub(super) segment: u32,
+    pub(super) base: u64,
+    pub(super) known: u64,
+    /// Facts applied so far: the order of outcomes.
+    pub(super) order: u64,
+    pub(super) ops: Vec<Op>,
+    /// The reference of `ops[0]`: references of earlier segments are told apart.
+    pub(super) first_ref: u32,
+    pub(super) script: Script,
+    /// Ops of `once`s that an earlier segment left unfinished.
+    pub(super) unfinished_once: Vec<usize>,
+    /// New ops that wait for divergence to be judged.
+    pub(super) held: Vec<usize>,
+    /// Inline tasks that are to be started.
+    pub(super) starting: Vec<usize>,
+    /// Inline tasks with an attempt that runs here, or whose end is not durable yet.
+    pub(super) active: Vec<usize>,
+    /// When each fact was stored, by its order (from 1).
+    pub(super) times: Vec<Timestamp>,
+    /// The store's time of the last outcome handed over.
+    pub(super) time: Timestamp,
+    pub(super) by_sequence: HashMap<u32, usize>,
+    pub(super) by_task: HashMap<TaskId, Vec<usize>>,
+    pub(super) next_sequence: u32,
+    pub(super) once_next: HashMap<Arc<str>, u32>,
+    pub(super) once_done: HashMap<Arc<str>, OnceResult>,
+    pub(super) leaves: BTreeMap<String, EntryId>,
+    pub(super) mailbox: VecDeque<(u64, Signal)>,
+    /// Signals the tail consumed, by op.
+    pub(super) consumed: HashMap<Slot, Vec<(u64, Signal)>>,
+    pub(super) task_results: HashMap<TaskId, (u64, Outcome)>,
+    pub(super) awaited: Vec<usize>,
+    pub(super) seen: Vec<Seen>,
+    pub(super) draft: Draft,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) last_read: Option<(usize, Label, Payload, u32)>,
+    /// How often a recorded read still answers, and how often it did in all.
+    pub(super) read_left: HashMap<usize, u32>,
+    pub(super) read_total: HashMap<usize, u32>,
+    /// The host gave up an await by a timer of its own.
+    pub(super) abandoned_by_host: bool,
+    pub(super) cancel: Option<(u64, Cancellation)>,
+    pub(super) cancel_handed: bool,
+    pub(super) checkpoint: Option<PendingCheckpoint>,
+    pub(super) ending: Option<Ending>,
+    pub(super) quiet: bool,
+    pub(super) concurrent: bool,
+    pub(super) lease_fresh: bool,
+    pub(super) code_unchanged: bool,
+    pub(super) code_to_store: Option<String>,
+    pub(super) diverged: bool,
+    pub(super) divergence_armed: bool,
+    pub(super) divergence_due: bool,
+    pub(super) divergence_allowed: bool,
+    pub(super) parked: bool,
+    pub(super) over: bool,
+    pub(super) called_anything: bool,
+    pub(super) effects: VecDeque<Effect>,
+}
+
+/// The commit on its way.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    /// Ops that become durable.
+    pub ops: Vec<usize>,
+    /// Ops whose outcome is that very durability.
+    pub marks: Vec<usize>,
+    /// Ops with an attempt that ended.
+    pub attempts: Vec<usize>,
+    /// The checkpoint that ends the segment.
+    pub checkpoint: Option<NewCheckpoint>,
+}
+
+impl Machine {
+    /// Starts from a loaded segment.
+    pub fn new(segment: Segment, config: MachineConfig) -> Self {
+        let execution = &segment.execution;
+        let number = execution.segment;
+        let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
+        let divergence_allowed =
+            execution.wait.as_ref().is_some_and(|wait| wait.reason == Some(WaitReason::Divergence));
+        let code_unchanged = execution.code.is_none() || execution.code == config.code;
+        let code_to_store = match (&execution.code, &config.code) {
+            (None, Some(code)) => Some(code.clone()),
+            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" => Some("mixed".into()),
+            _ => None,
+        };
+        let mut machine = Self {
+            execution: execution.new.id,
+            config,
+            segment: number,
+            base: execution.base,
+            known: segment.high,
+            order: 0,
+            ops: Vec::with_capacity(segment.tail.len() + 8),
+            first_ref: 0,
+            script: Script::default(),
+            unfinished_once: Vec::new(),
+            held: Vec::new(),
+            starting: Vec::new(),
+            active: Vec::new(),
+            times: Vec::new(),
+            time: segment_time,
+            by_sequence: HashMap::new(),
+            by_task: HashMap::new(),
+            next_sequence: 0,
+            once_next: HashMap::new(),
+            once_done: segment.once.into_iter().map(|once| (once.name.clone(), once)).collect(),
+            leaves: segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default(),
+            mailbox: VecDeque::new(),
+            consumed: HashMap::new(),
+            task_results: HashMap::new(),
+            awaited: Vec::new(),
+            seen: Vec::new(),
+            draft: Draft::default(),
+            in_flight: None,
+            last_read: None,
+            read_left: HashMap::new(),
+            read_total: HashMap::new(),
+            abandoned_by_host: false,
+            cancel: None,
+            cancel_handed: false,
+            checkpoint: None,
+            ending: None,
+            quiet: false,
+            concurrent: false,
+            lease_fresh: true,
+            code_unchanged,
+            code_to_store,
+            diverged: false,
+            divergence_armed: false,
+            divergence_due: false,
+            divergence_allowed,
+            parked: false,
+            over: false,
+            called_anything: false,
+            effects: VecDeque::new(),
+        };
+        machine.load(&segment.tail);
+        machine.apply_all(segment.facts, true);
+        machine
+    }
+
+    fn load(&mut self, tail: &[RecordedOp]) {
+        for recorded in tail {
+            let index = self.ops.len();
+            let mut op = Op::new(recorded.segment, recorded.sequence, recorded.once.clone(), recorded.label.clone());
+            op.recorded = true;
+            op.claimed = false;
+            op.durable = true;
+            op.timed = matches!(recorded.body, RecordedBody::Timer | RecordedBody::Signal);
+            match &recorded.body {
+                RecordedBody::Task { id, status, attempt, inline, at_most_once, .. } => {
+                    self.by_task.entry(*id).or_default().push(index);
+                    let effects = if *at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
+                    op.task = Some(Box::new(TaskState {
+                        id: *id,
+                        kind: recorded.label.name.clone(),
+                        options: TaskOptions { side_effects: effects, ..TaskOptions::default() },
+                        inline: *inline,
+                        status: *status,
+                        attempt: *attempt,
+                        running: false,
+                        ended: false,
+                        to_start: *inline && *status == TaskStatus::Running,
+                    }));
+                }
+                RecordedBody::Attach { task } => self.by_task.entry(*task).or_default().push(index),
+                RecordedBody::Read { answer, count } => {
+                    op.outcome = Some((0, Outcome::Value(answer.clone())));
+                    self.read_left.insert(index, *count);
+                    self.read_total.insert(index, *count);
+                }
+                RecordedBody::Once { value } => op.outcome = Some((0, Outcome::Value(value.clone()))),
+                RecordedBody::Flush | RecordedBody::Step => op.outcome = Some((0, Outcome::Done)),
+                RecordedBody::Entry { id, .. } => {
+                    op.entry = Some(*id);
+                    op.settled = true;
+                }
+                RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settled = true,
+                RecordedBody::Signal | RecordedBody::Timer => {}
+            }
+            if let Some(once) = &recorded.once {
+                let next = self.once_next.entry(once.name.clone()).or_insert(1);
+                *next = (*next).max(once.n + 1);
+            }
+            if recorded.segment == self.segment {
+                self.by_sequence.insert(recorded.sequence, index);
+                self.next_sequence = self.next_sequence.max(recorded.sequence + 1);
+            } else {
+                self.unfinished_once.push(index);
+            }
+            self.ops.push(op);
+        }
+        // What a finished `once` did inside is never called again; its result is.
+        let finished: HashSet<Arc<str>> = tail
+            .iter()
+            .filter(|op| matches!(op.body, RecordedBody::Once { .. }))
+            .filter_map(|op| op.once.as_ref().map(|once| once.name.clone()))
+            .collect();
+        let skip: HashSet<usize> = tail
+            .iter()
+            .enumerate()
+            .filter(|(_, op)| op.once.as_ref().is_some_and(|once| once.n > 0 && finished.contains(&once.name)))
+            .map(|(index, _)| index)
+            .collect();
+        for index in &skip {
+            self.ops[*index].claimed = true;
+            self.ops[*index].settled = true;
+        }
+        let here = tail.iter().filter(|op| op.segment == self.segment);
+        self.script =
+            Script::of_tail(here, |sequence| self.by_sequence.get(&sequence).copied(), |index| skip.contains(&index));
+        self.take_recorded_abandons(tail);
+        self.take_external_entries(tail);
+    }
+
+    /// An await that was given up before the crash is never handed over.
+    fn take_recorded_abandons(&mut self, tail: &[RecordedOp]) {
+        for recorded in tail {
+            if let RecordedBody::Abandon { target } = recorded.body
+                && let Some(index) = self.by_sequence.get(&target)
+            {
+                self.ops[*index].abandoned = true;
+            }
+        }
+    }
+
+    /// Entries that `resume(message=)` put into the tail are taken without a call, at their place in the script.
+    fn take_external_entries(&mut self, tail: &[RecordedOp]) {
+        for (index, recorded) in tail.iter().enumerate() {
+            if recorded.label.key == LabelKey::Key("flovyn:resume".into())
+                && let RecordedBody::Entry { thread, .. } = &recorded.body
+            {
+                self.ops[index].claimed = true;
+                self.ops[index].external = Some(thread.clone());
+                self.script.note_claim();
+            }
+        }
+    }
+
+    /// The name of an op.
+    pub fn op_id(&self, op: OpRef) -> Option<OpId> {
+        self.index(op).map(|index| self.id_of(index))
+    }
+
+    pub(super) fn id_of(&self, index: usize) -> OpId {
+        let op = &self.ops[index];
+        OpId {
+            execution: self.execution,
+            slot: Slot { segment: op.segment, sequence: op.sequence },
+            once: op.once.clone(),
+        }
+    }
+
+    pub(super) fn index(&self, op: OpRef) -> Option<usize> {
+        let index = op.0.checked_sub(self.first_ref)? as usize;
+        (op != OpRef::CHECKPOINT && index < self.ops.len()).then_some(index)
+    }
+
+    pub(super) fn reference(&self, index: usize) -> OpRef {
+        OpRef(self.first_ref + index as u32)
+    }
+
+    pub(super) fn push_op(&mut self, label: Label, once: Option<OnceSlot>) -> usize {
+        let index = self.ops.len();
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.by_sequence.insert(sequence, index);
+        self.ops.push(Op::new(self.segment, sequence, once, label));
+        index
+    }
+
+    /// Where a thread of the conversation stands; a new thread starts where the main one is.
+    pub fn leaf(&self, thread: &str) -> Option<EntryId> {
+        self.leaves.get(thread).or_else(|| self.leaves.get("")).copied()
+    }
+
+    /// Gives a thread a leaf of its own.
+    pub fn open_thread(&mut self, thread: &str) {
+        if let Some(leaf) = self.leaf(thread) {
+            self.leaves.entry(thread.to_owned()).or_insert(leaf);
+        }
+    }
+
+    /// Whether the run was asked to stop, as far as this process knows.
+    pub fn is_cancel_requested(&self) -> bool {
+        self.cancel.is_some()
+    }
+
+    /// The store's time of the last outcome handed over; at first of the segment's start.
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// The current segment.
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// The highest fact number known.
+    pub fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// The number of the last commit.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The sequence of the last op called: the op that the agent's own stream chunks belong to.
+    pub fn last_sequence(&self) -> u32 {
+        self.next_sequence.saturating_sub(1)
+    }
+
+    /// Whether the run waits in the store and its coroutine may be dropped.
+    pub fn is_parked(&self) -> bool {
+        self.parked && self.in_flight.is_none()
+    }
+
+    /// Ops that the recovery of this run would replay.
+    pub fn tail_length(&self) -> usize {
+        self.ops.len()
+    }
+}

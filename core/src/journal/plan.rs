@@ -1,0 +1,587 @@
+//! What to do next: hand over an outcome, start a task, commit, suspend, judge a divergence, end.
+//!
+//! Every input ends here. Outcomes are handed over one at a time, only while the host is quiet (rule 5).
+
+use super::effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
+use super::machine::{InFlight, Machine, OnDivergence};
+use super::replay::Line;
+use crate::error::Code;
+use crate::id::Slot;
+use crate::model::{
+    BatchEnd, CancelMode, Consumed, Delivery, Failure, OpBody, OpKind, Seen, SideEffects, TaskStatus, Wait, WaitReason,
+};
+
+/// Where the script stands for handing over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// Something was handed over.
+    Handed,
+    /// Recorded ops have not been called again yet.
+    Blocked(Line),
+    /// Nothing recorded is left to repeat.
+    Live,
+}
+
+impl Machine {
+    /// The host is quiet: the code has nothing left to run. `concurrent` tells that several branches are alive,
+    /// `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
+    pub fn settle(&mut self, concurrent: bool, lease_fresh: bool) {
+        self.quiet = true;
+        self.concurrent = concurrent;
+        self.lease_fresh = lease_fresh;
+        self.plan();
+    }
+
+    /// The hold that was armed is over.
+    pub fn hold_elapsed(&mut self) {
+        if std::mem::take(&mut self.draft.hold_armed) {
+            self.draft.held_enough = true;
+            self.plan();
+        }
+    }
+
+    /// The patience with a blocked replay is over.
+    pub fn divergence_elapsed(&mut self) {
+        if std::mem::take(&mut self.divergence_armed) {
+            self.divergence_due = true;
+            self.plan();
+        }
+    }
+
+    /// Takes the next effect.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The coroutine is gone: nothing more is started, streamed or committed.
+    pub fn seal(&mut self) {
+        self.over = true;
+        self.effects.clear();
+    }
+
+    /// Whether the machine takes nothing more.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether the host gave up an await by a timer of its own: such a run is not evicted by age.
+    pub fn was_abandoned_by_host(&self) -> bool {
+        self.abandoned_by_host
+    }
+
+    pub(super) fn plan(&mut self) {
+        loop {
+            if self.over {
+                return;
+            }
+            if self.ending.is_some() {
+                return self.plan_end();
+            }
+            if self.script.all_claimed() && !self.held.is_empty() {
+                self.enter_held();
+            }
+            let mut blocked = None;
+            if self.quiet {
+                match self.hand_over() {
+                    Stand::Handed => {
+                        self.quiet = false;
+                        self.divergence_due = false;
+                        return;
+                    }
+                    Stand::Blocked(line) => blocked = Some(line),
+                    Stand::Live => {}
+                }
+                self.start_tasks();
+            }
+            if let Some(line) = blocked
+                && self.judge(line)
+            {
+                continue;
+            }
+            return self.plan_commit(blocked.is_some());
+        }
+    }
+
+    // ── handing over ────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn hand_over(&mut self) -> Stand {
+        loop {
+            match self.advance() {
+                Some(Line::Deliver(index)) if self.ops[index].abandoned || self.ops[index].settled => {
+                    self.script.step()
+                }
+                Some(Line::Deliver(index)) if self.ops[index].awaited => match self.recorded_outcome(index) {
+                    Some((order, outcome)) => {
+                        self.script.step();
+                        self.hand(index, outcome, order, true);
+                        return Stand::Handed;
+                    }
+                    None => self.script.step(),
+                },
+                Some(Line::Cancel) if self.cancel.is_none() || self.cancel_handed => self.script.step(),
+                Some(Line::Cancel) if !self.awaited.is_empty() => {
+                    self.script.step();
+                    self.hand_cancel(true);
+                    return Stand::Handed;
+                }
+                Some(line) => {
+                    return if self.hand_earliest(true) { Stand::Handed } else { Stand::Blocked(line) };
+                }
+                None => return if self.hand_earliest(false) { Stand::Handed } else { Stand::Live },
+            }
+        }
+    }
+
+    fn recorded_outcome(&self, index: usize) -> Option<(u64, Outcome)> {
+        let op = &self.ops[index];
+        op.outcome.clone().or_else(|| op.timed_out.map(|order| (order, Outcome::TimedOut)))
+    }
+
+    /// Hands over the outcome that was stored first. While recorded ops are missing only those count that the record says nothing about.
+    fn hand_earliest(&mut self, blocked: bool) -> bool {
+        let mut best: Option<(u64, usize)> = None;
+        for index in &self.awaited {
+            let op = &self.ops[*index];
+            if op.abandoned || (blocked && op.recorded && !self.script.was_passed(*index)) {
+                continue;
+            }
+            if let Some(order) = self.available_at(*index)
+                && best.is_none_or(|(earliest, _)| order < earliest)
+            {
+                best = Some((order, *index));
+            }
+        }
+        if let Some((order, _)) = self.cancel
+            && !blocked
+            && !self.cancel_handed
+            && !self.config.not_cancellable
+            && !self.awaited.is_empty()
+            && best.is_none_or(|(earliest, _)| order < earliest)
+        {
+            self.hand_cancel(false);
+            return true;
+        }
+        let Some((order, index)) = best else { return false };
+        let outcome = match (self.ops[index].label.kind, self.ops[index].outcome.clone()) {
+            (_, Some((_, outcome))) => outcome,
+            (OpKind::Signal, None) => match self.take_signal(index, order) {
+                Some(outcome) => outcome,
+                None => Outcome::TimedOut,
+            },
+            (_, None) => return false,
+        };
+        self.hand(index, outcome, order, false);
+        true
+    }
+
+    /// The place among the facts of what an await would end with now.
+    fn available_at(&self, index: usize) -> Option<u64> {
+        let op = &self.ops[index];
+        if let Some((order, _)) = &op.outcome {
+            return Some(*order);
+        }
+        if op.label.kind != OpKind::Signal || op.held.is_some() {
+            return None;
+        }
+        let signal = self.mailbox.iter().find(|(_, signal)| *signal.name == *op.label.name).map(|(order, _)| *order);
+        match (signal, op.timed_out) {
+            (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
+            (signal, timeout) => signal.or(timeout),
+        }
+    }
+
+    fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
+        let at = self
+            .mailbox
+            .iter()
+            .position(|(place, signal)| *place == order && *signal.name == *self.ops[index].label.name)?;
+        let (_, signal) = self.mailbox.remove(at)?;
+        let by = Slot { segment: self.ops[index].segment, sequence: self.ops[index].sequence };
+        self.draft.consumed.push(Consumed { signal: signal.id, by });
+        Some(Outcome::Signal(signal.payload))
+    }
+
+    fn hand(&mut self, index: usize, outcome: Outcome, order: u64, recorded: bool) {
+        if let Some(at) = order.checked_sub(1).and_then(|order| self.times.get(order as usize)) {
+            self.time = self.time.max(*at);
+        }
+        self.awaited.retain(|awaited| *awaited != index);
+        let op = &mut self.ops[index];
+        op.awaited = false;
+        op.settled = true;
+        let seen = (!recorded && op.segment == self.segment).then_some(Seen(op.sequence));
+        self.seen.extend(seen);
+        if matches!(outcome, Outcome::Signal(_)) {
+            self.disarm(index);
+        }
+        let op = self.reference(index);
+        self.effects.push_back(Effect::Deliver(vec![Handed { op, outcome }]));
+    }
+
+    /// Every branch is told once that the run shall stop.
+    fn hand_cancel(&mut self, recorded: bool) {
+        self.cancel_handed = true;
+        if !recorded {
+            self.seen.push(Seen::CANCEL);
+        }
+        let mut awaited = std::mem::take(&mut self.awaited);
+        awaited.sort_unstable();
+        for index in self.active.clone() {
+            if self.ops[index].running_here() {
+                let reference = self.reference(index);
+                self.effects.push_back(Effect::CancelTask(reference));
+            }
+        }
+        let mut handed = Vec::with_capacity(awaited.len());
+        for index in awaited {
+            self.ops[index].awaited = false;
+            self.ops[index].settled = true;
+            self.ops[index].abandoned = true;
+            self.disarm(index);
+            handed.push(Handed { op: self.reference(index), outcome: Outcome::Cancelled });
+        }
+        self.effects.push_back(Effect::Deliver(handed));
+    }
+
+    // ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn start_tasks(&mut self) {
+        if self.starting.is_empty() {
+            return;
+        }
+        let beside = self.lease_fresh && !self.draft.reads && !self.parked;
+        let mut waiting = Vec::new();
+        for index in std::mem::take(&mut self.starting) {
+            let op = &self.ops[index];
+            let Some(task) = &op.task else { continue };
+            if !task.to_start || op.settled {
+                continue;
+            }
+            let idempotent = task.options.side_effects == SideEffects::Idempotent;
+            let committed = op.durable || (idempotent && beside && op.held.is_none());
+            if committed { self.start(index) } else { waiting.push(index) }
+        }
+        self.starting = waiting;
+    }
+
+    fn start(&mut self, index: usize) {
+        let reference = self.reference(index);
+        let id = self.id_of(index);
+        let op = &mut self.ops[index];
+        let Some(task) = &mut op.task else { return };
+        task.to_start = false;
+        task.running = true;
+        self.active.push(index);
+        if op.recorded {
+            // The attempt of a lost process does not count.
+            task.attempt += 1;
+            self.draft.restarted.push((op.sequence, task.attempt));
+        }
+        self.effects.push_back(Effect::Start(StartTask {
+            op: reference,
+            id,
+            task: task.id,
+            kind: task.kind.clone(),
+            attempt: task.attempt,
+            options: task.options.clone(),
+        }));
+    }
+
+    // ── committing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn plan_commit(&mut self, blocked: bool) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        if let Some(pending) = &mut self.checkpoint {
+            if !self.quiet {
+                return;
+            }
+            let Some(saved) = pending.saved.take() else { return };
+            return self.commit_checkpoint(saved);
+        }
+        let must_be_durable_first = self.starting.iter().any(|index| self.ops[*index].held.is_none());
+        if self.draft.urgent
+            || !self.draft.attempts.is_empty()
+            || (self.quiet && must_be_durable_first && !self.draft.is_empty())
+        {
+            return self.commit(BatchEnd::Continue, Vec::new());
+        }
+        let busy = !self.active.is_empty() || !self.starting.is_empty();
+        if self.quiet && !busy && !blocked && self.held.is_empty() {
+            if let Some(wait) = self.wait() {
+                if !self.parked || !self.draft.is_empty() {
+                    self.commit(BatchEnd::Suspend(wait), Vec::new());
+                }
+                return;
+            }
+        }
+        if self.quiet && !self.draft.is_empty() {
+            if self.draft.held_enough {
+                self.commit(BatchEnd::Continue, Vec::new());
+            } else if !self.draft.hold_armed {
+                self.draft.hold_armed = true;
+                self.effects.push_back(Effect::ArmHold);
+            }
+        }
+    }
+
+    /// What the run waits for; none while an await needs something of this process.
+    fn wait(&self) -> Option<Wait> {
+        let mut wait = Wait::default();
+        let mut in_doubt = false;
+        for index in &self.awaited {
+            let op = &self.ops[*index];
+            if op.abandoned {
+                // A timer of the host will give it up again.
+                return None;
+            }
+            match op.label.kind {
+                OpKind::Signal => {
+                    wait.signals.push(op.label.name.to_string());
+                    wait.timers |= op.timed;
+                }
+                OpKind::Timer => wait.timers = true,
+                OpKind::Task | OpKind::Attach => {
+                    wait.tasks = true;
+                    in_doubt |= op.task.as_ref().is_some_and(|task| task.status == TaskStatus::InDoubt);
+                }
+                _ => {}
+            }
+        }
+        wait.signals.sort_unstable();
+        wait.signals.dedup();
+        wait.reason = if in_doubt {
+            Some(WaitReason::InDoubt)
+        } else if !wait.signals.is_empty() {
+            Some(WaitReason::Signal)
+        } else if wait.tasks {
+            Some(WaitReason::Task)
+        } else {
+            wait.timers.then_some(WaitReason::Timer)
+        };
+        wait.reason.map(|_| wait)
+    }
+
+    fn commit(&mut self, end: BatchEnd, orphaned: Vec<u32>) {
+        let mut flight = InFlight::default();
+        for op in &self.draft.ops {
+            if let Some(index) = self.by_sequence.get(&op.sequence) {
+                flight.ops.push(*index);
+                if matches!(op.body, OpBody::Flush | OpBody::Step | OpBody::Once { .. }) {
+                    flight.marks.push(*index);
+                }
+            }
+        }
+        for attempt in &self.draft.attempts {
+            flight.attempts.extend(self.by_sequence.get(&attempt.sequence));
+        }
+        let code = match &end {
+            BatchEnd::Checkpoint(saved) => {
+                flight.checkpoint = Some(saved.clone());
+                self.config.code.clone()
+            }
+            _ => self.code_to_store.take(),
+        };
+        let batch = self.draft.take(self.segment, code, orphaned, end);
+        self.in_flight = Some(flight);
+        self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
+    }
+
+    fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
+        self.enter_held();
+        let orphaned = match self.orphans() {
+            Ok(orphaned) => orphaned,
+            Err(failure) => return self.pause_diverged(failure),
+        };
+        self.commit(BatchEnd::Checkpoint(saved), orphaned);
+    }
+
+    fn plan_end(&mut self) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        let Some(ending) = self.ending.clone() else { return };
+        for index in std::mem::take(&mut self.active)
+            .into_iter()
+            .filter(|index| self.ops[*index].running_here())
+            .collect::<Vec<_>>()
+        {
+            let reference = self.reference(index);
+            if let Some(task) = &mut self.ops[index].task {
+                task.running = false;
+            }
+            self.effects.push_back(Effect::CancelTask(reference));
+        }
+        let pausing = matches!(ending, Ending::Paused(..));
+        if !pausing {
+            self.enter_held();
+        }
+        let failed = matches!(ending, Ending::Failed(_));
+        let orphaned = match self.orphans() {
+            _ if pausing => Vec::new(),
+            Ok(orphaned) => orphaned,
+            Err(_) if failed => Vec::new(),
+            Err(failure) => return self.pause_diverged(failure),
+        };
+        if matches!(ending, Ending::Completed(_)) {
+            self.warn_unfinished();
+        }
+        let end = match ending {
+            Ending::Completed(output) if self.cancel_handed => BatchEnd::Cancelled(Some(output)),
+            Ending::Completed(output) => BatchEnd::Complete(output),
+            Ending::Failed(failure) => BatchEnd::Fail(failure),
+            Ending::Cancelled => BatchEnd::Cancelled(None),
+            Ending::Paused(reason, failure) => BatchEnd::Pause { reason, failure: Some(failure) },
+        };
+        self.commit(end, orphaned);
+    }
+
+    fn warn_unfinished(&mut self) {
+        let unfinished: Vec<String> = self
+            .ops
+            .iter()
+            .filter(|op| {
+                op.claimed
+                    && op.outcome.is_none()
+                    && op.task.as_ref().is_some_and(|task| !task.options.detached && !task.ended)
+            })
+            .map(|op| op.label.to_string())
+            .collect();
+        if !unfinished.is_empty() {
+            self.draft.warn(
+                None,
+                "unfinished",
+                serde_json::json!({"ops": unfinished, "advice": "await every step, or schedule it detached"}),
+            );
+        }
+    }
+
+    // ── divergence ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Judges whether code and tail differ for good; true if something can move again.
+    fn judge(&mut self, line: Line) -> bool {
+        if self.in_flight.is_some() || (self.awaited.is_empty() && self.checkpoint.is_none()) {
+            return false;
+        }
+        if let Line::Call(index) = line
+            && self.ops[index].label.kind == OpKind::Abandon
+            && self.awaited.iter().any(|awaited| self.ops[*awaited].abandoned)
+        {
+            // The host's own timer will give that await up again.
+            return false;
+        }
+        let under_way = |index: &usize| {
+            let op = &self.ops[*index];
+            !op.recorded && op.held.is_none()
+        };
+        if self.awaited.iter().any(under_way) {
+            return false;
+        }
+        if self.concurrent && !self.divergence_due {
+            if !self.divergence_armed {
+                self.divergence_armed = true;
+                self.effects.push_back(Effect::ArmDivergence);
+            }
+            return false;
+        }
+        self.divergence_due = false;
+        if !self.diverged && !self.admit_divergence() {
+            return true;
+        }
+        if self.held.is_empty() {
+            self.script.step();
+        } else {
+            self.enter_held();
+        }
+        true
+    }
+
+    /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.
+    fn admit_divergence(&mut self) -> bool {
+        let failure = self.divergence();
+        let irrevocable = self.irrevocable().is_some();
+        match self.config.on_divergence {
+            _ if self.divergence_allowed => {}
+            OnDivergence::Continue if !irrevocable => {}
+            OnDivergence::Fail => {
+                self.ending = Some(Ending::Failed(failure));
+                return false;
+            }
+            OnDivergence::Continue | OnDivergence::Pause => {
+                self.pause_diverged(failure);
+                return false;
+            }
+        }
+        self.diverged = true;
+        self.draft.warn(None, "diverged", serde_json::json!({"message": failure.message}));
+        true
+    }
+
+    fn pause_diverged(&mut self, failure: Failure) {
+        self.checkpoint = None;
+        self.ending = Some(Ending::Paused(WaitReason::Divergence, failure));
+        self.held.clear();
+        self.plan_end();
+    }
+
+    fn divergence(&self) -> Failure {
+        let names = |ops: &mut dyn Iterator<Item = String>| {
+            let mut names: Vec<_> = ops.take(6).collect();
+            if names.len() == 6 {
+                names[5] = "…".into();
+            }
+            names.join(", ")
+        };
+        let recorded = names(
+            &mut self.unclaimed().map(|index| format!("{} ({})", self.ops[index].label, self.ops[index].sequence)),
+        );
+        let called = names(&mut self.held.iter().map(|index| self.ops[*index].label.to_string()));
+        let called = if called.is_empty() { "nothing new".to_owned() } else { called };
+        Failure::new(
+            Code::Diverged,
+            "Diverged",
+            format!(
+                "the agent's code no longer matches its recorded tail: recorded but not called again: {recorded}; called but not recorded: {called}"
+            ),
+        )
+    }
+
+    fn unclaimed(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.ops.len()).filter(|index| {
+            let op = &self.ops[*index];
+            op.recorded && !op.claimed && op.segment == self.segment
+        })
+    }
+
+    /// A recorded call that nobody claims and that must not be forgotten: it started and may have taken effect.
+    fn irrevocable(&self) -> Option<usize> {
+        self.unclaimed().find(|index| {
+            let task = self.ops[*index].task.as_ref();
+            task.is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce && task.attempt > 0)
+        })
+    }
+
+    /// What nobody claimed by the end of the segment.
+    fn orphans(&mut self) -> Result<Vec<u32>, Failure> {
+        if self.irrevocable().is_some() && !self.divergence_allowed {
+            return Err(self.divergence());
+        }
+        let orphaned: Vec<u32> = self.unclaimed().map(|index| self.ops[index].sequence).collect();
+        if !orphaned.is_empty() {
+            let ops: Vec<String> = self.unclaimed().map(|index| self.ops[index].label.to_string()).collect();
+            self.draft.warn(None, "orphaned", serde_json::json!({"ops": ops}));
+        }
+        Ok(orphaned)
+    }
+
+    /// Whether a stop at once was asked for.
+    pub fn is_hard_cancelled(&self) -> bool {
+        self.cancel.is_some_and(|(_, cancel)| cancel.mode == CancelMode::Hard)
+    }
+
+    /// Whether a signal that interrupts a model call in flight has come.
+    pub fn has_interrupt(&self) -> bool {
+        self.mailbox.iter().any(|(_, signal)| signal.delivery == Delivery::Now)
+    }
+}

@@ -1,0 +1,143 @@
+//! The recorded tail as a script: which ops were called and which outcomes were handed over, in order.
+//!
+//! Owns the position in the script and the choice of the recorded twin of a call (engine.md rules 5 and 7). It knows
+//! nothing of outcomes or commits.
+
+use crate::model::{Label, OpKind, RecordedOp, Seen};
+use std::collections::HashMap;
+
+/// One line of the script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// The op of this index was called.
+    Call(usize),
+    /// The outcome of the op of this index was handed over.
+    Deliver(usize),
+    /// The request to stop was handed over.
+    Cancel,
+}
+
+/// The script with its position.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    lines: Vec<Line>,
+    at: usize,
+    /// Where each outcome was handed over.
+    delivered_at: HashMap<usize, usize>,
+    unclaimed: usize,
+}
+
+impl Script {
+    /// Writes the script of a tail. `index` maps a sequence to the op's index; ops that `skip` names take no part.
+    pub fn of_tail<'a>(
+        tail: impl Iterator<Item = &'a RecordedOp> + Clone,
+        index: impl Fn(u32) -> Option<usize>,
+        skip: impl Fn(usize) -> bool,
+    ) -> Self {
+        let mut lines = Vec::new();
+        let mut unclaimed = 0;
+        // The latest place counts where an edit made an outcome be handed over twice.
+        let mut last = HashMap::new();
+        for op in tail.clone() {
+            for seen in &op.seen {
+                last.insert(*seen, op.sequence);
+            }
+        }
+        for op in tail {
+            for seen in &op.seen {
+                if *seen == Seen::CANCEL {
+                    lines.push(Line::Cancel);
+                } else if last.get(seen) == Some(&op.sequence)
+                    && let Some(target) = index(seen.0)
+                    && !skip(target)
+                {
+                    lines.push(Line::Deliver(target));
+                }
+            }
+            if let Some(me) = index(op.sequence)
+                && !skip(me)
+            {
+                lines.push(Line::Call(me));
+                unclaimed += 1;
+            }
+        }
+        let delivered_at = lines
+            .iter()
+            .enumerate()
+            .filter_map(|(at, line)| match line {
+                Line::Deliver(op) => Some((*op, at)),
+                _ => None,
+            })
+            .collect();
+        Self { lines, at: 0, delivered_at, unclaimed }
+    }
+
+    /// The line that is next, if any.
+    pub fn next(&self) -> Option<Line> {
+        self.lines.get(self.at).copied()
+    }
+
+    /// Moves past the line that is next: it happened again, or it never will.
+    pub fn step(&mut self) {
+        self.at += 1;
+    }
+
+    /// Whether an op's recorded hand-over was passed over, so that its outcome may be handed over at any time.
+    pub fn was_passed(&self, op: usize) -> bool {
+        self.delivered_at.get(&op).is_some_and(|at| *at < self.at)
+    }
+
+    /// Whether every recorded op has been called again.
+    pub fn all_claimed(&self) -> bool {
+        self.unclaimed == 0
+    }
+
+    /// Notes that a recorded op was called again.
+    pub fn note_claim(&mut self) {
+        self.unclaimed = self.unclaimed.saturating_sub(1);
+    }
+
+    /// Finds the twin of a call: in the window up to the next outcome not yet released, else in the rest of the tail.
+    pub fn find<'a>(&self, label: &Label, free: impl Fn(usize) -> Option<&'a Label>) -> Option<usize> {
+        self.window().chain(self.rest()).find(|op| free(*op) == Some(label)).or_else(|| {
+            // Ops that were passed over stay claimable until the segment ends.
+            self.lines[..self.at].iter().find_map(|line| match line {
+                Line::Call(op) if free(*op) == Some(label) => Some(*op),
+                _ => None,
+            })
+        })
+    }
+
+    /// The first op of the window that nobody claimed: the only one a reworded call may take.
+    pub fn first_in_window<'a>(&self, free: impl Fn(usize) -> Option<&'a Label>) -> Option<(usize, &'a Label)> {
+        self.window().find_map(|op| free(op).map(|label| (op, label)))
+    }
+
+    /// The first op of the script.
+    pub fn first_call(&self) -> Option<usize> {
+        self.lines.iter().find_map(|line| match line {
+            Line::Call(op) => Some(*op),
+            _ => None,
+        })
+    }
+
+    fn window(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lines[self.at.min(self.lines.len())..].iter().map_while(|line| match line {
+            Line::Call(op) => Some(*op),
+            _ => None,
+        })
+    }
+
+    fn rest(&self) -> impl Iterator<Item = usize> + '_ {
+        let start = self.at.min(self.lines.len());
+        self.lines[start..].iter().skip_while(|line| matches!(line, Line::Call(_))).filter_map(|line| match line {
+            Line::Call(op) => Some(*op),
+            _ => None,
+        })
+    }
+}
+
+/// Whether a call of this kind may keep the result of a step that had another input.
+pub(super) fn may_be_reworded(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Task | OpKind::Entry | OpKind::Timer | OpKind::Usage)
+}

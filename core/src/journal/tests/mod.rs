@@ -1,0 +1,1 @@
+//! The machine under random agents, crashes and edits.
