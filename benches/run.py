@@ -92,8 +92,8 @@ class Run:
 
     def _measure(self, cell: Cell, medium: str, parent: Path, round_number: int, expected: int) -> None:
         self._done += 1
-        head = f"[{self._done:3}/{max(expected, self._done)}] {self._clock()} round {round_number} {medium:4} {cell.workload}"
-        print(f"{head} {cell.size:>6,}  {cell.variant:28}", end=" ", flush=True)
+        head = f"[{self._done:3}/{max(expected, self._done)}] {self._clock()} round {round_number}"
+        print(f"{head} {medium:4} {cell.workload} {cell.size:>6,}  {cell.variant:28}", end=" ", flush=True)
         sample = measure(cell, medium, parent, round_number)
         self.samples.add(sample, self._lines)
         if sample.error:
