@@ -1,1 +1,221 @@
 //! The in-process backend: nothing is kept. Also the reference model of the contract.
+//!
+//! One mutex over plain ordered maps. Every call is synchronous inside and atomic: it checks everything before it writes
+//! anything. So equal calls at equal times give equal answers, which the differential tests rely on.
+
+mod catalog;
+mod claims;
+mod commit;
+mod executions;
+mod fork;
+mod housekeeping;
+mod payloads;
+mod rows;
+mod segment;
+mod state;
+mod tasks;
+
+use super::{
+    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+};
+use crate::clock::{Clock, Timestamp};
+use crate::error::Result;
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::model::{
+    Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
+    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
+    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+};
+use crate::payload::Payload;
+use crate::streaming::Hints;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use state::State;
+use std::sync::Arc;
+
+/// A store that lives as long as its process.
+pub struct MemoryStorage {
+    state: Mutex<State>,
+    hints: Hints,
+    clock: Arc<dyn Clock>,
+}
+
+impl MemoryStorage {
+    /// An empty store that reads the time from `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { state: Mutex::default(), hints: Hints::default(), clock }
+    }
+
+    /// Damages a stored checkpoint, so that its hash no longer fits. Says whether there is one.
+    #[cfg(feature = "testing")]
+    pub fn corrupt_checkpoint(&self, org: OrgId, execution: ExecutionId, sequence: u32) -> bool {
+        self.call(|state, _| {
+            let run = state.run_mut(org, execution).ok();
+            run.and_then(|run| run.checkpoints.get_mut(&sequence)).map(|row| row.hash[0] ^= 1).is_some()
+        })
+    }
+
+    /// Carries out one call under the lock, then announces what it changed.
+    fn call<T>(&self, body: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        let mut state = self.state.lock();
+        let answer = body(&mut state, self.clock.now());
+        let news = std::mem::take(&mut state.news);
+        drop(state);
+        news.announce(&self.hints);
+        answer
+    }
+}
+
+#[async_trait]
+impl AgentStorage for MemoryStorage {
+    async fn create_execution(&self, new: NewExecution) -> Result<Created> {
+        self.call(|state, now| state.create(new, now))
+    }
+
+    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
+        self.call(|state, now| state.load_segment(org, execution, lease, now))
+    }
+
+    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+        self.call(|state, _| {
+            let run = state.run(org, execution)?;
+            Ok((run.facts_after(after, Some(run.exec.segment)), run.high))
+        })
+    }
+
+    async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        self.call(|state, now| state.commit(request, now))
+    }
+
+    async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored> {
+        self.call(|state, now| state.store_signal(signal, now))
+    }
+
+    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
+        self.call(|state, now| state.request_cancel(org, execution, cancel, now))
+    }
+
+    async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution> {
+        self.call(|state, now| state.resume(org, execution, request, now))
+    }
+
+    async fn resolve_task(&self, org: OrgId, op: OpId, resolution: Resolution) -> Result<Task> {
+        self.call(|state, now| state.resolve_task(org, &op, resolution, now))
+    }
+
+    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
+        self.call(|state, now| state.resolve_divergence(org, execution, decision, now))
+    }
+
+    async fn fork(&self, request: ForkRequest) -> Result<Execution> {
+        self.call(|state, now| state.fork(request, now))
+    }
+
+    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+        self.call(|state, _| state.payloads.read(org, payload))
+    }
+
+    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+        self.call(|state, _| state.branch(org, leaf))
+    }
+}
+
+#[async_trait]
+impl WorkSource for MemoryStorage {
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        self.call(|state, now| state.register_worker(worker, now));
+        Ok(())
+    }
+
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        Ok(self.call(|state, now| state.claim_agents(&claim, now)))
+    }
+
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        Ok(self.call(|state, now| state.claim_tasks(&claim, now)))
+    }
+
+    async fn report_task(&self, report: TaskReport) -> Result<()> {
+        self.call(|state, now| state.report_task(report, now))
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        Ok(self.call(|state, now| state.heartbeat(&beat, now)))
+    }
+
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
+        self.call(|state, now| state.release(org, execution, lease, now))
+    }
+
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+        self.call(|state, now| state.unregister_worker(worker, now));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Catalog for MemoryStorage {
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
+        self.call(|state, _| state.run(org, id).map(|run| run.exec.clone()))
+    }
+
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
+        self.call(|state, _| state.executions(org, &filter, &page))
+    }
+
+    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.call(|state, _| state.entries_of(org, execution, &page))
+    }
+
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
+        self.call(|state, _| state.tasks_of(org, execution, &page))
+    }
+
+    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+        self.call(|state, _| state.task(org, id))
+    }
+
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
+        self.call(|state, _| state.checkpoints_of(org, execution, &page))
+    }
+
+    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
+        self.call(|state, _| state.signals_of(org, execution, &page))
+    }
+
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        self.call(|state, _| state.events_of(org, execution, after, limit))
+    }
+
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        self.call(|state, _| state.journal(org, execution, segment))
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        Ok(self.call(|state, now| state.unserved(org, now)))
+    }
+}
+
+#[async_trait]
+impl Housekeeping for MemoryStorage {
+    async fn pass(&self) -> Result<Option<Timestamp>> {
+        Ok(self.call(|state, now| state.pass(now)))
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn describe(&self) -> String {
+        "memory".into()
+    }
+
+    fn close(&self) {}
+}

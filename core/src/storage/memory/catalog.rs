@@ -1,0 +1,144 @@
+//! Listings: what people and programs read, page by page.
+
+use super::state::{State, not_found};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId, Slot, TaskId};
+use crate::model::{
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal, Task,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::str::FromStr;
+
+/// The longest page.
+const MAX_PAGE: usize = 1_000;
+
+type Place = (Timestamp, ExecutionId);
+
+impl State {
+    pub fn executions(&self, org: OrgId, filter: &ExecutionFilter, page: &PageRequest) -> Result<Page<Execution>> {
+        let after = cursor(page, |text| {
+            let (at, id) = text.split_once('.')?;
+            Some((Timestamp(at.parse().ok()?), id.parse().ok()?))
+        })?;
+        let first = Bound::Included((org, Timestamp(i64::MIN), ExecutionId(uuid::Uuid::nil())));
+        let last = match after {
+            Some((at, id)) => Bound::Excluded((org, at, id)),
+            None => Bound::Included((org, Timestamp(i64::MAX), ExecutionId(uuid::Uuid::max()))),
+        };
+        let newest = self.ages.range((first, last)).rev();
+        let runs = newest.filter_map(|(_, at, id)| Some(((*at, *id), self.runs.get(&(org, *id))?)));
+        let wanted = runs.filter(|(_, run)| filter.admits(&run.exec)).map(|(place, run)| (place, run.exec.clone()));
+        Ok(cut(wanted, page, |(at, id): &Place| format!("{}.{id}", at.0)))
+    }
+
+    pub fn entries_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Entry>> {
+        let run = self.run(org, id)?;
+        let rows = rest(&run.entries, cursor(page, parse_slot)?);
+        Ok(cut(rows.map(|(slot, entry)| (*slot, entry.clone())), page, Slot::to_string))
+    }
+
+    pub fn tasks_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Task>> {
+        let run = self.run(org, id)?;
+        let rows = rest(&run.tasks, cursor(page, parse_slot)?);
+        Ok(cut(rows.map(|(slot, row)| (*slot, row.task.clone())), page, Slot::to_string))
+    }
+
+    pub fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+        let (execution, slot) = self.task_place(org, id)?;
+        let row = self.run(org, execution)?.tasks.get(&slot);
+        row.map(|row| row.task.clone()).ok_or_else(|| not_found("task", id))
+    }
+
+    pub fn checkpoints_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Checkpoint>> {
+        let run = self.run(org, id)?;
+        let rows = rest(&run.checkpoints, cursor(page, parse_number)?);
+        Ok(cut(rows.map(|(sequence, row)| (*sequence, row.clone())), page, u32::to_string))
+    }
+
+    pub fn signals_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Signal>> {
+        let run = self.run(org, id)?;
+        let rows = rest(&run.signals, cursor(page, parse_number)?);
+        Ok(cut(rows.map(|(number, row)| (*number, row.clone())), page, u64::to_string))
+    }
+
+    pub fn events_of(&self, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        let run = self.run(org, id)?;
+        // Numbers are gapless from 1: the event after number n is at place n.
+        let start = usize::try_from(after).unwrap_or(usize::MAX).min(run.events.len());
+        Ok(run.events[start..].iter().take(limit).cloned().collect())
+    }
+
+    pub fn journal(&self, org: OrgId, id: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        let run = self.run(org, id)?;
+        let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
+        Ok(run.ops.range(of_segment).map(|(slot, op)| run.recorded(*slot, op)).collect())
+    }
+
+    pub fn unserved(&self, org: OrgId, now: Timestamp) -> Vec<(String, String, u64)> {
+        let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let runs = self.ready.iter().filter(|key| key.0 == org).filter_map(|key| self.runs.get(key));
+        for new in runs.filter(|run| run.visible_at <= now).map(|run| &run.exec.new) {
+            *waiting.entry((new.kind.clone(), new.queue.clone())).or_default() += 1;
+        }
+        let queued = self.queued.iter().filter(|(key, _)| key.0 == org);
+        let tasks = queued.filter_map(|(key, slot)| self.runs.get(key)?.tasks.get(slot));
+        for task in tasks.map(|row| &row.task).filter(|task| task.visible_at <= now) {
+            *waiting.entry((task.new.kind.clone(), task.new.queue.clone())).or_default() += 1;
+        }
+        let alive: Vec<_> = self.workers.values().filter(|worker| worker.alive_until > now).collect();
+        waiting.retain(|(kind, queue), _| {
+            !alive.iter().any(|worker| worker.serves.contains(&(org, kind.clone(), queue.clone())))
+        });
+        waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect()
+    }
+}
+
+impl ExecutionFilter {
+    /// Whether a run is wanted.
+    fn admits(&self, run: &Execution) -> bool {
+        (self.statuses.is_empty() || self.statuses.contains(&run.status))
+            && self.kind.as_ref().is_none_or(|kind| *kind == run.new.kind)
+            && self.queue.as_ref().is_none_or(|queue| *queue == run.new.queue)
+            && self.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value))
+            && self.created_from.is_none_or(|from| run.created_at >= from)
+            && self.created_until.is_none_or(|until| run.created_at < until)
+    }
+}
+
+/// The place a page starts after; refuses limits and cursors that are none of ours.
+fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
+    if !(1..=MAX_PAGE).contains(&page.limit) {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            format!("a page of {} items was asked for; ask for 1 to {MAX_PAGE}", page.limit),
+        ));
+    }
+    let Some(Cursor(text)) = &page.after else { return Ok(None) };
+    parse(text).map(Some).ok_or_else(|| {
+        Error::new(Code::InvalidArgument, format!("{text:?} is no cursor of this listing; pass one it returned"))
+    })
+}
+
+fn rest<K: Ord + Copy, V>(rows: &BTreeMap<K, V>, after: Option<K>) -> impl Iterator<Item = (&K, &V)> {
+    rows.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+}
+
+/// The first rows, and where the next page starts if there are more.
+fn cut<K, T>(rows: impl Iterator<Item = (K, T)>, page: &PageRequest, name: impl Fn(&K) -> String) -> Page<T> {
+    let mut rows: Vec<_> = rows.take(page.limit + 1).collect();
+    let more = rows.len() > page.limit;
+    rows.truncate(page.limit);
+    let next = rows.last().filter(|_| more).map(|(key, _)| Cursor(name(key)));
+    Page { items: rows.into_iter().map(|(_, item)| item).collect(), next }
+}
+
+fn parse_slot(text: &str) -> Option<Slot> {
+    let (segment, sequence) = text.split_once('-')?;
+    Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
+}
+
+fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok()
+}

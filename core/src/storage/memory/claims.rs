@@ -1,0 +1,184 @@
+//! Workers and the runs they hold: claims, signs of life, and runs given back.
+
+use super::rows::Run;
+use super::state::{State, WorkerRow};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::{Claim, EventKind, Lease, Status, TaskStatus};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a worker is believed to live after it registered.
+const REGISTERED_TTL: Duration = Duration::from_secs(30);
+
+impl State {
+    pub fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
+        let row = self.worker(info.id);
+        row.info = Some(info);
+        row.alive_until = row.alive_until.max(now.after(REGISTERED_TTL));
+    }
+
+    fn worker(&mut self, id: WorkerId) -> &mut WorkerRow {
+        self.workers.entry(id).or_insert_with(|| WorkerRow {
+            info: None,
+            alive_until: Timestamp::default(),
+            serves: BTreeSet::new(),
+        })
+    }
+
+    /// A claim shows that its worker lives and what it serves.
+    pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
+        let row = self.worker(claim.worker);
+        row.alive_until = row.alive_until.max(now.after(claim.ttl));
+        for kind in &*claim.kinds {
+            row.serves.insert((claim.org, kind.clone(), claim.queue.clone()));
+        }
+    }
+
+    pub fn claim_agents(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
+        self.saw_worker(claim, now);
+        let mut found = Vec::new();
+        for key in &self.ready {
+            let Some(run) = self.runs.get(key) else { continue };
+            let new = &run.exec.new;
+            let asked = key.0 == claim.org && claim.only.is_none_or(|only| only == key.1);
+            let served = new.queue == claim.queue && claim.kinds.contains(&new.kind);
+            if asked && served && run.visible_at <= now {
+                found.push((Reverse(new.priority), run.exec.created_at, key.1));
+            }
+        }
+        found.sort_unstable();
+        let mut claims = Vec::new();
+        for (.., id) in found.into_iter().take(claim.limit) {
+            let key = (claim.org, id);
+            if let Some(run) = self.runs.get_mut(&key) {
+                claims.push(run.claim(claim, now));
+                self.refresh(key, now);
+            }
+        }
+        claims
+    }
+
+    pub fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
+        if let Some(worker) = self.workers.get_mut(&beat.worker) {
+            worker.alive_until = worker.alive_until.max(now.after(beat.ttl));
+        }
+        let expires = now.after(beat.ttl);
+        let mut answer = HeartbeatAnswer::default();
+        for &(org, id, epoch, known) in &beat.executions {
+            let lease = Lease { worker: beat.worker, epoch };
+            match self.runs.get_mut(&(org, id)).filter(|run| run.check_lease(lease).is_ok()) {
+                Some(run) => {
+                    run.exec.lease_expires = Some(expires);
+                    if run.facts.last_key_value().is_some_and(|(last, _)| *last > known) {
+                        answer.stale_executions.push(id);
+                    }
+                    self.reschedule((org, id), now);
+                }
+                None => answer.lost_executions.push(id),
+            }
+        }
+        for &(org, id, attempt, signed) in &beat.tasks {
+            let place = self.tasks.get(&(org, id)).copied();
+            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(org, run))?.tasks.get_mut(&slot));
+            let held = row.filter(|row| {
+                let running = row.task.status == TaskStatus::Running && row.task.attempt == attempt;
+                running && row.task.worker == Some(beat.worker) && row.lease_expires.is_some()
+            });
+            let Some(row) = held else {
+                answer.cancelled_tasks.push(id);
+                continue;
+            };
+            row.lease_expires = Some(expires);
+            if signed {
+                row.sign_at = now;
+            }
+            if row.stop {
+                answer.cancelled_tasks.push(id);
+            }
+            if let Some((run, _)) = place {
+                self.reschedule((org, run), now);
+            }
+        }
+        answer
+    }
+
+    pub fn release(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<()> {
+        let run = self.run_mut(org, id)?;
+        run.check_lease(lease)?;
+        run.give_back(now);
+        self.refresh((org, id), now);
+        Ok(())
+    }
+
+    pub fn unregister_worker(&mut self, worker: WorkerId, now: Timestamp) {
+        self.workers.remove(&worker);
+        let keys: Vec<_> = self.runs.keys().copied().collect();
+        for key in keys {
+            let Some(run) = self.runs.get_mut(&key).filter(|run| !run.exec.status.is_terminal()) else { continue };
+            let mut touched = false;
+            if run.exec.worker == Some(worker) {
+                run.give_back(now);
+                touched = true;
+            }
+            for slot in run.open.clone() {
+                let row = run.tasks.get(&slot);
+                if row.is_some_and(|row| row.lease_expires.is_some() && row.task.worker == Some(worker)) {
+                    run.lose_attempt(slot, now);
+                    touched = true;
+                }
+            }
+            if touched {
+                self.refresh(key, now);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn claim(&mut self, claim: &ClaimRequest, now: Timestamp) -> Claim {
+        self.exec.epoch += 1;
+        self.exec.worker = Some(claim.worker);
+        self.exec.lease_expires = Some(now.after(claim.ttl));
+        if self.exec.status == Status::Pending {
+            self.exec.status = Status::Running;
+        }
+        let epoch = self.exec.epoch;
+        self.requests.retain(|_, row| row.epoch >= epoch);
+        let worker = claim.worker.to_string();
+        self.emit(now, EventKind::Resumed, None, json!({ "epoch": epoch, "worker": worker }));
+        Claim { execution: self.exec.clone(), lease: Lease { worker: claim.worker, epoch }, high: self.high }
+    }
+
+    /// Refuses who does not hold the run.
+    pub fn check_lease(&self, lease: Lease) -> Result<()> {
+        let held = matches!(self.exec.status, Status::Running | Status::Cancelling);
+        if held && self.exec.epoch == lease.epoch && self.exec.worker == Some(lease.worker) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::LeaseLost,
+            format!(
+                "the worker {} at epoch {} no longer holds the run {}: it is {} at epoch {}; drop the work",
+                lease.worker, lease.epoch, self.exec.new.id, self.exec.status, self.exec.epoch
+            ),
+        )
+        .with("epoch", self.exec.epoch)
+        .with("status", self.exec.status))
+    }
+
+    fn give_back(&mut self, now: Timestamp) {
+        self.clear_holder();
+        if self.exec.status == Status::Running {
+            self.exec.status = Status::Pending;
+            self.emit(now, EventKind::Woken, None, json!({ "reason": "released" }));
+            if self.has_open(TaskStatus::Quarantined) {
+                self.quarantine(now);
+            }
+        }
+    }
+}

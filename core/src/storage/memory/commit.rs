@@ -1,0 +1,525 @@
+//! A commit: checked in full first, then carried out in the contract's order, so that a refused one has written nothing.
+
+use super::rows::{RequestRow, Run};
+use super::state::State;
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, OrgId, Slot};
+use crate::journal::retry::{Verdict, after_attempt};
+use crate::model::{
+    Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, EventKind, NewCheckpoint, NewOp, OnceResult,
+    OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskStatus, Wait, WaitReason,
+};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl State {
+    pub fn commit(&mut self, mut request: CommitRequest, now: Timestamp) -> Result<CommitAnswer> {
+        let (org, id) = (request.org, request.execution);
+        if let Some(answer) = self.run(org, id)?.admit(&request)? {
+            return Ok(answer);
+        }
+        self.store_payloads(org, &mut request.batch)?;
+        let run = self.run(org, id)?;
+        run.check_slots(&request.batch)?;
+        run.check_consumed(&request.batch)?;
+        run.check_quiet(&request.batch)?;
+        let depths = self.depths(org, &request.batch)?;
+        let state_hash = match &request.batch.end {
+            BatchEnd::Checkpoint(new) => self.payloads.content_hash(org, &new.state)?,
+            _ => [0; 32],
+        };
+
+        for op in &request.batch.ops {
+            let slot = Slot { segment: request.batch.segment, sequence: op.sequence };
+            match &op.body {
+                OpBody::Entry(entry) => drop(self.entries.insert((org, entry.id), (id, slot))),
+                OpBody::Task(task) => drop(self.tasks.insert((org, task.id), (id, slot))),
+                _ => {}
+            }
+        }
+        let answer = self.run_mut(org, id)?.apply(request, depths, state_hash, now);
+        self.refresh((org, id), now);
+        Ok(answer)
+    }
+
+    fn store_payloads(&mut self, org: OrgId, batch: &mut Batch) -> Result<()> {
+        let payloads = &mut self.payloads;
+        for op in &mut batch.ops {
+            match &mut op.body {
+                OpBody::Entry(entry) => payloads.store(org, &mut entry.content)?,
+                OpBody::Task(task) => payloads.store(org, &mut task.input)?,
+                OpBody::Read { answer, .. } => payloads.store(org, answer)?,
+                OpBody::Once { value, .. } => payloads.store(org, value)?,
+                _ => {}
+            }
+        }
+        for report in &mut batch.attempts {
+            if let crate::model::AttemptResult::Completed(output) = &mut report.result {
+                payloads.store(org, output)?;
+            }
+        }
+        match &mut batch.end {
+            BatchEnd::Checkpoint(new) => payloads.store(org, &mut new.state),
+            BatchEnd::Complete(output) => payloads.store(org, output),
+            BatchEnd::Cancelled(output) => payloads.store_some(org, output),
+            _ => Ok(()),
+        }
+    }
+
+    /// The depth of each entry of a batch; refuses parents that do not exist and ids that do.
+    fn depths(&self, org: OrgId, batch: &Batch) -> Result<BTreeMap<EntryId, u32>> {
+        let mut depths = BTreeMap::new();
+        for op in &batch.ops {
+            match &op.body {
+                OpBody::Entry(entry) => {
+                    let above = entry.parent.map(|parent| {
+                        depths.get(&parent).copied().or_else(|| self.entry(org, parent).map(|entry| entry.depth))
+                    });
+                    let depth = match above {
+                        None => 0,
+                        Some(Some(depth)) => depth + 1,
+                        Some(None) => {
+                            return Err(invalid(format!("{} follows an entry that does not exist", op.label)));
+                        }
+                    };
+                    if self.entries.contains_key(&(org, entry.id)) || depths.insert(entry.id, depth).is_some() {
+                        return Err(invalid(format!("the entry {} exists already", entry.id)));
+                    }
+                }
+                OpBody::Task(task) if self.tasks.contains_key(&(org, task.id)) => {
+                    return Err(invalid(format!("the task {} exists already", task.id)));
+                }
+                _ => {}
+            }
+        }
+        Ok(depths)
+    }
+}
+
+impl Run {
+    /// The fence: lease, request id, base. A known request has its answer.
+    fn admit(&self, request: &CommitRequest) -> Result<Option<CommitAnswer>> {
+        let known = self.requests.get(&request.request_id).filter(|row| row.epoch == request.lease.epoch);
+        if let Err(lost) = self.check_lease(request.lease) {
+            // The very request that ended the sender's right still gets its answer, unless somebody else came since.
+            let ended = self.exec.worker.is_none() && self.exec.epoch == request.lease.epoch;
+            let known = known.filter(|_| ended).ok_or(lost)?;
+            return known.answer_to(request).map(Some);
+        }
+        if let Some(known) = known {
+            return known.answer_to(request).map(Some);
+        }
+        if request.base != self.exec.base {
+            return Err(Error::new(
+                Code::OutOfOrder,
+                format!("a commit follows commit {}, but the last one is {}", request.base, self.exec.base),
+            )
+            .with("base", request.base)
+            .with("last", self.exec.base));
+        }
+        if request.batch.segment != self.exec.segment {
+            return Err(Error::new(
+                Code::OutOfOrder,
+                format!("a commit is for segment {}, but the run is in {}", request.batch.segment, self.exec.segment),
+            ));
+        }
+        Ok(None)
+    }
+
+    fn check_slots(&self, batch: &Batch) -> Result<()> {
+        let mut named = BTreeSet::new();
+        for op in &batch.ops {
+            let slot = Slot { segment: batch.segment, sequence: op.sequence };
+            let there = self.ops.get(&slot).or_else(|| self.inherited.ops.get(&slot));
+            if let Some(there) = there {
+                return Err(Error::new(
+                    Code::SlotTaken,
+                    format!("the slot {slot} was given to {} and cannot be given to {}", there.label, op.label),
+                )
+                .with("slot", slot));
+            }
+            if !named.insert(slot) {
+                return Err(
+                    Error::new(Code::SlotTaken, format!("a commit names the slot {slot} twice")).with("slot", slot)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn check_consumed(&self, batch: &Batch) -> Result<()> {
+        let mut taken = BTreeMap::new();
+        for consumed in &batch.consumed {
+            let number = State::signal_number(self, consumed.signal)?;
+            let by = self.signals.get(&number).and_then(|signal| signal.consumed_by);
+            let by = taken.insert(consumed.signal, consumed.by).or(by);
+            if by.is_some_and(|by| by != consumed.by) {
+                return Err(Error::new(
+                    Code::InvalidTransition,
+                    format!("the signal {} is already consumed by another op", consumed.signal),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint needs every task that does not outlive its segment to have ended.
+    fn check_quiet(&self, batch: &Batch) -> Result<()> {
+        if !matches!(batch.end, BatchEnd::Checkpoint(_)) {
+            return Ok(());
+        }
+        let slot = |sequence| Slot { segment: batch.segment, sequence };
+        let mut open: BTreeSet<Slot> = self.open_attached().into_iter().collect();
+        for op in &batch.ops {
+            if matches!(&op.body, OpBody::Task(task) if !task.options.detached) {
+                open.insert(slot(op.sequence));
+            }
+        }
+        open.retain(|place| {
+            let orphaned = batch.orphaned.iter().any(|sequence| slot(*sequence) == *place);
+            !orphaned && !self.ends_in(batch, *place)
+        });
+        if open.is_empty() {
+            return Ok(());
+        }
+        let label = |slot: &Slot| {
+            let own = self.ops.get(slot).map(|op| &op.label);
+            let new = batch.ops.iter().find(|op| op.sequence == slot.sequence).map(|op| &op.label);
+            own.or(new).map_or_else(|| slot.to_string(), |label| format!("{slot} {label}"))
+        };
+        let names: Vec<_> = open.iter().map(label).collect();
+        Err(Error::new(
+            Code::OpenOperations,
+            format!("a checkpoint needs every op to be settled, but these are open: {}", names.join(", ")),
+        )
+        .with("operations", names.join(", ")))
+    }
+
+    /// Whether the batch has the end of a task's current attempt, and that is the task's end.
+    fn ends_in(&self, batch: &Batch, place: Slot) -> bool {
+        let Some((attempt, index)) = self.reported_attempt(batch, place) else { return false };
+        let result = batch.attempts[index].result.clone();
+        let verdict = match self.tasks.get(&place) {
+            Some(row) => after_attempt(&row.task, attempt, result),
+            None => {
+                let new = batch.ops.iter().find_map(|op| match &op.body {
+                    OpBody::Task(task) if op.sequence == place.sequence => Some(task.clone()),
+                    _ => None,
+                });
+                let Some(new) = new else { return false };
+                let mut scratch = Run::new(self.exec.clone());
+                scratch.add_task(place, new, Timestamp::default());
+                match scratch.tasks.get(&place) {
+                    Some(row) => after_attempt(&row.task, attempt, result),
+                    None => return false,
+                }
+            }
+        };
+        matches!(verdict, Verdict::Complete(_) | Verdict::Fail(_) | Verdict::Cancel)
+    }
+
+    /// The attempt of a task that is current after the batch's ops and restarts, and where the batch reports its end.
+    fn reported_attempt(&self, batch: &Batch, place: Slot) -> Option<(u32, usize)> {
+        if place.segment != batch.segment {
+            return None;
+        }
+        let attempt = match self.tasks.get(&place) {
+            Some(row) if !row.can_end() => return None,
+            Some(row) if batch.restarted.contains(&(place.sequence, row.task.attempt + 1)) && row.runs_inline() => {
+                row.task.attempt + 1
+            }
+            Some(row) => row.task.attempt,
+            None => 1,
+        };
+        let index =
+            batch.attempts.iter().position(|report| report.sequence == place.sequence && report.attempt == attempt)?;
+        Some((attempt, index))
+    }
+
+    fn apply(
+        &mut self,
+        request: CommitRequest,
+        depths: BTreeMap<EntryId, u32>,
+        state_hash: [u8; 32],
+        now: Timestamp,
+    ) -> CommitAnswer {
+        let CommitRequest { lease, request_id, digest, known, batch, .. } = request;
+        let before = self.high;
+        let slot = |sequence| Slot { segment: batch.segment, sequence };
+
+        self.exec.base += 1;
+        self.exec.losses = 0;
+        self.exec.updated_at = now;
+        // Tasks that also end here have one event, where their attempt is listed.
+        let silent: BTreeSet<Slot> = batch
+            .ops
+            .iter()
+            .map(|op| slot(op.sequence))
+            .chain(batch.restarted.iter().map(|(sequence, _)| slot(*sequence)))
+            .filter(|place| self.reported_attempt(&batch, *place).is_some())
+            .collect();
+        let over = self.will_be_over(&batch);
+        for op in &batch.ops {
+            let depth = match &op.body {
+                OpBody::Entry(entry) => depths.get(&entry.id).copied().unwrap_or(0),
+                _ => 0,
+            };
+            self.write_op(slot(op.sequence), op, depth, &silent, now);
+        }
+        for &(sequence, attempt) in &batch.restarted {
+            self.restart(slot(sequence), attempt, silent.contains(&slot(sequence)), now);
+        }
+        for report in &batch.attempts {
+            let place = slot(report.sequence);
+            let Some(row) = self.tasks.get_mut(&place) else { continue };
+            if row.can_end() && row.task.attempt == report.attempt {
+                if row.runs_inline() {
+                    let length = i64::try_from(report.duration.as_micros()).unwrap_or(i64::MAX);
+                    row.task.started_at = Some(Timestamp(now.0.saturating_sub(length)));
+                }
+                self.end_attempt(place, report.attempt, report.result.clone(), now);
+            }
+        }
+        for &(sequence, new_count) in &batch.read_counts {
+            if let Some(RecordedBody::Read { count, .. }) = self.ops.get_mut(&slot(sequence)).map(|op| &mut op.body) {
+                *count = new_count;
+            }
+        }
+        for consumed in &batch.consumed {
+            let number = self.signal_ids.get(&consumed.signal);
+            if let Some(signal) = number.and_then(|number| self.signals.get_mut(number)) {
+                signal.consumed_by = Some(consumed.by);
+            }
+        }
+        for &sequence in &batch.disarmed {
+            self.timers.remove(&slot(sequence));
+        }
+        for &sequence in &batch.orphaned {
+            self.orphan(slot(sequence), now);
+        }
+        for event in batch.events {
+            self.emit(now, event.kind, event.sequence.map(slot), event.data);
+        }
+        if let Some(code) = batch.code {
+            self.exec.code = Some(code);
+        }
+
+        let pause = over.or_else(|| {
+            let quarantined = self.has_open(TaskStatus::Quarantined) && self.exec.status == Status::Running;
+            quarantined.then_some(WaitReason::Quarantined)
+        });
+        let (committed, paused) = self.end(batch.end, pause, (before, known), state_hash, now);
+        let answer = CommitAnswer {
+            number: self.exec.base,
+            committed,
+            facts: self.facts_after(known, None),
+            high: self.high,
+            now,
+            cancel: self.exec.cancel.map(|(cancel, _)| cancel),
+            paused,
+        };
+        let row = RequestRow { epoch: lease.epoch, digest, answer: answer.clone() };
+        self.requests.insert(request_id, row);
+        answer
+    }
+
+    /// The limit that the ops of a batch reach.
+    fn will_be_over(&self, batch: &Batch) -> Option<WaitReason> {
+        if self.exec.status != Status::Running {
+            return None;
+        }
+        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
+        let total = self.exec.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
+        if steps > 0 && self.exec.step_limit.is_some_and(|limit| total > limit) {
+            return Some(WaitReason::StepLimit);
+        }
+        let stateless = self.exec.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
+        let tail = self.ops.len() + self.inherited.ops.len() + batch.ops.len();
+        let long = !batch.ops.is_empty() && tail >= self.exec.tail_limit as usize;
+        (stateless && long).then_some(WaitReason::TailLimit)
+    }
+
+    fn write_op(&mut self, slot: Slot, op: &NewOp, depth: u32, silent: &BTreeSet<Slot>, now: Timestamp) {
+        let body = match &op.body {
+            OpBody::Entry(new) => {
+                self.append_entry(slot, new.clone(), depth, now);
+                RecordedBody::Entry { id: new.id, parent: new.parent, thread: new.thread.clone() }
+            }
+            OpBody::Task(new) => {
+                self.add_task(slot, new.clone(), now);
+                let inline = new.placement == Placement::Inline;
+                if !inline {
+                    self.emit_task(slot, EventKind::TaskScheduled, json!({}), now);
+                } else if !silent.contains(&slot) {
+                    self.emit_task(slot, EventKind::TaskStarted, json!({}), now);
+                }
+                RecordedBody::Task {
+                    id: new.id,
+                    status: TaskStatus::Pending,
+                    attempt: 0,
+                    inline,
+                    at_most_once: new.options.side_effects == SideEffects::AtMostOnce,
+                    detached: new.options.detached,
+                }
+            }
+            OpBody::Signal { timeout } => {
+                if let Some(timeout) = timeout {
+                    self.timers.insert(slot, now.after(*timeout));
+                }
+                RecordedBody::Signal
+            }
+            OpBody::Timer { duration } => {
+                self.timers.insert(slot, now.after(*duration));
+                RecordedBody::Timer
+            }
+            OpBody::Read { answer, count } => RecordedBody::Read { answer: answer.clone(), count: *count },
+            OpBody::Abandon { target } => RecordedBody::Abandon { target: *target },
+            OpBody::Attach { task } => RecordedBody::Attach { task: *task },
+            OpBody::Usage { model, usage } => {
+                self.exec.usage.add(model, usage);
+                self.emit(now, EventKind::Usage, Some(slot), json!({ "model": model, "usage": usage }));
+                RecordedBody::Usage
+            }
+            OpBody::Step => {
+                self.exec.step_count = self.exec.step_count.saturating_add(1);
+                RecordedBody::Step
+            }
+            OpBody::Flush => RecordedBody::Flush,
+            OpBody::Once { digest, value } => {
+                let name = op.once.as_ref().map_or(&op.label.name, |once| &once.name).clone();
+                let result = OnceResult { name: name.clone(), digest: *digest, value: value.clone() };
+                self.once.insert(name, result);
+                RecordedBody::Once { value: value.clone() }
+            }
+        };
+        let recorded = RecordedOp {
+            sequence: op.sequence,
+            once: op.once.clone(),
+            label: op.label.clone(),
+            seen: op.seen.clone(),
+            body,
+        };
+        self.ops.insert(slot, recorded);
+    }
+
+    /// An inline attempt whose process is gone was started again by this claim.
+    fn restart(&mut self, slot: Slot, attempt: u32, silent: bool, now: Timestamp) {
+        let (worker, epoch) = (self.exec.worker, self.exec.epoch);
+        let row = self.tasks.get_mut(&slot).filter(|row| row.runs_inline() && row.task.attempt + 1 == attempt);
+        let Some(row) = row else { return };
+        if !silent && crate::journal::retry::after_loss(&row.task) == Verdict::Quarantine {
+            return self.lose_attempt(slot, now);
+        }
+        row.task.attempt = attempt;
+        row.task.losses += 1;
+        row.task.worker = worker;
+        row.task.started_at = Some(now);
+        row.epoch = epoch;
+        if !silent {
+            self.emit_task(slot, EventKind::TaskStarted, json!({}), now);
+        }
+    }
+
+    fn orphan(&mut self, slot: Slot, now: Timestamp) {
+        self.timers.remove(&slot);
+        for signal in self.signals.values_mut().filter(|signal| signal.consumed_by == Some(slot)) {
+            signal.consumed_by = None;
+        }
+        self.cancel_task(slot, now);
+    }
+
+    /// The end of a batch. `pause` is a limit that was reached, `seen` the numbers that tell whether there is news.
+    fn end(
+        &mut self,
+        end: BatchEnd,
+        pause: Option<WaitReason>,
+        seen: (u64, u64),
+        state_hash: [u8; 32],
+        now: Timestamp,
+    ) -> (Committed, Option<WaitReason>) {
+        let cancelling = self.exec.status == Status::Cancelling;
+        match end {
+            BatchEnd::Complete(output) => self.complete(now, output),
+            BatchEnd::Fail(failure) => self.fail(now, failure),
+            BatchEnd::Cancelled(output) => self.cancelled(now, output, "agent"),
+            BatchEnd::Pause { .. } if cancelling => self.cancelled(now, None, "graceful"),
+            BatchEnd::Pause { reason, failure } => self.pause(now, reason, failure),
+            BatchEnd::Checkpoint(new) => {
+                self.checkpoint(new, state_hash, now);
+                return self.go_on(pause, now);
+            }
+            BatchEnd::Continue => return self.go_on(pause, now),
+            BatchEnd::Suspend(_) if pause.is_some() => return self.go_on(pause, now),
+            BatchEnd::Suspend(wait) => {
+                let (before, known) = seen;
+                let newer = self.facts.range(known.saturating_add(1)..).next();
+                if newer.is_some_and(|(number, _)| *number <= before) {
+                    return (Committed::Continue, None);
+                }
+                self.suspend(wait, now);
+                return (Committed::Suspended, None);
+            }
+        }
+        (Committed::Finished(self.exec.status), None)
+    }
+
+    fn go_on(&mut self, pause: Option<WaitReason>, now: Timestamp) -> (Committed, Option<WaitReason>) {
+        match pause {
+            None => return (Committed::Continue, None),
+            Some(WaitReason::Quarantined) => self.quarantine(now),
+            Some(reason) => self.pause(now, reason, None),
+        }
+        (Committed::Finished(self.exec.status), pause)
+    }
+
+    fn suspend(&mut self, wait: Wait, now: Timestamp) {
+        self.clear_holder();
+        if self.exec.status == Status::Running {
+            self.exec.status = Status::Waiting;
+        }
+        self.exec.wait = Some(wait);
+        self.review_wait();
+        let wait = self.exec.wait.clone().unwrap_or_default();
+        self.emit(now, EventKind::Waiting, None, json!({ "reason": wait.reason, "signals": wait.signals }));
+    }
+
+    fn checkpoint(&mut self, saved: NewCheckpoint, state_hash: [u8; 32], now: Timestamp) {
+        let sequence = self.exec.segment + 1;
+        let usage = self.exec.usage.clone();
+        let hash = Checkpoint::content_hash(sequence, &state_hash, &saved.leaves, &usage);
+        let execution = self.exec.new.id;
+        self.checkpoints.insert(sequence, Checkpoint { execution, sequence, saved, usage, hash, created_at: now });
+        self.timers.clear();
+        self.exec.segment = sequence;
+        self.emit(now, EventKind::Checkpoint, None, json!({ "sequence": sequence }));
+    }
+}
+
+impl RequestRow {
+    fn answer_to(&self, request: &CommitRequest) -> Result<CommitAnswer> {
+        if self.digest == request.digest {
+            return Ok(self.answer.clone());
+        }
+        Err(Error::new(
+            Code::OutOfOrder,
+            format!("the request {} was made before with another content", request.request_id),
+        ))
+    }
+}
+
+impl super::rows::TaskRow {
+    /// Whether an end of its current attempt counts.
+    fn can_end(&self) -> bool {
+        matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
+    }
+
+    /// Whether its attempt runs in the worker that holds the run.
+    pub fn runs_inline(&self) -> bool {
+        self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(Code::InvalidArgument, message)
+}

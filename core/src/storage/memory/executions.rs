@@ -1,0 +1,336 @@
+//! What is asked of a run from outside: start, signal, cancel, resume, decide about a divergence.
+
+use super::rows::{Cause, FactOf, Run};
+use super::state::{State, not_found};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
+use crate::journal::retry::MAX_LOSSES;
+use crate::model::{
+    CancelMode, Cancellation, Created, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label, LabelKey,
+    NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored, Status,
+    TaskStatus, UsageTotals, WaitReason,
+};
+use crate::payload::Payload;
+use serde_json::json;
+
+/// Cumulative steps after which `resume` is refused, where steps are limited.
+const DEFAULT_TOTAL_STEPS: u32 = 500;
+/// Ops of a tail at which a run pauses.
+const DEFAULT_TAIL: u32 = 50_000;
+
+/// A run as it stands when it is started.
+pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
+    let limits = &mut new.limits;
+    if limits.max_steps.is_some() {
+        limits.max_total_steps.get_or_insert(DEFAULT_TOTAL_STEPS);
+    }
+    Execution {
+        status: Status::Pending,
+        wait: None,
+        output: None,
+        failure: None,
+        segment: 0,
+        leaf: None,
+        code: None,
+        epoch: 0,
+        worker: None,
+        lease_expires: None,
+        base: 0,
+        cancel: None,
+        step_count: 0,
+        step_limit: new.limits.max_steps,
+        tail_limit: new.limits.max_tail.unwrap_or(DEFAULT_TAIL),
+        usage: UsageTotals::default(),
+        parent: None,
+        root: new.id,
+        forked_from: None,
+        losses: 0,
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+        new,
+    }
+}
+
+impl State {
+    pub fn create(&mut self, mut new: NewExecution, now: Timestamp) -> Result<Created> {
+        if let Some(run) = self.runs.get(&(new.org, new.id)) {
+            if run.exec.new.kind == new.kind && run.exec.new.input_digest == new.input_digest {
+                return Ok(Created { execution: run.exec.clone(), existing: true });
+            }
+            return Err(exists(&run.exec));
+        }
+        self.payloads.store(new.org, &mut new.input)?;
+        let mut run = Run::new(fresh(new, now));
+        let data = json!({ "kind": run.exec.new.kind, "queue": run.exec.new.queue });
+        run.emit(now, EventKind::Created, None, data);
+        let execution = run.exec.clone();
+        self.add(run, now);
+        Ok(Created { execution, existing: false })
+    }
+
+    pub fn store_signal(&mut self, mut new: NewSignal, now: Timestamp) -> Result<SignalStored> {
+        let run = self.run(new.org, new.execution)?;
+        let same_key = new.idempotency_key.as_ref().and_then(|key| run.signal_keys.get(key)).copied();
+        if let Some(id) = same_key.or_else(|| run.signal_ids.contains_key(&new.id).then_some(new.id)) {
+            return Ok(SignalStored { id, repeated: true, resumed: false });
+        }
+        if run.exec.status.is_terminal() {
+            return Err(Error::new(
+                Code::ExecutionClosed,
+                format!("the run {} is {} and takes no more signals", new.execution, run.exec.status),
+            )
+            .with("status", run.exec.status));
+        }
+        self.payloads.store(new.org, &mut new.payload)?;
+        let run = self.run_mut(new.org, new.execution)?;
+        let number = run.emit(now, EventKind::Signal, None, json!({ "signal": new.id.to_string(), "name": new.name }));
+        run.fact(number, now, FactOf::Signal);
+        run.signal_ids.insert(new.id, number);
+        if let Some(key) = new.idempotency_key {
+            run.signal_keys.insert(key, new.id);
+        }
+        let resumed = run.wake(now, Cause::Signal(&new.name));
+        run.signals.insert(
+            number,
+            Signal {
+                id: new.id,
+                name: new.name,
+                payload: new.payload,
+                delivery: new.delivery,
+                number,
+                consumed_by: None,
+                created_at: now,
+            },
+        );
+        self.refresh((new.org, new.execution), now);
+        Ok(SignalStored { id: new.id, repeated: false, resumed })
+    }
+
+    pub fn request_cancel(
+        &mut self,
+        org: OrgId,
+        id: ExecutionId,
+        cancel: Cancellation,
+        now: Timestamp,
+    ) -> Result<Execution> {
+        let run = self.run_mut(org, id)?;
+        let never_claimed = run.exec.status == Status::Pending && run.exec.epoch == 0;
+        match (cancel.mode, run.exec.status) {
+            (_, status) if status.is_terminal() => {}
+            (CancelMode::Hard, _) => {
+                run.exec.cancel = Some((cancel, now));
+                run.exec.epoch += 1;
+                run.cancelled(now, None, "hard");
+            }
+            (CancelMode::Graceful, Status::Cancelling) => {}
+            (CancelMode::Graceful, status) if never_claimed || status == Status::Paused => {
+                run.exec.cancel = Some((cancel, now));
+                run.cancelled(now, None, "graceful");
+            }
+            (CancelMode::Graceful, _) => {
+                run.exec.cancel = Some((cancel, now.after(cancel.grace)));
+                run.exec.wait = None;
+                run.exec.status = Status::Cancelling;
+                let number = run.emit(now, EventKind::Cancelling, None, json!({ "mode": cancel.mode }));
+                run.fact(number, now, FactOf::Cancel(cancel));
+                for slot in run.open_attached() {
+                    if let Some(row) = run.tasks.get_mut(&slot) {
+                        row.stop = true;
+                    }
+                }
+            }
+        }
+        let execution = run.exec.clone();
+        self.refresh((org, id), now);
+        Ok(execution)
+    }
+
+    pub fn resume(
+        &mut self,
+        org: OrgId,
+        id: ExecutionId,
+        mut request: ResumeRequest,
+        now: Timestamp,
+    ) -> Result<Execution> {
+        let run = self.run(org, id)?;
+        if request.request_id.is_some_and(|request| run.resumed.contains(&request)) {
+            return Ok(run.exec.clone());
+        }
+        let Some(reason) = run.pause_reason() else {
+            return Err(transition(&run.exec, "resume", Status::Paused));
+        };
+        let exec = &run.exec;
+        if let Some(total) = exec.new.limits.max_total_steps.filter(|total| exec.step_count >= *total) {
+            return Err(Error::new(
+                Code::StepLimitReached,
+                format!("the run {id} has taken {} steps and may take {total} in all; start another", exec.step_count),
+            )
+            .with("steps", exec.step_count)
+            .with("limit", total));
+        }
+        let depth = exec.leaf.and_then(|leaf| self.entry(org, leaf)).map_or(0, |leaf| leaf.depth + 1);
+        self.payloads.store_some(org, &mut request.message)?;
+
+        let run = self.run_mut(org, id)?;
+        let mut appended = None;
+        if let Some(message) = request.message {
+            appended = Some(run.append_message(message, depth, now)?);
+        }
+        run.resumed.extend(request.request_id);
+        let limits = run.exec.new.limits.clone();
+        if let Some(more) = request.max_steps.or(limits.max_steps) {
+            run.exec.step_limit = Some(run.exec.step_count.saturating_add(more));
+        }
+        if let Some(limit) = request.max_tail {
+            run.exec.tail_limit = limit;
+        } else if reason == WaitReason::TailLimit {
+            run.exec.tail_limit = run.exec.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
+        }
+        if request.budget.is_some() {
+            run.exec.new.limits.budget = request.budget;
+        }
+        if reason == WaitReason::Quarantined {
+            run.retry_quarantined(now);
+        }
+        run.unpause(now, EventKind::Continued, json!({ "reason": reason }));
+        let execution = run.exec.clone();
+        if let Some((entry, slot)) = appended {
+            self.entries.insert((org, entry), (id, slot));
+        }
+        self.refresh((org, id), now);
+        Ok(execution)
+    }
+
+    pub fn resolve_divergence(
+        &mut self,
+        org: OrgId,
+        id: ExecutionId,
+        decision: Divergence,
+        now: Timestamp,
+    ) -> Result<Execution> {
+        let run = self.run_mut(org, id)?;
+        if run.pause_reason() != Some(WaitReason::Divergence) {
+            return Err(transition(&run.exec, "decide about a divergence of", Status::Paused));
+        }
+        match decision {
+            Divergence::Stay => Ok(run.exec.clone()),
+            Divergence::Continue => {
+                run.exec.code = Some("mixed".into());
+                run.unpause(now, EventKind::Continued, json!({ "reason": WaitReason::Divergence }));
+                let execution = run.exec.clone();
+                self.refresh((org, id), now);
+                Ok(execution)
+            }
+            Divergence::Fork => {
+                let name = format!("divergence-{}", run.high);
+                let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
+                let from = ForkFrom::Latest;
+                let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };
+                self.fork(request, now)
+            }
+        }
+    }
+
+    /// An entry by its id.
+    pub fn entry(&self, org: OrgId, id: EntryId) -> Option<&Entry> {
+        let (execution, slot) = self.entries.get(&(org, id))?;
+        self.runs.get(&(org, *execution))?.entries.get(slot)
+    }
+
+    /// Where a signal is in its mailbox.
+    pub fn signal_number(run: &Run, id: SignalId) -> Result<u64> {
+        run.signal_ids.get(&id).copied().ok_or_else(|| {
+            Error::new(Code::InvalidArgument, format!("the run {} has no signal {id} to consume", run.exec.new.id))
+        })
+    }
+
+    /// The run and the slot of a task.
+    pub fn task_place(&self, org: OrgId, id: crate::id::TaskId) -> Result<(ExecutionId, Slot)> {
+        self.tasks.get(&(org, id)).copied().ok_or_else(|| not_found("task", id))
+    }
+}
+
+impl Run {
+    /// Makes a paused run runnable.
+    pub fn unpause(&mut self, now: Timestamp, kind: EventKind, data: serde_json::Value) {
+        self.exec.status = Status::Pending;
+        self.exec.wait = None;
+        self.exec.failure = None;
+        self.exec.losses = self.exec.losses.min(MAX_LOSSES - 1);
+        self.emit(now, kind, None, data);
+    }
+
+    fn retry_quarantined(&mut self, now: Timestamp) {
+        for slot in self.open.clone() {
+            let Some(row) = self.tasks.get_mut(&slot) else { continue };
+            if row.task.status == TaskStatus::Quarantined {
+                row.task.losses = MAX_LOSSES - 1;
+                self.retry_task(slot, std::time::Duration::ZERO, None, now);
+            }
+        }
+    }
+
+    fn append_message(&mut self, message: Payload, depth: u32, now: Timestamp) -> Result<(EntryId, Slot)> {
+        let segment = self.exec.segment;
+        let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
+        let last = self.ops.range(of_segment.clone()).chain(self.inherited.ops.range(of_segment)).map(|(slot, _)| slot);
+        let slot = Slot { segment, sequence: last.max().map_or(0, |slot| slot.sequence + 1) };
+        let id = EntryId(OpId { execution: self.exec.new.id, slot, once: None }.uuid());
+        let parent = self.exec.leaf;
+        let new = NewEntry {
+            id,
+            parent,
+            thread: String::new(),
+            role: "user".into(),
+            entry_type: "message".into(),
+            content: message,
+            turn_id: None,
+            metadata: None,
+        };
+        let key = LabelKey::Key(format!("resume-{}", self.high + 1).into());
+        let op = RecordedOp {
+            sequence: slot.sequence,
+            once: None,
+            label: Label { kind: OpKind::Entry, name: "user".into(), key },
+            seen: Vec::new(),
+            body: RecordedBody::Entry { id, parent, thread: String::new() },
+        };
+        self.ops.insert(slot, op);
+        self.append_entry(slot, new, depth, now);
+        Ok((id, slot))
+    }
+
+    /// Writes an entry; the main thread's moves the leaf.
+    pub fn append_entry(&mut self, slot: Slot, new: NewEntry, depth: u32, now: Timestamp) {
+        let data = json!({ "entry": new.id.to_string(), "role": new.role, "entry_type": new.entry_type });
+        if new.thread.is_empty() {
+            self.exec.leaf = Some(new.id);
+        }
+        let entry = Entry { new, execution: self.exec.new.id, slot, depth, created_at: now };
+        self.entries.insert(slot, entry);
+        self.emit(now, EventKind::Entry, Some(slot), data);
+    }
+}
+
+/// The refusal of a start that disagrees with an earlier one.
+pub(super) fn exists(there: &Execution) -> Error {
+    let id = there.new.id;
+    Error::new(
+        Code::ExecutionExists,
+        format!("the id {id} is taken by a run of {:?} with another input; choose another id", there.new.kind),
+    )
+    .with("id", id)
+    .with("kind", &there.new.kind)
+}
+
+fn transition(exec: &Execution, what: &str, needed: Status) -> Error {
+    let reason = exec.wait.as_ref().and_then(|wait| wait.reason);
+    Error::new(
+        Code::InvalidTransition,
+        format!("cannot {what} the run {}: it is {} ({reason:?}), not {needed} for that", exec.new.id, exec.status),
+    )
+    .with("from", exec.status)
+    .with("to", Status::Pending)
+}

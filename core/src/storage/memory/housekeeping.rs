@@ -1,0 +1,148 @@
+//! Work that time brings to a run: timers, ends of leases, attempts, deadlines and graces.
+
+use super::rows::{Cause, FactOf, Run};
+use super::state::State;
+use crate::clock::Timestamp;
+use crate::error::Code;
+use crate::id::Slot;
+use crate::journal::retry::MAX_LOSSES;
+use crate::model::{EventKind, Failure, Placement, Status, TaskStatus, WaitReason};
+use serde_json::json;
+
+impl State {
+    /// Does what is due and says when something is due next.
+    pub fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect();
+        for key in due {
+            if let Some(run) = self.runs.get_mut(&key) {
+                run.keep(now);
+                self.refresh(key, now);
+            }
+        }
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Brings a run's due time up to date where nothing else changed.
+    pub fn reschedule(&mut self, key: super::state::RunKey, now: Timestamp) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        let due = run.next_due(now);
+        if let Some(old) = std::mem::replace(&mut run.due, due) {
+            self.due.remove(&(old, key));
+        }
+        self.due.extend(due.map(|due| (due, key)));
+    }
+}
+
+impl Run {
+    fn keep(&mut self, now: Timestamp) {
+        let exec = &self.exec;
+        let timeout = exec.new.limits.timeout.filter(|timeout| exec.created_at.after(*timeout) <= now);
+        if exec.status.is_terminal() {
+            return;
+        }
+        if let Some(timeout) = timeout {
+            let message = format!("the run did not end within its timeout of {timeout:?}");
+            self.exec.epoch += 1;
+            return self.fail(now, Failure::new(Code::Timeout, "Timeout", message));
+        }
+        if exec.status == Status::Cancelling && exec.cancel.is_some_and(|(_, grace_ends)| grace_ends <= now) {
+            self.exec.epoch += 1;
+            return self.cancelled(now, None, "grace");
+        }
+        if exec.worker.is_some() && exec.lease_expires.is_some_and(|expires| expires <= now) {
+            self.lose_holder(now);
+        }
+        self.fire_timers(now);
+        for slot in self.open.clone() {
+            self.keep_task(slot, now);
+        }
+    }
+
+    fn lose_holder(&mut self, now: Timestamp) {
+        self.clear_holder();
+        self.exec.losses += 1;
+        let losses = self.exec.losses;
+        let running = self.exec.status == Status::Running;
+        if running {
+            self.exec.status = Status::Pending;
+        }
+        self.emit(now, EventKind::LeaseLost, None, json!({ "epoch": self.exec.epoch, "losses": losses }));
+        if running && losses >= MAX_LOSSES {
+            let message = format!("the run lost its worker {losses} times in a row without one commit");
+            let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
+            self.pause(now, WaitReason::Quarantined, Some(failure));
+        } else if running && self.has_open(TaskStatus::Quarantined) {
+            self.quarantine(now);
+        }
+    }
+
+    fn fire_timers(&mut self, now: Timestamp) {
+        let mut due: Vec<_> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(slot, at)| (*at, *slot)).collect();
+        due.sort_unstable();
+        for (_, slot) in due {
+            self.timers.remove(&slot);
+            let number = self.emit(now, EventKind::Timer, Some(slot), json!({}));
+            self.fact(number, now, FactOf::Timer(slot));
+            self.wake(now, Cause::Timer);
+        }
+    }
+
+    fn keep_task(&mut self, slot: Slot, now: Timestamp) {
+        let Some(row) = self.tasks.get(&slot) else { return };
+        let options = &row.task.new.options;
+        let passed = |limit: Option<std::time::Duration>, since: Option<Timestamp>| {
+            limit.zip(since).filter(|(limit, since)| since.after(*limit) <= now).map(|(limit, _)| limit)
+        };
+        let deadline = passed(options.deadline, Some(row.task.created_at));
+        let timeout = passed(options.timeout, row.task.started_at);
+        let silence = passed(options.heartbeat_timeout, Some(row.sign_at));
+        match row.task.status {
+            TaskStatus::Pending => {
+                if let Some(limit) = deadline {
+                    self.time_out(slot, "deadline", limit, false, now);
+                }
+            }
+            // Inline attempts have no lease of their own: the session that runs them judges.
+            TaskStatus::Running if row.lease_expires.is_some() => {
+                if let Some(limit) = deadline {
+                    self.time_out(slot, "deadline", limit, false, now);
+                } else if let Some(limit) = timeout {
+                    self.time_out(slot, "timeout", limit, true, now);
+                } else if let Some(limit) = silence {
+                    self.time_out(slot, "heartbeat timeout", limit, true, now);
+                } else if row.lease_expires.is_some_and(|expires| expires <= now) {
+                    self.lose_attempt(slot, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The earliest moment at which time changes something.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let exec = &self.exec;
+        if exec.status.is_terminal() {
+            return None;
+        }
+        let mut due: Vec<Timestamp> = self.timers.values().copied().collect();
+        due.extend(exec.lease_expires);
+        due.extend(exec.cancel.filter(|_| exec.status == Status::Cancelling).map(|(_, grace_ends)| grace_ends));
+        due.extend(exec.new.limits.timeout.map(|timeout| exec.created_at.after(timeout)));
+        due.extend(Some(self.visible_at).filter(|at| exec.status == Status::Pending && *at > now));
+        for row in self.open.iter().filter_map(|slot| self.tasks.get(slot)) {
+            let options = &row.task.new.options;
+            let deadline = options.deadline.map(|limit| row.task.created_at.after(limit));
+            if row.task.status == TaskStatus::Pending && row.task.new.placement == Placement::Queue {
+                due.extend(deadline);
+                due.extend(Some(row.task.visible_at).filter(|at| *at > now));
+            }
+            if row.task.status == TaskStatus::Running && row.lease_expires.is_some() {
+                due.extend(deadline);
+                due.extend(row.lease_expires);
+                due.extend(options.timeout.zip(row.task.started_at).map(|(limit, since)| since.after(limit)));
+                due.extend(options.heartbeat_timeout.map(|limit| row.sign_at.after(limit)));
+            }
+        }
+        due.into_iter().min()
+    }
+}

@@ -1,0 +1,312 @@
+//! The rows of one run and the transitions that every call shares: numbering, waking, pausing, ending.
+//!
+//! Every transition here emits its one event. A run never looks at another run: what it needs of others (depths of
+//! entries, inherited ops) is handed to it.
+
+use crate::clock::Timestamp;
+use crate::error::Code;
+use crate::id::{RequestId, SignalId, Slot};
+use crate::model::{
+    Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
+    RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
+};
+use crate::payload::{Digest, Payload};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// All that is stored of one run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub exec: Execution,
+    /// The last number given.
+    pub high: u64,
+    /// Not to be claimed before.
+    pub visible_at: Timestamp,
+    pub requests: BTreeMap<RequestId, RequestRow>,
+    pub ops: BTreeMap<Slot, RecordedOp>,
+    /// Finished `once`s by name, with the place of their result.
+    pub once: BTreeMap<Arc<str>, OnceResult>,
+    pub entries: BTreeMap<Slot, Entry>,
+    pub tasks: BTreeMap<Slot, TaskRow>,
+    /// Tasks that have not ended.
+    pub open: BTreeSet<Slot>,
+    pub checkpoints: BTreeMap<u32, Checkpoint>,
+    /// By number: the order of the mailbox.
+    pub signals: BTreeMap<u64, Signal>,
+    pub signal_ids: BTreeMap<SignalId, u64>,
+    pub signal_keys: BTreeMap<String, SignalId>,
+    /// Armed timers.
+    pub timers: BTreeMap<Slot, Timestamp>,
+    pub facts: BTreeMap<u64, FactRow>,
+    pub events: Vec<Event>,
+    /// Resume requests that were carried out.
+    pub resumed: BTreeSet<RequestId>,
+    pub inherited: Inherited,
+    /// When housekeeping has to look at it next.
+    pub due: Option<Timestamp>,
+}
+
+/// What a fork has of its parent, as it was when the fork was made.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Inherited {
+    pub ops: BTreeMap<Slot, RecordedOp>,
+    /// In the parent's order, with number 0.
+    pub facts: Vec<Fact>,
+    pub once: BTreeMap<Arc<str>, OnceResult>,
+}
+
+#[derive(Debug)]
+pub(super) struct RequestRow {
+    pub epoch: u64,
+    pub digest: Digest,
+    pub answer: CommitAnswer,
+}
+
+#[derive(Debug)]
+pub(super) struct TaskRow {
+    pub task: Task,
+    /// The claim of the run under which an inline attempt started.
+    pub epoch: u64,
+    /// When the right of a claimed attempt's worker ends.
+    pub lease_expires: Option<Timestamp>,
+    /// When the attempt last gave a sign.
+    pub sign_at: Timestamp,
+    /// `reconcile` is to be asked, or is being asked.
+    pub reconcile: bool,
+    /// The run was asked to stop while the task was open.
+    pub stop: bool,
+}
+
+/// A fact by reference to its row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FactRow {
+    pub at: Timestamp,
+    pub what: FactOf,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FactOf {
+    Task(Slot),
+    Timer(Slot),
+    Signal,
+    Cancel(Cancellation),
+}
+
+/// What may wake a waiting run.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cause<'a> {
+    Task,
+    Timer,
+    Signal(&'a str),
+}
+
+impl Run {
+    /// A run without rows.
+    pub fn new(exec: Execution) -> Self {
+        Self {
+            visible_at: exec.created_at.after(exec.new.delay.unwrap_or_default()),
+            exec,
+            high: 0,
+            requests: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            once: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            open: BTreeSet::new(),
+            checkpoints: BTreeMap::new(),
+            signals: BTreeMap::new(),
+            signal_ids: BTreeMap::new(),
+            signal_keys: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            events: Vec::new(),
+            resumed: BTreeSet::new(),
+            inherited: Inherited::default(),
+            due: None,
+        }
+    }
+
+    /// Stores an event under the next number.
+    pub fn emit(&mut self, now: Timestamp, kind: EventKind, about: Option<Slot>, data: Value) -> u64 {
+        self.high += 1;
+        self.exec.updated_at = now;
+        self.events.push(Event {
+            execution: self.exec.new.id,
+            number: self.high,
+            at: now,
+            kind,
+            segment: about.map_or(self.exec.segment, |slot| slot.segment),
+            sequence: about.map(|slot| slot.sequence),
+            data,
+        });
+        self.high
+    }
+
+    /// Makes the event just stored a fact.
+    pub fn fact(&mut self, number: u64, at: Timestamp, what: FactOf) {
+        self.facts.insert(number, FactRow { at, what });
+    }
+
+    /// Makes a waiting run runnable if it waits for this. Says whether it did.
+    pub fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
+        let Some(wait) = &self.exec.wait else { return false };
+        let (met, reason) = match cause {
+            Cause::Task => (wait.tasks, "task"),
+            Cause::Timer => (wait.timers, "timer"),
+            Cause::Signal(name) => (wait.signals.iter().any(|awaited| awaited == name), "signal"),
+        };
+        match self.exec.status {
+            Status::Waiting if met => {
+                self.exec.wait = None;
+                self.exec.status = Status::Pending;
+                self.emit(now, EventKind::Woken, None, json!({ "reason": reason }));
+                true
+            }
+            Status::Cancelling if met => {
+                self.exec.wait = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps the reason of a wait true while tasks go in and out of doubt.
+    pub fn review_wait(&mut self) {
+        let in_doubt = self.has_open(TaskStatus::InDoubt);
+        let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
+        if let Some(wait) = self.exec.wait.as_mut().filter(|wait| waits && wait.tasks) {
+            if in_doubt {
+                wait.reason = Some(WaitReason::InDoubt);
+            } else if wait.reason == Some(WaitReason::InDoubt) {
+                wait.reason = Some(WaitReason::Task);
+            }
+        }
+    }
+
+    /// Whether an open task has this status.
+    pub fn has_open(&self, status: TaskStatus) -> bool {
+        self.open.iter().any(|slot| self.tasks.get(slot).is_some_and(|row| row.task.status == status))
+    }
+
+    /// Why it is paused, if it is.
+    pub fn pause_reason(&self) -> Option<WaitReason> {
+        self.exec.wait.as_ref().filter(|_| self.exec.status == Status::Paused).and_then(|wait| wait.reason)
+    }
+
+    /// Whether a worker may claim it, its moment aside.
+    pub fn is_claimable(&self) -> bool {
+        match self.exec.status {
+            Status::Pending => true,
+            Status::Cancelling => self.exec.worker.is_none() && self.exec.wait.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Ends the holder's right. The epoch stays.
+    pub fn clear_holder(&mut self) {
+        self.exec.worker = None;
+        self.exec.lease_expires = None;
+    }
+
+    /// Stops it until somebody decides.
+    pub fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
+        self.clear_holder();
+        self.exec.status = Status::Paused;
+        self.exec.wait = Some(Wait { reason: Some(reason), ..Wait::default() });
+        let mut data = json!({ "reason": reason });
+        if let Some(failure) = &failure {
+            data["error"] = json!(failure);
+        }
+        self.exec.failure = failure;
+        self.emit(now, EventKind::Paused, None, data);
+    }
+
+    /// Ends it with an output.
+    pub fn complete(&mut self, now: Timestamp, output: Payload) {
+        self.exec.output = Some(output);
+        self.finish(now, Status::Completed, EventKind::Completed, json!({}));
+    }
+
+    /// Ends it with an error.
+    pub fn fail(&mut self, now: Timestamp, failure: Failure) {
+        let data = json!({ "error": failure });
+        self.exec.failure = Some(failure);
+        self.finish(now, Status::Failed, EventKind::Failed, data);
+    }
+
+    /// Ends it as cancelled, with what was kept.
+    pub fn cancelled(&mut self, now: Timestamp, output: Option<Payload>, reason: &str) {
+        self.exec.output = output;
+        self.finish(now, Status::Cancelled, EventKind::Cancelled, json!({ "reason": reason }));
+    }
+
+    fn finish(&mut self, now: Timestamp, status: Status, kind: EventKind, data: Value) {
+        // First of all, so that the ends of its tasks wake nobody.
+        self.exec.wait = None;
+        for slot in self.open_attached() {
+            self.cancel_task(slot, now);
+        }
+        self.timers.clear();
+        self.clear_holder();
+        self.exec.status = status;
+        self.exec.ended_at = Some(now);
+        self.emit(now, kind, None, data);
+    }
+
+    /// Open tasks that do not outlive their segment.
+    pub fn open_attached(&self) -> Vec<Slot> {
+        let attached = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| !row.task.new.options.detached);
+        self.open.iter().filter(attached).copied().collect()
+    }
+
+    /// The op of a slot of its own, a task's with where it stands now.
+    pub fn recorded(&self, slot: Slot, op: &RecordedOp) -> RecordedOp {
+        let mut op = op.clone();
+        if let (RecordedBody::Task { status, attempt, .. }, Some(row)) = (&mut op.body, self.tasks.get(&slot)) {
+            *status = row.task.status;
+            *attempt = row.task.attempt;
+        }
+        op
+    }
+
+    /// Whether an op of an older segment still counts: its `once` has no result.
+    pub fn in_unfinished_once(&self, slot: Slot) -> bool {
+        let op = self.ops.get(&slot).or_else(|| self.inherited.ops.get(&slot));
+        op.and_then(|op| op.once.as_ref())
+            .is_some_and(|once| !self.once.contains_key(&once.name) && !self.inherited.once.contains_key(&once.name))
+    }
+
+    /// Facts of its own with a number above `after`, in order. With a segment: those that count from it on.
+    pub fn facts_after(&self, after: u64, from: Option<u32>) -> Vec<Fact> {
+        let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from || self.in_unfinished_once(slot));
+        let mut facts = Vec::new();
+        for (&number, row) in self.facts.range(after.saturating_add(1)..) {
+            let kind = match row.what {
+                FactOf::Task(slot) => self
+                    .tasks
+                    .get(&slot)
+                    .filter(|row| counts(slot) || row.task.new.options.detached)
+                    .map(|row| FactKind::Task { task: row.task.new.id, result: outcome(&row.task) }),
+                FactOf::Timer(slot) => counts(slot).then_some(FactKind::Timer { sequence: slot.sequence }),
+                FactOf::Signal => self
+                    .signals
+                    .get(&number)
+                    .filter(|signal| signal.consumed_by.is_none_or(counts))
+                    .map(|signal| FactKind::Signal(signal.clone())),
+                FactOf::Cancel(cancel) => Some(FactKind::Cancel(cancel)),
+            };
+            facts.extend(kind.map(|kind| Fact { number, at: row.at, kind }));
+        }
+        facts
+    }
+}
+
+/// With what a task ended.
+pub(super) fn outcome(task: &Task) -> Result<Payload, Failure> {
+    match (&task.output, &task.failure) {
+        (Some(output), _) if task.status == TaskStatus::Completed => Ok(output.clone()),
+        (_, Some(failure)) => Err(failure.clone()),
+        _ => Err(Failure::new(Code::TaskFailed, "Unknown", "the task ended without a result")),
+    }
+}

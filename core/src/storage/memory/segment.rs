@@ -1,0 +1,98 @@
+//! What recovery reads: the last good checkpoint, the tail since it, and its facts; and the branch above a leaf.
+
+use super::rows::Run;
+use super::state::{State, not_found};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot};
+use crate::model::{Checkpoint, Entry, Failure, Lease, RecordedOp, Segment, SideEffects, Status, WaitReason};
+use std::collections::BTreeMap;
+
+impl State {
+    pub fn load_segment(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<Segment> {
+        let run = self.run(org, id)?;
+        run.check_lease(lease)?;
+        let checkpoint = run.checkpoints.values().rev().find(|checkpoint| self.is_good(org, checkpoint)).cloned();
+        if checkpoint.is_none() && !run.checkpoints.is_empty() {
+            return Err(self.give_up(org, id, now));
+        }
+        let run = self.run_mut(org, id)?;
+        run.judge_inline(lease.epoch, now);
+        let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
+        let mut once = run.inherited.once.clone();
+        once.extend(run.once.clone());
+        let mut facts = run.inherited.facts.clone();
+        facts.extend(run.facts_after(0, Some(from)));
+        let segment = Segment {
+            execution: run.exec.clone(),
+            checkpoint,
+            tail: run.tail(from).into_values().collect(),
+            facts,
+            once: once.into_values().collect(),
+            high: run.high,
+            now,
+        };
+        self.refresh((org, id), now);
+        Ok(segment)
+    }
+
+    fn is_good(&self, org: OrgId, checkpoint: &Checkpoint) -> bool {
+        self.payloads.content_hash(org, &checkpoint.saved.state).is_ok_and(|state| {
+            let leaves = &checkpoint.saved.leaves;
+            checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage)
+        })
+    }
+
+    /// No checkpoint is good: a person must look.
+    fn give_up(&mut self, org: OrgId, id: ExecutionId, now: Timestamp) -> Error {
+        let run = match self.run_mut(org, id) {
+            Ok(run) => run,
+            Err(error) => return error,
+        };
+        let tried: Vec<_> = run.checkpoints.keys().rev().map(|sequence| sequence.to_string()).collect();
+        let message = format!("no checkpoint of the run {id} has its hash; tried {}", tried.join(", "));
+        if run.exec.status == Status::Cancelling {
+            run.cancelled(now, None, "graceful");
+        } else {
+            let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", message.clone());
+            run.pause(now, WaitReason::Quarantined, Some(failure));
+        }
+        self.refresh((org, id), now);
+        Error::new(Code::CorruptCheckpoint, message).with("tried", tried.join(", "))
+    }
+
+    pub fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+        let mut branch = Vec::new();
+        let mut next = Some(leaf);
+        while let Some(id) = next {
+            let entry = self.entry(org, id).ok_or_else(|| not_found("entry", id))?;
+            next = entry.new.parent;
+            branch.push(entry.clone());
+        }
+        branch.reverse();
+        Ok(branch)
+    }
+}
+
+impl Run {
+    /// Ops from a segment on, and those of unfinished `once`s before it.
+    pub fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
+        let counts = |slot: &Slot| slot.segment >= from || self.in_unfinished_once(*slot);
+        let inherited = self.inherited.ops.iter().map(|(slot, op)| (*slot, op.clone()));
+        let own = self.ops.iter().map(|(slot, op)| (*slot, self.recorded(*slot, op)));
+        inherited.chain(own).filter(|(slot, _)| counts(slot)).collect()
+    }
+
+    /// Inline attempts of earlier claims went with their worker: those that must not simply run again are settled now.
+    fn judge_inline(&mut self, epoch: u64, now: Timestamp) {
+        for slot in self.open.clone() {
+            let lost = self.tasks.get(&slot).is_some_and(|row| {
+                let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
+                row.runs_inline() && row.epoch < epoch && careful
+            });
+            if lost {
+                self.lose_attempt(slot, now);
+            }
+        }
+    }
+}

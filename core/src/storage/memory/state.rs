@@ -1,0 +1,129 @@
+//! All rows and the sets that follow from them: which runs can be claimed, which tasks, and what is due.
+//!
+//! The sets are derived from the rows in one place, [`State::refresh`], after every write.
+
+use super::payloads::Payloads;
+use super::rows::Run;
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
+use crate::model::{Placement, TaskStatus};
+use crate::storage::WorkerInfo;
+use crate::streaming::Hints;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) type RunKey = (OrgId, ExecutionId);
+
+#[derive(Default)]
+pub(super) struct State {
+    pub runs: BTreeMap<RunKey, Run>,
+    /// Runs by age.
+    pub ages: BTreeSet<(OrgId, Timestamp, ExecutionId)>,
+    pub entries: BTreeMap<(OrgId, EntryId), (ExecutionId, Slot)>,
+    pub tasks: BTreeMap<(OrgId, TaskId), (ExecutionId, Slot)>,
+    pub payloads: Payloads,
+    pub workers: BTreeMap<WorkerId, WorkerRow>,
+    /// Runs that can be claimed once their moment is reached.
+    pub ready: BTreeSet<RunKey>,
+    /// Tasks that can be claimed once they are visible.
+    pub queued: BTreeSet<(RunKey, Slot)>,
+    pub due: BTreeSet<(Timestamp, RunKey)>,
+    pub news: News,
+}
+
+/// A worker as claims and heartbeats show it.
+pub(super) struct WorkerRow {
+    #[allow(dead_code, reason = "shown by the listing of workers")]
+    pub info: Option<WorkerInfo>,
+    /// When it is no longer believed to live.
+    pub alive_until: Timestamp,
+    /// What it asked for: org, kind, queue.
+    pub serves: BTreeSet<(OrgId, String, String)>,
+}
+
+/// What the call in progress has to announce once it is done.
+#[derive(Default)]
+pub(super) struct News {
+    changed: BTreeSet<ExecutionId>,
+    agents: bool,
+    tasks: bool,
+    timers: bool,
+}
+
+impl News {
+    pub fn announce(self, hints: &Hints) {
+        for execution in self.changed {
+            hints.changed(execution);
+        }
+        if self.agents {
+            hints.agents_ready();
+        }
+        if self.tasks {
+            hints.tasks_ready();
+        }
+        if self.timers {
+            hints.timers_changed();
+        }
+    }
+}
+
+impl State {
+    pub fn run(&self, org: OrgId, id: ExecutionId) -> Result<&Run> {
+        self.runs.get(&(org, id)).ok_or_else(|| not_found("run", id))
+    }
+
+    pub fn run_mut(&mut self, org: OrgId, id: ExecutionId) -> Result<&mut Run> {
+        self.runs.get_mut(&(org, id)).ok_or_else(|| not_found("run", id))
+    }
+
+    /// Adds a run and makes it known.
+    pub fn add(&mut self, run: Run, now: Timestamp) {
+        let key = (run.exec.new.org, run.exec.new.id);
+        self.ages.insert((key.0, run.exec.created_at, key.1));
+        self.runs.insert(key, run);
+        self.refresh(key, now);
+    }
+
+    /// Brings the derived sets up to date after a write to a run.
+    pub fn refresh(&mut self, key: RunKey, now: Timestamp) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        self.news.changed.insert(key.1);
+
+        if run.is_claimable() {
+            self.news.agents |= self.ready.insert(key) || run.visible_at <= now;
+        } else {
+            self.ready.remove(&key);
+        }
+
+        let claimable = |slot: &Slot| {
+            !run.exec.status.is_terminal()
+                && run.tasks.get(slot).is_some_and(|row| {
+                    row.task.status == TaskStatus::Pending && row.task.new.placement == Placement::Queue
+                })
+        };
+        let queued: BTreeSet<_> = run.open.iter().filter(|slot| claimable(slot)).map(|slot| (key, *slot)).collect();
+        let all = (key, Slot::default())..=(key, Slot { segment: u32::MAX, sequence: u32::MAX });
+        let gone: Vec<_> = self.queued.range(all).filter(|entry| !queued.contains(entry)).copied().collect();
+        for entry in gone {
+            self.queued.remove(&entry);
+        }
+        self.news.tasks |= !queued.is_empty();
+        self.queued.extend(queued);
+
+        let due = run.next_due(now);
+        if due != run.due {
+            if let Some(old) = std::mem::replace(&mut run.due, due) {
+                self.due.remove(&(old, key));
+            }
+            if let Some(due) = due {
+                self.news.timers |= self.due.first().is_none_or(|(first, _)| due < *first);
+                self.due.insert((due, key));
+            }
+        }
+    }
+}
+
+/// An error that names what does not exist.
+pub(super) fn not_found(what: &str, id: impl std::fmt::Display) -> Error {
+    Error::new(Code::ExecutionNotFound, format!("no {what} has the id {id}")).with("id", id)
+}
