@@ -9,7 +9,9 @@ pub mod id;
 pub mod journal;
 pub mod model;
 pub mod payload;
+pub mod session;
 pub mod storage;
 pub mod streaming;
+pub mod worker;
 
 pub use error::{Error, Result};

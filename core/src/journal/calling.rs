@@ -44,10 +44,12 @@ impl Machine {
             _ => None,
         };
         let label = call.label(parent)?;
-        match self.claim_twin(&label, once)? {
-            Some(index) => Ok(self.called_again(index, call)),
-            None => Ok(self.called_new(call, label, parent, once)),
-        }
+        let called = match self.claim_twin(&label, once)? {
+            Some(index) => self.called_again(index, call),
+            None => self.called_new(call, label, parent, once),
+        };
+        self.last_called = self.index(called.op).map_or(self.last_called, |index| self.ops[index].sequence);
+        Ok(called)
     }
 
     /// Answers a question about the outside and records the answer (rule 6).

@@ -195,6 +195,7 @@ pub struct Machine {
     pub(super) parked: bool,
     pub(super) over: bool,
     pub(super) called_anything: bool,
+    pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
 }
 
@@ -222,7 +223,7 @@ impl Machine {
         let code_unchanged = execution.code.is_none() || execution.code == config.code;
         let code_to_store = match (&execution.code, &config.code) {
             (None, Some(code)) => Some(code.clone()),
-            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" => Some("mixed".into()),
+            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" && stored != "edited" => Some("edited".into()),
             _ => None,
         };
         let mut machine = Self {
@@ -274,6 +275,7 @@ impl Machine {
             parked: false,
             over: false,
             called_anything: false,
+            last_called: 0,
             effects: VecDeque::new(),
         };
         machine.load(&segment.tail);
@@ -369,7 +371,8 @@ impl Machine {
     /// Entries that `resume(message=)` put into the tail are taken without a call, at their place in the script.
     fn take_external_entries(&mut self, tail: &[RecordedOp]) {
         for (index, recorded) in tail.iter().enumerate() {
-            if recorded.label.key == LabelKey::Key("flovyn:resume".into())
+            // The code's own entries have the digest of their content instead.
+            if matches!(recorded.label.key, LabelKey::Key(_))
                 && let RecordedBody::Entry { thread, .. } = &recorded.body
             {
                 self.ops[index].claimed = true;
@@ -448,9 +451,14 @@ impl Machine {
         self.base
     }
 
-    /// The sequence of the last op called: the op that the agent's own stream chunks belong to.
-    pub fn last_sequence(&self) -> u32 {
-        self.next_sequence.saturating_sub(1)
+    /// The sequence of the op called last, recorded or new: the agent's own stream chunks and random draws belong to it.
+    pub fn last_called(&self) -> u32 {
+        self.last_called
+    }
+
+    /// Whether a commit is on its way.
+    pub fn is_committing(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// Whether the run waits in the store and its coroutine may be dropped.

@@ -27,7 +27,7 @@ impl Machine {
     /// `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
     pub fn settle(&mut self, concurrent: bool, lease_fresh: bool) {
         self.quiet = true;
-        self.concurrent = concurrent;
+        self.concurrent = concurrent || self.awaited.len() > 1;
         self.lease_fresh = lease_fresh;
         self.plan();
     }

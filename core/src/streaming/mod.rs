@@ -2,6 +2,8 @@
 //!
 //! Hints and chunks are never the mechanism: losing all of them costs time, never correctness.
 
+mod chunks;
 mod hints;
 
+pub use chunks::Chunks;
 pub use hints::{Follow, Hints, Watch};

@@ -1,0 +1,226 @@
+//! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
+
+use super::{Closed, HostEffect, PATIENCE, Session};
+use crate::error::{Code, Kind, Result};
+use crate::id::RequestId;
+use crate::journal::{CommitDraft, Effect, Handed, Machine, Outcome};
+use crate::model::{CommitAnswer, CommitRequest, OpBody};
+use crate::payload::{Body, Digest, Payload};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first pause after an unavailable store; doubled up to [`RETRY_MAX`].
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+impl Session {
+    /// Lets the machine act, then carries out what it asks.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
+        let Some(me) = self.me.upgrade() else { return act(&mut self.inner.lock().machine) };
+        let mut inner = self.inner.lock();
+        let result = act(&mut inner.machine);
+        let mut ready = false;
+        let mut after = Vec::new();
+        while let Some(effect) = inner.machine.next_effect() {
+            match effect {
+                Effect::Deliver(handed) if handed.iter().any(needs_fetch) => after.push(After::Fetch(handed)),
+                Effect::Deliver(handed) => {
+                    ready = true;
+                    inner.effects.push_back(HostEffect::Deliver(handed));
+                }
+                Effect::Start(start) => {
+                    ready = true;
+                    me.watch_attempt(&mut inner, &start);
+                    inner.effects.push_back(HostEffect::Start(start));
+                }
+                Effect::CancelTask(op) => {
+                    ready = true;
+                    if let Some(running) = inner.running.remove(&op) {
+                        running.stop();
+                    }
+                    inner.effects.push_back(HostEffect::CancelTask(op));
+                }
+                Effect::Commit(draft) => after.push(After::Commit(draft)),
+                Effect::ArmHold => after.push(After::Hold),
+                Effect::ArmDivergence => after.push(After::Patience),
+                Effect::Parked => after.push(After::Parked),
+                Effect::Finished(status) => after.push(After::Close(Closed::Finished(status))),
+                Effect::Stop(error) => after.push(After::Close(Closed::Lost(error))),
+            }
+        }
+        drop(inner);
+        if ready && let Some(port) = self.port.get() {
+            port.ready(&me);
+        }
+        for next in after {
+            me.carry_out(next);
+        }
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, next: After) {
+        let me = self.clone();
+        match next {
+            After::Commit(draft) => {
+                self.runtime.spawn(async move { me.commit(*draft).await });
+            }
+            After::Fetch(handed) => {
+                self.runtime.spawn(async move { me.fetch(handed).await });
+            }
+            After::Hold => {
+                if let Some(keeper) = self.keeper.get() {
+                    keeper.arm_hold(self);
+                }
+            }
+            After::Patience => {
+                let me = Arc::downgrade(self);
+                self.runtime.spawn(async move {
+                    tokio::time::sleep(PATIENCE).await;
+                    if let Some(me) = me.upgrade() {
+                        me.with(Machine::divergence_elapsed);
+                    }
+                });
+            }
+            After::Parked => {
+                if let Some(keeper) = self.keeper.get() {
+                    keeper.parked(self);
+                }
+            }
+            After::Close(why) => self.close(why),
+        }
+    }
+
+    async fn commit(self: Arc<Self>, draft: CommitDraft) {
+        let entries: Vec<_> = draft
+            .batch
+            .ops
+            .iter()
+            .filter_map(|op| match &op.body {
+                OpBody::Entry(entry) => Some(entry.id),
+                _ => None,
+            })
+            .collect();
+        let labels: Vec<u8> = draft.batch.ops.iter().flat_map(|op| op.sequence.to_le_bytes()).collect();
+        let request = CommitRequest {
+            org: self.org,
+            execution: self.execution,
+            lease: self.lease(),
+            request_id: RequestId::fresh(),
+            digest: Digest::of_parts(&[&draft.base.to_le_bytes(), &labels, &(draft.batch.attempts.len() as u64).to_le_bytes()]),
+            base: draft.base,
+            known: draft.known,
+            batch: draft.batch,
+        };
+        let answer = self.commit_until_known(request).await;
+        if answer.is_ok() {
+            let mut inner = self.inner.lock();
+            for entry in &entries {
+                inner.recent.remove(entry);
+            }
+        }
+        self.with(|machine| machine.answered(answer));
+        self.refresh_if_hinted();
+    }
+
+    /// An error of an unavailable store means *unknown*: the same request is sent again until an answer comes (rule 2).
+    async fn commit_until_known(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.storage.commit(request.clone()).await {
+                Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
+                    tracing::warn!(execution = %self.execution, %error, "a commit has no answer yet; it is sent again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Fetches what is too large for its row before it is handed over.
+    async fn fetch(self: Arc<Self>, mut handed: Vec<Handed>) {
+        for one in &mut handed {
+            if let Outcome::Value(payload) | Outcome::Signal(payload) = &mut one.outcome {
+                match self.load(payload).await {
+                    Ok(loaded) => *payload = loaded,
+                    Err(error) => return self.close(Closed::Lost(error)),
+                }
+            }
+        }
+        self.inner.lock().effects.push_back(HostEffect::Deliver(handed));
+        if let Some(port) = self.port.get() {
+            port.ready(&self);
+        }
+    }
+
+    /// The payload with its bytes in memory; an unavailable store is asked again.
+    pub async fn load(&self, payload: &Payload) -> Result<Payload> {
+        if !matches!(payload.body, Body::Stored { .. }) {
+            return Ok(payload.clone());
+        }
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.storage.read_payload(self.org, payload).await {
+                Ok(bytes) => return Ok(Payload { encoding: payload.encoding, body: Body::Inline(bytes) }),
+                Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Somebody else wrote facts of this run up to a number.
+    pub(crate) fn hinted(&self, high: u64) {
+        self.inner.lock().hinted = high;
+        self.refresh_if_hinted();
+    }
+
+    fn refresh_if_hinted(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        {
+            let mut inner = self.inner.lock();
+            let waits = inner.machine.is_committing();
+            if inner.refreshing || waits || inner.hinted <= inner.machine.known() || self.is_closed() {
+                return;
+            }
+            inner.refreshing = true;
+        }
+        self.runtime.spawn(async move { me.refresh().await });
+    }
+
+    async fn refresh(self: Arc<Self>) {
+        let known = self.known();
+        let facts = self.storage.facts_after(self.org, self.execution, known).await;
+        let mut inner = self.inner.lock();
+        inner.refreshing = false;
+        let parked = inner.machine.is_parked();
+        if let Ok((_, high)) = &facts {
+            // Hints of this process name numbers that exist; those of others name none.
+            inner.hinted = if inner.hinted == u64::MAX { *high } else { inner.hinted };
+        }
+        drop(inner);
+        match facts {
+            // A parked run goes on by a claim.
+            Ok((facts, high)) if !parked => self.with(|machine| machine.facts(facts, high)),
+            Ok(_) => {}
+            Err(error) if error.code() == Code::StorageUnavailable => {}
+            Err(error) => tracing::warn!(execution = %self.execution, %error, "news of a run could not be read"),
+        }
+    }
+}
+
+enum After {
+    Commit(Box<CommitDraft>),
+    Fetch(Vec<Handed>),
+    Hold,
+    Patience,
+    Parked,
+    Close(Closed),
+}
+
+fn needs_fetch(handed: &Handed) -> bool {
+    let stored = |payload: &Payload| matches!(payload.body, Body::Stored { .. });
+    matches!(&handed.outcome, Outcome::Value(payload) | Outcome::Signal(payload) if stored(payload))
+}

@@ -1,0 +1,395 @@
+//! Where the pure machine meets storage and host: one activation of a run in this process.
+//!
+//! A [`Session`] is the host's handle. Its methods are quick and synchronous; commits, fetches and timers run on the
+//! session's runtime, and what they bring is pulled by the host with [`Session::take_effects`] after [`Port::ready`].
+
+mod carry;
+mod reads;
+mod tasks;
+
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, WorkerId};
+use crate::journal::{Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask};
+use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
+use crate::payload::{Digest, Payload};
+use crate::storage::Storage;
+use crate::streaming::Chunks;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a batch is held back beside an inline task: a step that ends sooner is one commit, not two (rule 1).
+pub(crate) const HOLD: Duration = Duration::from_millis(5);
+
+/// How long a blocked replay of concurrent code is given before its divergence is judged (rule 8).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much of the lease must be left for a task to start beside its commit (rule 1).
+const FRESH: Duration = Duration::from_secs(10);
+
+/// How a host is told that something is there to pull.
+pub trait Port: Send + Sync {
+    /// Effects wait in the session. Called from any thread, never while a lock of the session is held.
+    fn ready(&self, session: &Arc<Session>);
+}
+
+/// What the host must do, in order.
+#[derive(Debug, Clone)]
+pub enum HostEffect {
+    /// End these awaits in this order, run until quiet, then call `settle`.
+    Deliver(Vec<Handed>),
+    /// Start an inline attempt; report its end with `task_ended`.
+    Start(StartTask),
+    /// Tell a running inline attempt to stop; its end no longer matters.
+    CancelTask(OpRef),
+    /// Drop the coroutine the host's own way; the context is sealed.
+    Close(Closed),
+}
+
+/// Why an activation is over.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Closed {
+    /// The run ended or paused.
+    Finished(Status),
+    /// The run waits in the store; the coroutine was only a cache (rule 19).
+    Evicted,
+    /// Another worker has it, or the store refused it for good.
+    Lost(Error),
+}
+
+/// What the worker does for its sessions.
+pub(crate) trait Keeper: Send + Sync {
+    /// The run waits; the session may be parked.
+    fn parked(&self, session: &Arc<Session>);
+    /// The session is over.
+    fn closed(&self, session: &Arc<Session>);
+    /// Calls `hold_elapsed` a little later.
+    fn arm_hold(&self, session: &Arc<Session>);
+}
+
+/// One activation of a run.
+pub struct Session {
+    me: Weak<Session>,
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    runtime: tokio::runtime::Handle,
+    org: OrgId,
+    execution: ExecutionId,
+    /// The run as it was claimed.
+    claimed: Execution,
+    state: Option<Payload>,
+    max_payload: u64,
+    lease: Mutex<(Lease, Instant)>,
+    inner: Mutex<Inner>,
+    port: OnceLock<Arc<dyn Port>>,
+    keeper: OnceLock<Arc<dyn Keeper>>,
+    closed: AtomicBool,
+    chunk_seq: AtomicU64,
+    draws: Mutex<(u32, u64)>,
+}
+
+struct Inner {
+    machine: Machine,
+    effects: VecDeque<HostEffect>,
+    /// The highest number a hint has named.
+    hinted: u64,
+    refreshing: bool,
+    running: HashMap<OpRef, tasks::Running>,
+    /// Entries that are not durable yet, so that the branch can be read at any moment.
+    recent: HashMap<EntryId, crate::model::NewEntry>,
+}
+
+/// What a session is made of.
+pub(crate) struct SessionParts {
+    pub storage: Arc<dyn Storage>,
+    pub chunks: Chunks,
+    pub runtime: tokio::runtime::Handle,
+    pub claim: Claim,
+    pub segment: Segment,
+    pub config: MachineConfig,
+    pub max_payload: u64,
+    pub ttl: Duration,
+}
+
+impl Session {
+    pub(crate) fn new(parts: SessionParts) -> Arc<Self> {
+        let SessionParts { storage, chunks, runtime, claim, mut segment, config, max_payload, ttl } = parts;
+        let state = segment.checkpoint.as_ref().map(|checkpoint| checkpoint.saved.state.clone());
+        segment.execution.base = claim.execution.base;
+        let inner = Inner {
+            machine: Machine::new(segment, config),
+            effects: VecDeque::new(),
+            hinted: 0,
+            refreshing: false,
+            running: HashMap::new(),
+            recent: HashMap::new(),
+        };
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            storage,
+            chunks,
+            runtime,
+            org: claim.execution.new.org,
+            execution: claim.execution.new.id,
+            claimed: claim.execution,
+            state,
+            max_payload,
+            lease: Mutex::new((claim.lease, now() + ttl)),
+            inner: Mutex::new(inner),
+            port: OnceLock::new(),
+            keeper: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            chunk_seq: AtomicU64::new(0),
+            draws: Mutex::new((0, 0)),
+        })
+    }
+
+    /// Tells the session whom to wake. Once, before the agent runs.
+    pub fn connect(&self, port: Arc<dyn Port>) {
+        let _ = self.port.set(port);
+    }
+
+    pub(crate) fn keep(&self, keeper: Arc<dyn Keeper>) {
+        let _ = self.keeper.set(keeper);
+    }
+
+    // ── what the agent's code does ──────────────────────────────────────────────────────────────────────────────
+
+    /// Makes a call. `once` names the `once` it runs in.
+    pub fn call(&self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
+        self.check_open()?;
+        if let Call::Entry { content: payload, .. } | Call::Task { input: payload, .. } = &call {
+            payload.check_size(self.max_payload)?;
+        }
+        let entry = match &call {
+            Call::Entry { role, entry_type, content, turn_id, metadata, thread } => Some(crate::model::NewEntry {
+                id: EntryId::default(),
+                parent: None,
+                thread: thread.clone(),
+                role: role.clone(),
+                entry_type: entry_type.clone(),
+                content: content.clone(),
+                turn_id: turn_id.clone(),
+                metadata: metadata.clone(),
+            }),
+            _ => None,
+        };
+        let mut inner = self.inner.lock();
+        let parent = entry.as_ref().and_then(|entry| inner.machine.leaf(&entry.thread));
+        let called = inner.machine.call(call, once)?;
+        if let (Some(mut entry), Some(id), false) = (entry, called.entry, called.recorded) {
+            entry.id = id;
+            entry.parent = parent;
+            inner.recent.insert(id, entry);
+        }
+        Ok(called)
+    }
+
+    /// Asks about the outside; the answer is recorded (rule 6).
+    pub fn read(&self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
+        self.check_open()?;
+        self.inner.lock().machine.read(question, once)
+    }
+
+    /// Starts an await; its end comes as `HostEffect::Deliver`.
+    pub fn await_op(&self, op: OpRef) -> Result<()> {
+        self.check_open()?;
+        self.inner.lock().machine.await_op(op)
+    }
+
+    /// Whether an op's outcome was handed over before.
+    pub fn is_settled(&self, op: OpRef) -> bool {
+        self.inner.lock().machine.is_settled(op)
+    }
+
+    /// Gives up an await (rule 13). Nothing once the session is closed.
+    pub fn abandon(&self, op: OpRef) {
+        if !self.closed.load(Ordering::Acquire) {
+            self.with(|machine| machine.abandon(op));
+        }
+    }
+
+    /// Begins a `once`.
+    pub fn once_begin(&self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
+        self.check_open()?;
+        self.inner.lock().machine.once_begin(name, digest)
+    }
+
+    /// Ends a `once` with its result; await the op before going on.
+    pub fn once_end(&self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
+        self.check_open()?;
+        value.check_size(self.max_payload)?;
+        self.inner.lock().machine.once_end(name, digest, value)
+    }
+
+    /// Saves a state and ends the segment; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
+    pub fn checkpoint(&self, state: Payload, metadata: String) -> Result<()> {
+        self.check_open()?;
+        state.check_size(self.max_payload)?;
+        self.inner.lock().machine.checkpoint(state, metadata)
+    }
+
+    /// Ends the run.
+    pub fn finish(&self, ending: Ending) {
+        let ending = match ending {
+            Ending::Completed(output) => match output.check_size(self.max_payload) {
+                Ok(()) => Ending::Completed(output),
+                Err(error) => Ending::Failed(crate::model::Failure::new(error.code(), error.code().as_str(), error.message())),
+            },
+            ending => ending,
+        };
+        self.with(|machine| {
+            machine.finish(ending);
+            machine.settle(false, true);
+        });
+    }
+
+    /// The code is quiet. `concurrent` tells that several of its branches are alive.
+    pub fn settle(&self, concurrent: bool) {
+        let fresh = self.lease.lock().1.saturating_duration_since(now()) > FRESH;
+        self.with(|machine| machine.settle(concurrent, fresh));
+    }
+
+    /// Takes what the host must do.
+    pub fn take_effects(&self) -> Vec<HostEffect> {
+        self.inner.lock().effects.drain(..).collect()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(Code::Suspended, "this copy of the run was put away; it goes on from its journal elsewhere"));
+        }
+        Ok(())
+    }
+
+    // ── who and where ───────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The run.
+    pub fn execution_id(&self) -> ExecutionId {
+        self.execution
+    }
+
+    /// The run as it was when this activation began.
+    pub fn execution(&self) -> &Execution {
+        &self.claimed
+    }
+
+    /// The state of the last checkpoint at the activation.
+    pub fn state(&self) -> Option<&Payload> {
+        self.state.as_ref()
+    }
+
+    /// The tenant.
+    pub fn org(&self) -> OrgId {
+        self.org
+    }
+
+    /// The name of an op.
+    pub fn op_id(&self, op: OpRef) -> Option<OpId> {
+        self.inner.lock().machine.op_id(op)
+    }
+
+    /// The right under which it advances.
+    pub fn lease(&self) -> Lease {
+        self.lease.lock().0
+    }
+
+    /// Where it streams and stores.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    pub(crate) fn worker(&self) -> WorkerId {
+        self.lease.lock().0.worker
+    }
+
+    // ── what the worker does ────────────────────────────────────────────────────────────────────────────────────
+
+    /// The heartbeat extended the lease.
+    pub(crate) fn renewed(&self, ttl: Duration) {
+        self.lease.lock().1 = now() + ttl;
+    }
+
+    /// What a heartbeat needs.
+    pub(crate) fn standing(&self) -> (OrgId, ExecutionId, u64, u64) {
+        let known = self.inner.lock().machine.known();
+        (self.org, self.execution, self.lease().epoch, known)
+    }
+
+    /// Whether this parked copy may go on under a claim.
+    pub(crate) fn may_resume(&self, claim: &Claim) -> bool {
+        !self.closed.load(Ordering::Acquire) && self.inner.lock().machine.may_resume(claim.execution.base)
+    }
+
+    /// Goes on under a new claim.
+    pub(crate) fn resume(&self, claim: &Claim, facts: Vec<Fact>, high: u64, ttl: Duration) {
+        *self.lease.lock() = (claim.lease, now() + ttl);
+        self.with(|machine| machine.resumed(claim.execution.base, facts, high));
+    }
+
+    pub(crate) fn known(&self) -> u64 {
+        self.inner.lock().machine.known()
+    }
+
+    /// The hold that was armed is over.
+    pub(crate) fn hold_elapsed(&self) {
+        self.with(Machine::hold_elapsed);
+    }
+
+    /// Whether nothing runs and the run waits in the store.
+    pub fn is_parked(&self) -> bool {
+        self.inner.lock().machine.is_parked()
+    }
+
+    /// Whether age alone must not evict it.
+    pub(crate) fn is_held_by_host(&self) -> bool {
+        self.inner.lock().machine.was_abandoned_by_host()
+    }
+
+    /// Whether this activation is over.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tail_length(&self) -> usize {
+        self.inner.lock().machine.tail_length()
+    }
+
+    /// Puts the activation away: the context is sealed and the host drops the coroutine.
+    pub(crate) fn close(&self, why: Closed) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        {
+            let mut inner = self.inner.lock();
+            inner.machine.seal();
+            inner.effects.clear();
+            for (op, running) in inner.running.drain().collect::<Vec<_>>() {
+                running.stop();
+                inner.effects.push_back(HostEffect::CancelTask(op));
+            }
+            inner.effects.push_back(HostEffect::Close(why));
+        }
+        if let Some(me) = self.me.upgrade() {
+            if let Some(keeper) = self.keeper.get() {
+                keeper.closed(&me);
+            }
+            if let Some(port) = self.port.get() {
+                port.ready(&me);
+            }
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session({})", self.execution)
+    }
+}

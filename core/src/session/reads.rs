@@ -1,0 +1,90 @@
+//! What the agent may read without an op: conversation, time, randomness; and what it may stream.
+
+use super::Session;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::EntryId;
+use crate::journal::OpRef;
+use crate::model::{Chunk, ChunkKind, Entry};
+use crate::payload::Digest;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Session {
+    /// The store's time of the last outcome handed over: the same on replay, and monotonic.
+    pub fn time(&self) -> Timestamp {
+        self.inner.lock().machine.time()
+    }
+
+    /// 16 bytes seeded from the run and its place: the same on replay.
+    pub fn random(&self) -> [u8; 16] {
+        let (segment, sequence) = {
+            let inner = self.inner.lock();
+            (inner.machine.segment(), inner.machine.last_called())
+        };
+        let mut draws = self.draws.lock();
+        let place = sequence.wrapping_add(segment.rotate_left(16));
+        *draws = if draws.0 == place { (place, draws.1 + 1) } else { (place, 0) };
+        let parts = [&self.execution.0.as_bytes()[..], &segment.to_le_bytes(), &sequence.to_le_bytes(), &draws.1.to_le_bytes()];
+        Digest::of_parts(&parts).0
+    }
+
+    /// Whether the run was asked to stop, as far as this process knows. Not recorded.
+    pub fn is_cancel_requested(&self) -> bool {
+        self.inner.lock().machine.is_cancel_requested()
+    }
+
+    /// Gives a thread of the conversation a leaf of its own.
+    pub fn open_thread(&self, thread: &str) {
+        self.inner.lock().machine.open_thread(thread);
+    }
+
+    /// Where a thread of the conversation stands.
+    pub fn leaf(&self, thread: &str) -> Option<EntryId> {
+        self.inner.lock().machine.leaf(thread)
+    }
+
+    /// The entries from the root to a thread's leaf at this point of the journal, durable or not yet; contents in memory.
+    pub async fn branch(&self, thread: &str) -> Result<Vec<Entry>> {
+        let (mut fresh, mut leaf) = (Vec::new(), self.leaf(thread));
+        {
+            let inner = self.inner.lock();
+            while let Some(entry) = leaf.and_then(|id| inner.recent.get(&id)) {
+                fresh.push(entry.clone());
+                leaf = entry.parent;
+            }
+        }
+        let mut entries = match leaf {
+            Some(leaf) => self.storage.branch(self.org, leaf).await?,
+            None => Vec::new(),
+        };
+        let now = self.storage.clock().now();
+        for new in fresh.into_iter().rev() {
+            let depth = entries.last().map_or(0, |last: &Entry| last.depth + 1);
+            entries.push(Entry { new, execution: self.execution, slot: crate::id::Slot::default(), depth, created_at: now });
+        }
+        for entry in &mut entries {
+            entry.new.content = self.load(&entry.new.content).await?;
+        }
+        Ok(entries)
+    }
+
+    /// Streams a preview. `task` names the inline attempt that makes it; without one it belongs to the last op called.
+    pub fn stream(&self, kind: ChunkKind, data: Arc<str>, task: Option<(OpRef, u32)>) {
+        if self.is_closed() {
+            return;
+        }
+        let (segment, sequence, attempt, after) = {
+            let inner = self.inner.lock();
+            let machine = &inner.machine;
+            let (op, attempt) = match task {
+                Some((op, attempt)) => (machine.op_id(op).map(|id| id.slot.sequence), attempt),
+                None => (None, 0),
+            };
+            (machine.segment(), op.unwrap_or_else(|| machine.last_called()), attempt, machine.known())
+        };
+        let epoch = self.lease().epoch;
+        let seq = self.chunk_seq.fetch_add(1, Ordering::Relaxed) + 1;
+        self.chunks.publish(after, Chunk { execution: self.execution, segment, sequence, epoch, attempt, seq, kind, data });
+    }
+}

@@ -1,0 +1,154 @@
+//! Claims runs and gives each a session: the parked copy where it may go on, else a fresh one from the journal.
+
+use super::{Core, LEASE_TTL};
+use crate::error::{Code, Result};
+use crate::model::Claim;
+use crate::session::{Closed, Session, SessionParts};
+use crate::storage::ClaimRequest;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A look without a hint, in case one was lost.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(core: Arc<Core>) {
+    let mut ready = core.storage.hints().agents();
+    let mut pause = Duration::from_millis(10);
+    while !core.is_closing() {
+        let free = core.free_agents();
+        if free == 0 {
+            core.freed.notified().await;
+            continue;
+        }
+        match claim(&core, free).await {
+            Ok(claims) if claims.is_empty() => {
+                pause = Duration::from_millis(10);
+                tokio::select! {
+                    () = ready.changed() => {}
+                    () = core.freed.notified(), if free < core.options.max_agents => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = core.closed.notified() => return,
+                }
+            }
+            Ok(claims) => {
+                for claim in claims {
+                    activate(&core, claim);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "runs could not be claimed; trying again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(2));
+            }
+        }
+    }
+}
+
+async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
+    let kinds = core.host.agent_kinds();
+    if kinds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let request = ClaimRequest {
+        org: core.options.org,
+        worker: core.id,
+        queue: core.options.queue.clone(),
+        kinds,
+        limit,
+        ttl: LEASE_TTL,
+        only: core.options.only,
+    };
+    core.storage.claim_agents(request).await
+}
+
+fn activate(core: &Arc<Core>, claim: Claim) {
+    let id = claim.execution.new.id;
+    let stale = core.active.lock().remove(&id);
+    if let Some(stale) = stale {
+        stale.close(Closed::Evicted);
+    }
+    match core.parked.take(id) {
+        Some(parked) if parked.may_resume(&claim) => {
+            core.active.lock().insert(id, parked.clone());
+            core.runtime.spawn(resume(core.clone(), parked, claim));
+        }
+        parked => {
+            if let Some(parked) = parked {
+                parked.close(Closed::Evicted);
+            }
+            core.runtime.spawn(start(core.clone(), claim));
+        }
+    }
+}
+
+async fn resume(core: Arc<Core>, session: Arc<Session>, claim: Claim) {
+    let known = session.known();
+    match core.storage.facts_after(claim.execution.new.org, claim.execution.new.id, known).await {
+        Ok((facts, high)) => session.resume(&claim, facts, high, LEASE_TTL),
+        Err(error) => give_back(&core, &claim, Some(&session), &error).await,
+    }
+}
+
+async fn start(core: Arc<Core>, claim: Claim) {
+    let execution = &claim.execution;
+    let Some(config) = core.host.agent_config(&execution.new.kind) else { return };
+    let segment = core.storage.load_segment(execution.new.org, execution.new.id, claim.lease).await;
+    let mut segment = match segment {
+        Ok(segment) => segment,
+        Err(error) => return give_back(&core, &claim, None, &error).await,
+    };
+    if let Err(error) = fetch_recorded(&core, &mut segment).await {
+        return give_back(&core, &claim, None, &error).await;
+    }
+    let id = execution.new.id;
+    let session = Session::new(SessionParts {
+        storage: core.storage.clone(),
+        chunks: core.chunks.clone(),
+        runtime: core.runtime.clone(),
+        claim,
+        segment,
+        config,
+        max_payload: core.options.max_payload,
+        ttl: LEASE_TTL,
+    });
+    if let Some(keeper) = core.me.upgrade() {
+        session.keep(keeper);
+    }
+    if core.is_closing() {
+        return;
+    }
+    core.active.lock().insert(id, session.clone());
+    core.host.start_agent(session);
+}
+
+/// What a start reads synchronously must be in memory: the state, and the input.
+async fn fetch_recorded(core: &Core, segment: &mut crate::model::Segment) -> Result<()> {
+    let org = segment.execution.new.org;
+    let fetch = async |payload: &mut crate::payload::Payload| -> Result<()> {
+        if matches!(payload.body, crate::payload::Body::Stored { .. }) {
+            let bytes = core.storage.read_payload(org, payload).await?;
+            payload.body = crate::payload::Body::Inline(bytes);
+        }
+        Ok(())
+    };
+    if let Some(checkpoint) = &mut segment.checkpoint {
+        fetch(&mut checkpoint.saved.state).await?;
+    }
+    fetch(&mut segment.execution.new.input).await?;
+    for once in &mut segment.once {
+        fetch(&mut once.value).await?;
+    }
+    Ok(())
+}
+
+async fn give_back(core: &Core, claim: &Claim, session: Option<&Arc<Session>>, error: &crate::Error) {
+    if let Some(session) = session {
+        session.close(Closed::Evicted);
+    }
+    if error.code() != Code::LeaseLost {
+        tracing::warn!(execution = %claim.execution.new.id, %error, "a claimed run could not be started and is given back");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let _ = core.storage.release(claim.execution.new.org, claim.execution.new.id, claim.lease).await;
+    }
+    core.freed.notify_one();
+}

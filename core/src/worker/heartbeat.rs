@@ -1,0 +1,77 @@
+//! Keeps the leases of a worker, learns what it has lost, and ages the parked cache.
+
+use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
+use crate::error::{Code, Error};
+use crate::session::Closed;
+use crate::storage::Heartbeat;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+pub(super) async fn run(core: Arc<Core>) {
+    let mut renewed = Instant::now();
+    let mut every = tokio::time::interval(RENEW_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    every.tick().await;
+    loop {
+        tokio::select! {
+            _ = every.tick() => {}
+            () = core.closed.notified() => return,
+        }
+        if core.is_closing() {
+            return;
+        }
+        if beat(&core).await {
+            renewed = Instant::now();
+        } else if renewed.elapsed() > STOP_AFTER {
+            let sessions: Vec<_> = core.active.lock().values().cloned().collect();
+            for session in sessions {
+                session.close(Closed::Lost(lost("the store could not be reached to renew the lease")));
+            }
+        }
+        for session in core.parked.take_aged() {
+            session.close(Closed::Evicted);
+        }
+    }
+}
+
+async fn beat(core: &Core) -> bool {
+    let sessions: Vec<_> = core.active.lock().values().cloned().collect();
+    let tickets: Vec<_> = core.tickets.lock().values().cloned().collect();
+    let beat = Heartbeat {
+        worker: core.id,
+        ttl: LEASE_TTL,
+        executions: sessions.iter().map(|session| session.standing()).collect(),
+        tasks: tickets.iter().map(super::Ticket::standing).collect(),
+    };
+    let answer = match core.storage.heartbeat(beat).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::warn!(%error, "leases could not be renewed; trying again");
+            return false;
+        }
+    };
+    for session in sessions {
+        let id = session.execution_id();
+        if answer.lost_executions.contains(&id) {
+            // A session that parked meanwhile holds no lease to lose.
+            if !session.is_parked() {
+                session.close(Closed::Lost(lost("another worker has taken the run over")));
+            }
+            continue;
+        }
+        session.renewed(LEASE_TTL);
+        if answer.stale_executions.contains(&id) {
+            session.hinted(u64::MAX);
+        }
+    }
+    for ticket in tickets {
+        if answer.cancelled_tasks.contains(&ticket.task()) {
+            ticket.cancel();
+        }
+    }
+    true
+}
+
+fn lost(why: &str) -> Error {
+    Error::new(Code::LeaseLost, why)
+}

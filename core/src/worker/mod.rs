@@ -1,0 +1,266 @@
+//! The loops that advance runs and tasks in this process: claims, leases, slots, the parked cache, drain.
+//!
+//! A worker serves a [`Host`], which knows how to run agents and tasks of one language. It never looks at their code.
+
+mod agent_loop;
+mod heartbeat;
+mod hold;
+mod parked;
+mod task_loop;
+
+pub use task_loop::Ticket;
+
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
+use crate::journal::MachineConfig;
+use crate::model::ClaimedTask;
+use crate::session::{Closed, Keeper, Session};
+use crate::storage::{Storage, WorkerInfo};
+use crate::streaming::Chunks;
+use hold::Holds;
+use parked::Parked;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a lease holds, how often it is renewed, and when a worker that cannot renew stops by itself.
+pub const LEASE_TTL: Duration = Duration::from_secs(30);
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+const STOP_AFTER: Duration = Duration::from_secs(20);
+
+/// What runs agents and tasks of one language.
+pub trait Host: Send + Sync + 'static {
+    /// Agents it can run now.
+    fn agent_kinds(&self) -> Arc<[String]>;
+    /// Tasks it can run now.
+    fn task_kinds(&self) -> Arc<[String]>;
+    /// How an agent was declared; none if it is not served here.
+    fn agent_config(&self, kind: &str) -> Option<MachineConfig>;
+    /// Starts the agent of a session from its top. Must connect a port and return at once.
+    fn start_agent(&self, session: Arc<Session>);
+    /// Starts an attempt of a task. Must return at once; the ticket takes its end.
+    fn start_task(&self, task: ClaimedTask, ticket: Ticket);
+}
+
+/// How much a worker takes on.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Tenant.
+    pub org: OrgId,
+    /// The queue it polls.
+    pub queue: String,
+    /// Runs that advance at the same time; waiting ones do not count.
+    pub max_agents: usize,
+    /// Claimed tasks that run at the same time.
+    pub max_tasks: usize,
+    /// Waiting runs kept in memory.
+    pub max_parked: usize,
+    /// How long a waiting run is kept in memory.
+    pub max_parked_age: Duration,
+    /// Serve this run alone.
+    pub only: Option<ExecutionId>,
+    /// The ceiling of one payload.
+    pub max_payload: u64,
+    /// For people.
+    pub name: String,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            org: OrgId::DEFAULT,
+            queue: "default".into(),
+            max_agents: 100,
+            max_tasks: 32,
+            max_parked: 10_000,
+            max_parked_age: Duration::from_secs(600),
+            only: None,
+            max_payload: crate::payload::MAX_PAYLOAD,
+            name: format!("process {}", std::process::id()),
+        }
+    }
+}
+
+/// A running worker. Dropping it without [`close`](Self::close) leaves its leases to expire.
+#[derive(Clone)]
+pub struct Worker(Arc<Core>);
+
+pub(crate) struct Core {
+    pub me: Weak<Core>,
+    pub id: WorkerId,
+    pub options: WorkerOptions,
+    pub storage: Arc<dyn Storage>,
+    pub chunks: Chunks,
+    pub runtime: tokio::runtime::Handle,
+    pub host: Arc<dyn Host>,
+    pub active: Mutex<HashMap<ExecutionId, Arc<Session>>>,
+    pub parked: Parked,
+    pub tickets: Mutex<HashMap<TaskId, Ticket>>,
+    pub holds: Holds,
+    pub closing: AtomicBool,
+    pub freed: Notify,
+    pub closed: Notify,
+}
+
+impl Worker {
+    /// Registers and starts to poll. Durable work is taken on from the moment it returns.
+    pub async fn start(
+        storage: Arc<dyn Storage>,
+        chunks: Chunks,
+        host: Arc<dyn Host>,
+        options: WorkerOptions,
+    ) -> Result<Self> {
+        let id = WorkerId::fresh();
+        let queues = vec![options.queue.clone()];
+        storage.register_worker(WorkerInfo { id, name: options.name.clone(), queues }).await?;
+        let core = Arc::new_cyclic(|me| Core {
+            me: me.clone(),
+            id,
+            parked: Parked::new(options.max_parked, options.max_parked_age),
+            options,
+            storage,
+            chunks,
+            runtime: tokio::runtime::Handle::current(),
+            host,
+            active: Mutex::default(),
+            tickets: Mutex::default(),
+            holds: Holds::default(),
+            closing: AtomicBool::new(false),
+            freed: Notify::new(),
+            closed: Notify::new(),
+        });
+        let weak = Arc::downgrade(&core);
+        core.storage.hints().listen(move |changed| {
+            if let Some(core) = weak.upgrade() {
+                core.hinted(changed);
+            }
+        });
+        tokio::spawn(agent_loop::run(core.clone()));
+        tokio::spawn(task_loop::run(core.clone()));
+        tokio::spawn(heartbeat::run(core.clone()));
+        tokio::spawn(hold::run(core.clone()));
+        Ok(Self(core))
+    }
+
+    /// The worker's id.
+    pub fn id(&self) -> WorkerId {
+        self.0.id
+    }
+
+    /// Runs that advance now.
+    pub fn active(&self) -> usize {
+        self.0.active.lock().len()
+    }
+
+    /// Waiting runs kept in memory.
+    pub fn parked(&self) -> usize {
+        self.0.parked.len()
+    }
+
+    /// Drops all waiting runs from memory; they go on from their journals.
+    pub fn evict_parked(&self) {
+        for session in self.0.parked.take_all() {
+            session.close(Closed::Evicted);
+        }
+    }
+
+    /// Looks for work now.
+    pub fn nudge(&self) {
+        self.0.storage.hints().agents_ready();
+        self.0.storage.hints().tasks_ready();
+    }
+
+    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters.
+    pub async fn close(&self, grace: Duration) -> Result<()> {
+        if self.0.closing.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.nudge();
+        self.0.freed.notify_waiters();
+        let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
+        for session in sessions.into_iter().chain(self.0.parked.take_all()) {
+            session.close(Closed::Evicted);
+        }
+        let deadline = tokio::time::Instant::now() + grace;
+        while !self.0.tickets.lock().is_empty() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let left: Vec<_> = self.0.tickets.lock().values().cloned().collect();
+        for ticket in left {
+            ticket.stop();
+        }
+        self.0.closed.notify_waiters();
+        self.0.storage.unregister_worker(self.0.id).await
+    }
+
+    /// Ends when the worker is closed.
+    pub async fn closed(&self) {
+        let closed = self.0.closed.notified();
+        if !self.0.closing.load(Ordering::Acquire) {
+            closed.await;
+        }
+    }
+}
+
+impl Core {
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Free places for runs.
+    pub fn free_agents(&self) -> usize {
+        self.options.max_agents.saturating_sub(self.active.lock().len())
+    }
+
+    fn hinted(&self, changed: Option<(ExecutionId, u64)>) {
+        match changed {
+            Some((execution, high)) => {
+                let session = self.active.lock().get(&execution).cloned();
+                if let Some(session) = session {
+                    session.hinted(high);
+                }
+            }
+            None => {
+                let sessions: Vec<_> = self.active.lock().values().cloned().collect();
+                for session in sessions {
+                    session.hinted(u64::MAX);
+                }
+            }
+        }
+    }
+}
+
+impl Keeper for Core {
+    fn parked(&self, session: &Arc<Session>) {
+        {
+            let mut active = self.active.lock();
+            if !session.is_parked() || session.is_closed() {
+                return;
+            }
+            active.remove(&session.execution_id());
+        }
+        self.freed.notify_one();
+        for evicted in self.parked.put(session.clone()) {
+            evicted.close(Closed::Evicted);
+        }
+    }
+
+    fn closed(&self, session: &Arc<Session>) {
+        let id = session.execution_id();
+        {
+            let mut active = self.active.lock();
+            if active.get(&id).is_some_and(|current| Arc::ptr_eq(current, session)) {
+                active.remove(&id);
+            }
+        }
+        self.parked.remove(session);
+        self.freed.notify_one();
+    }
+
+    fn arm_hold(&self, session: &Arc<Session>) {
+        self.holds.arm(session);
+    }
+}

@@ -1,0 +1,93 @@
+//! The cache of waiting runs: least recently parked goes first, and nothing stays past its age (rule 19).
+
+use crate::id::ExecutionId;
+use crate::session::Session;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+pub(super) struct Parked {
+    max: usize,
+    age: Duration,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    by_id: HashMap<ExecutionId, (u64, Instant, Arc<Session>)>,
+    by_age: BTreeMap<u64, ExecutionId>,
+}
+
+impl Parked {
+    pub fn new(max: usize, age: Duration) -> Self {
+        Self { max, age, inner: Mutex::default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.lock().by_id.len()
+    }
+
+    /// Keeps a waiting run; gives back what has to go for it: among the oldest ones that with the shortest tail.
+    pub fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
+        let mut inner = self.inner.lock();
+        let place = inner.next;
+        inner.next += 1;
+        inner.by_age.insert(place, session.execution_id());
+        inner.by_id.insert(session.execution_id(), (place, Instant::now(), session));
+        let mut evicted = Vec::new();
+        while inner.by_id.len() > self.max {
+            let oldest = inner.by_age.iter().take(8).filter_map(|(place, id)| {
+                inner.by_id.get(id).map(|(_, _, session)| (session.tail_length(), *place, *id))
+            });
+            let Some((_, place, id)) = oldest.min() else { break };
+            inner.by_age.remove(&place);
+            evicted.extend(inner.by_id.remove(&id).map(|(_, _, session)| session));
+        }
+        evicted
+    }
+
+    /// Takes a run out.
+    pub fn take(&self, id: ExecutionId) -> Option<Arc<Session>> {
+        let mut inner = self.inner.lock();
+        let (place, _, session) = inner.by_id.remove(&id)?;
+        inner.by_age.remove(&place);
+        Some(session)
+    }
+
+    /// Forgets a session that is over.
+    pub fn remove(&self, session: &Arc<Session>) {
+        let mut inner = self.inner.lock();
+        let id = session.execution_id();
+        if inner.by_id.get(&id).is_some_and(|(_, _, kept)| Arc::ptr_eq(kept, session))
+            && let Some((place, _, _)) = inner.by_id.remove(&id)
+        {
+            inner.by_age.remove(&place);
+        }
+    }
+
+    /// Takes out what has been kept for too long.
+    pub fn take_aged(&self) -> Vec<Arc<Session>> {
+        let mut inner = self.inner.lock();
+        let aged: Vec<_> = inner
+            .by_id
+            .iter()
+            .filter(|(_, (_, since, session))| since.elapsed() > self.age && !session.is_held_by_host())
+            .map(|(id, (place, ..))| (*place, *id))
+            .collect();
+        aged.into_iter()
+            .filter_map(|(place, id)| {
+                inner.by_age.remove(&place);
+                inner.by_id.remove(&id).map(|(_, _, session)| session)
+            })
+            .collect()
+    }
+
+    pub fn take_all(&self) -> Vec<Arc<Session>> {
+        let mut inner = self.inner.lock();
+        inner.by_age.clear();
+        std::mem::take(&mut inner.by_id).into_values().map(|(_, _, session)| session).collect()
+    }
+}
