@@ -223,7 +223,9 @@ impl Machine {
         let code_unchanged = execution.code.is_none() || execution.code == config.code;
         let code_to_store = match (&execution.code, &config.code) {
             (None, Some(code)) => Some(code.clone()),
-            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" && stored != "edited" => Some("edited".into()),
+            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" && stored != "edited" => {
+                Some("edited".into())
+            }
             _ => None,
         };
         let mut machine = Self {

@@ -106,7 +106,11 @@ impl Session {
             execution: self.execution,
             lease: self.lease(),
             request_id: RequestId::fresh(),
-            digest: Digest::of_parts(&[&draft.base.to_le_bytes(), &labels, &(draft.batch.attempts.len() as u64).to_le_bytes()]),
+            digest: Digest::of_parts(&[
+                &draft.base.to_le_bytes(),
+                &labels,
+                &(draft.batch.attempts.len() as u64).to_le_bytes(),
+            ]),
             base: draft.base,
             known: draft.known,
             batch: draft.batch,

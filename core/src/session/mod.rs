@@ -8,8 +8,10 @@ mod reads;
 mod tasks;
 
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, WorkerId};
-use crate::journal::{Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId};
+use crate::journal::{
+    Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
+};
 use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
 use crate::payload::{Digest, Payload};
 use crate::storage::Storage;
@@ -236,7 +238,9 @@ impl Session {
         let ending = match ending {
             Ending::Completed(output) => match output.check_size(self.max_payload) {
                 Ok(()) => Ending::Completed(output),
-                Err(error) => Ending::Failed(crate::model::Failure::new(error.code(), error.code().as_str(), error.message())),
+                Err(error) => {
+                    Ending::Failed(crate::model::Failure::new(error.code(), error.code().as_str(), error.message()))
+                }
             },
             ending => ending,
         };
@@ -259,7 +263,10 @@ impl Session {
 
     fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(Code::Suspended, "this copy of the run was put away; it goes on from its journal elsewhere"));
+            return Err(Error::new(
+                Code::Suspended,
+                "this copy of the run was put away; it goes on from its journal elsewhere",
+            ));
         }
         Ok(())
     }
@@ -299,10 +306,6 @@ impl Session {
     /// Where it streams and stores.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
-    }
-
-    pub(crate) fn worker(&self) -> WorkerId {
-        self.lease.lock().0.worker
     }
 
     // ── what the worker does ────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,8 @@ impl Session {
         let mut draws = self.draws.lock();
         let place = sequence.wrapping_add(segment.rotate_left(16));
         *draws = if draws.0 == place { (place, draws.1 + 1) } else { (place, 0) };
-        let parts = [&self.execution.0.as_bytes()[..], &segment.to_le_bytes(), &sequence.to_le_bytes(), &draws.1.to_le_bytes()];
+        let parts =
+            [&self.execution.0.as_bytes()[..], &segment.to_le_bytes(), &sequence.to_le_bytes(), &draws.1.to_le_bytes()];
         Digest::of_parts(&parts).0
     }
 
@@ -61,7 +62,13 @@ impl Session {
         let now = self.storage.clock().now();
         for new in fresh.into_iter().rev() {
             let depth = entries.last().map_or(0, |last: &Entry| last.depth + 1);
-            entries.push(Entry { new, execution: self.execution, slot: crate::id::Slot::default(), depth, created_at: now });
+            entries.push(Entry {
+                new,
+                execution: self.execution,
+                slot: crate::id::Slot::default(),
+                depth,
+                created_at: now,
+            });
         }
         for entry in &mut entries {
             entry.new.content = self.load(&entry.new.content).await?;
@@ -85,6 +92,7 @@ impl Session {
         };
         let epoch = self.lease().epoch;
         let seq = self.chunk_seq.fetch_add(1, Ordering::Relaxed) + 1;
-        self.chunks.publish(after, Chunk { execution: self.execution, segment, sequence, epoch, attempt, seq, kind, data });
+        self.chunks
+            .publish(after, Chunk { execution: self.execution, segment, sequence, epoch, attempt, seq, kind, data });
     }
 }

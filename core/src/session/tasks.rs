@@ -62,7 +62,8 @@ impl Session {
         let beat = Arc::new(Mutex::new(started));
         let limits = (start.options.timeout, start.options.heartbeat_timeout);
         let watch = (limits != (None, None)).then(|| {
-            let (me, op, attempt, beat, kind) = (Arc::downgrade(self), start.op, start.attempt, beat.clone(), start.kind.clone());
+            let (me, op, attempt, beat, kind) =
+                (Arc::downgrade(self), start.op, start.attempt, beat.clone(), start.kind.clone());
             self.runtime
                 .spawn(async move {
                     let what = watch(limits.0, limits.1, &beat).await;

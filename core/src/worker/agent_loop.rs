@@ -63,11 +63,9 @@ async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
 
 fn activate(core: &Arc<Core>, claim: Claim) {
     let id = claim.execution.new.id;
-    let stale = core.active.lock().remove(&id);
-    if let Some(stale) = stale {
-        stale.close(Closed::Evicted);
-    }
-    match core.parked.take(id) {
+    // The copy that waits may not have reached the parked cache yet.
+    let active = core.active.lock().remove(&id);
+    match core.parked.take(id).or(active) {
         Some(parked) if parked.may_resume(&claim) => {
             core.active.lock().insert(id, parked.clone());
             core.runtime.spawn(resume(core.clone(), parked, claim));

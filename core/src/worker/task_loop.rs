@@ -67,7 +67,8 @@ impl Ticket {
     }
 
     async fn report(&self, core: Arc<Core>, result: AttemptResult) {
-        let report = TaskReport { org: self.0.org, task: self.0.task, attempt: self.0.attempt, worker: core.id, result };
+        let report =
+            TaskReport { org: self.0.org, task: self.0.task, attempt: self.0.attempt, worker: core.id, result };
         let mut pause = Duration::from_millis(20);
         loop {
             match core.storage.report_task(report.clone()).await {
@@ -122,7 +123,8 @@ pub(super) async fn run(core: Arc<Core>) {
             ttl: LEASE_TTL,
             only: core.options.only,
         };
-        let claimed = if free == 0 || kinds.is_empty() { Ok(Vec::new()) } else { core.storage.claim_tasks(request).await };
+        let claimed =
+            if free == 0 || kinds.is_empty() { Ok(Vec::new()) } else { core.storage.claim_tasks(request).await };
         match claimed {
             Ok(tasks) if tasks.is_empty() => tokio::select! {
                 () = ready.changed() => {}

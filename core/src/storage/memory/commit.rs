@@ -394,6 +394,7 @@ impl Run {
             }
         };
         let recorded = RecordedOp {
+            segment: slot.segment,
             sequence: op.sequence,
             once: op.once.clone(),
             label: op.label.clone(),

@@ -291,6 +291,7 @@ impl Run {
         };
         let key = LabelKey::Key(format!("resume-{}", self.high + 1).into());
         let op = RecordedOp {
+            segment: slot.segment,
             sequence: slot.sequence,
             once: None,
             label: Label { kind: OpKind::Entry, name: "user".into(), key },

@@ -197,7 +197,7 @@ impl Run {
         };
         let kept = |fact: &Fact| match &fact.kind {
             FactKind::Task { task, .. } => tasks.contains(task),
-            FactKind::Timer { sequence } => timed(*sequence),
+            FactKind::Timer { slot } => timed(slot.sequence),
             FactKind::Signal(signal) => signal.consumed_by.is_some_and(|slot| ops.contains_key(&slot)),
             FactKind::Cancel(_) => false,
         };

@@ -288,7 +288,7 @@ impl Run {
                     .get(&slot)
                     .filter(|row| counts(slot) || row.task.new.options.detached)
                     .map(|row| FactKind::Task { task: row.task.new.id, result: outcome(&row.task) }),
-                FactOf::Timer(slot) => counts(slot).then_some(FactKind::Timer { sequence: slot.sequence }),
+                FactOf::Timer(slot) => counts(slot).then_some(FactKind::Timer { slot }),
                 FactOf::Signal => self
                     .signals
                     .get(&number)

@@ -1,0 +1,162 @@
+//! Drives one Rust agent: polls its future, hands outcomes over one at a time, starts inline attempts.
+
+use super::AnyAgent;
+use crate::context::{Context, Work};
+use crate::error::{Code, Error};
+use crate::journal::{Ending, StartTask};
+use crate::model::{AttemptResult, Failure};
+use crate::session::{Closed, HostEffect, Port, Session};
+use crate::task::{TaskContext, TaskRegistry, failed};
+use futures::FutureExt;
+use futures::task::AtomicWaker;
+use std::any::Any;
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+struct Bell(AtomicWaker);
+
+impl Port for Bell {
+    fn ready(&self, _: &Arc<Session>) {
+        self.0.wake();
+    }
+}
+
+/// Runs until the activation is over.
+pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks: Arc<TaskRegistry>) {
+    let bell = Arc::new(Bell(AtomicWaker::new()));
+    session.connect(bell.clone());
+    let context = Context::new(session.clone(), tasks);
+    let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
+    let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
+    let closed = std::future::poll_fn(move |cx| {
+        bell.0.register(cx.waker());
+        let mut fresh = true;
+        loop {
+            let effects = session.take_effects();
+            if effects.is_empty() && !fresh {
+                return Poll::Pending;
+            }
+            fresh = false;
+            for effect in effects {
+                if let Some(closed) = driver.apply(effect) {
+                    future = None;
+                    return Poll::Ready(closed);
+                }
+            }
+            let Some(running) = future.as_mut() else { continue };
+            match running.as_mut().poll(cx) {
+                Poll::Pending => session.settle(false),
+                Poll::Ready(result) => {
+                    future = None;
+                    session.finish(ending(result));
+                }
+            }
+        }
+    })
+    .await;
+    if let Closed::Lost(error) = closed {
+        tracing::debug!(%error, "an agent's copy was dropped");
+    }
+}
+
+struct Driver {
+    session: Arc<Session>,
+    context: Context,
+    running: HashMap<crate::journal::OpRef, AbortHandle>,
+}
+
+impl Driver {
+    fn apply(&mut self, effect: HostEffect) -> Option<Closed> {
+        match effect {
+            HostEffect::Deliver(handed) => {
+                let mut slots = self.context.shared().slots.lock();
+                slots.outcomes.extend(handed.into_iter().map(|one| (one.op, one.outcome)));
+                None
+            }
+            HostEffect::Start(start) => {
+                self.start(start);
+                None
+            }
+            HostEffect::CancelTask(op) => {
+                if let Some(running) = self.running.remove(&op) {
+                    running.abort();
+                }
+                None
+            }
+            HostEffect::Close(why) => {
+                for (_, running) in self.running.drain() {
+                    running.abort();
+                }
+                Some(why)
+            }
+        }
+    }
+
+    fn start(&mut self, start: StartTask) {
+        let session = self.session.clone();
+        let work = self.context.shared().slots.lock().work.remove(&start.op);
+        let task = self.context.shared().tasks.get(&start.kind);
+        let context = TaskContext::inline(session.clone(), start.op, start.task, start.attempt);
+        let (op, attempt, kind) = (start.op, start.attempt, start.kind.clone());
+        let run = tokio::spawn(async move {
+            let run = async {
+                match (work, task) {
+                    (Some(Work::Local(work)), _) => match work.await {
+                        Ok(output) => AttemptResult::Completed(output),
+                        Err(error) => failed(&error),
+                    },
+                    (Some(Work::Task(input)), Some(task)) => task.run(context, input, false).await,
+                    _ => failed(&Error::new(Code::UnknownKind, format!("this process has no task {kind:?} to start"))),
+                }
+            };
+            let result = AssertUnwindSafe(run).catch_unwind().await;
+            session.task_ended(op, attempt, result.unwrap_or_else(|panic| panicked(&*panic)));
+        });
+        self.running.retain(|_, running| !running.is_finished());
+        self.running.insert(op, run.abort_handle());
+    }
+}
+
+fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) -> Ending {
+    match result {
+        Ok(Ok(output)) => Ending::Completed(output),
+        Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
+        Ok(Err(error)) => Ending::Failed(Failure::new(failure_code(&error), error.code().as_str(), error.message())),
+        Err(panic) => Ending::Failed(Failure::new(Code::AgentFailed, "panic", words(&*panic))),
+    }
+}
+
+/// Errors of the engine keep their code, so that a caller can tell them from the agent's own.
+fn failure_code(error: &Error) -> Code {
+    match error.code() {
+        code @ (Code::PreambleOp
+        | Code::OnceChanged
+        | Code::OpenOperations
+        | Code::PayloadTooLarge
+        | Code::NotSerializable) => code,
+        _ => Code::AgentFailed,
+    }
+}
+
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
+    AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "panic", words(panic)), retryable: true }
+}
+
+pub(super) fn timed_out(limit: Duration) -> AttemptResult {
+    let failure = Failure::new(
+        Code::TaskTimeout,
+        "TaskTimeout",
+        format!("the attempt ran longer than {limit:?} and was stopped"),
+    );
+    AttemptResult::Failed { failure, retryable: true }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the code panicked".into())
+}

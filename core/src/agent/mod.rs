@@ -1,0 +1,166 @@
+//! Agents in Rust: what a definition is, and the host that drives its futures.
+
+mod drive;
+
+use crate::context::AgentContext;
+use crate::error::{Code, Error, Result};
+use crate::journal::{MachineConfig, OnDivergence};
+use crate::model::ClaimedTask;
+use crate::payload::Payload;
+use crate::session::Session;
+use crate::task::{TaskContext, TaskRegistry};
+use crate::worker::{Host, Ticket};
+use async_trait::async_trait;
+use futures::FutureExt;
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// The state of an agent. `()` declares an agent without state: its recovery replays the whole recorded run.
+pub trait AgentState: Serialize + DeserializeOwned + Default + Send + Sync {
+    /// Whether checkpoints carry state.
+    const DECLARED: bool = true;
+}
+
+impl AgentState for () {
+    const DECLARED: bool = false;
+}
+
+/// A durable agent: a plain async function over a context.
+#[async_trait]
+pub trait AgentDefinition: Send + Sync + 'static {
+    /// What checkpoints save; `()` for none.
+    type State: AgentState;
+    /// The argument.
+    type Input: Serialize + DeserializeOwned + Send;
+    /// The result.
+    type Output: Serialize + DeserializeOwned + Send;
+
+    /// The name under which it is recorded.
+    fn kind(&self) -> &str;
+
+    /// Identifies the code; change it with the code's steps. Without one every build counts as changed code.
+    fn version(&self) -> Option<String> {
+        None
+    }
+
+    /// What to do when the code no longer matches a recorded tail.
+    fn on_divergence(&self) -> OnDivergence {
+        OnDivergence::Continue
+    }
+
+    /// Runs the agent. With state it starts at its top in every segment: read the state, then loop.
+    async fn execute(&self, ctx: &dyn AgentContext, input: Self::Input) -> Result<Self::Output>;
+}
+
+/// A definition without its types.
+#[async_trait]
+pub(crate) trait AnyAgent: Send + Sync {
+    fn config(&self) -> MachineConfig;
+    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload>;
+}
+
+#[async_trait]
+impl<A: AgentDefinition> AnyAgent for A {
+    fn config(&self) -> MachineConfig {
+        MachineConfig {
+            stateful: A::State::DECLARED,
+            code: Some(self.version().unwrap_or_else(build_fingerprint)),
+            on_divergence: self.on_divergence(),
+            not_cancellable: false,
+        }
+    }
+
+    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload> {
+        let input = ctx.raw_input().parse()?;
+        Payload::of(&self.execute(ctx, input).await?)
+    }
+}
+
+/// Tells builds apart: a compiled agent has no source to take a fingerprint of.
+fn build_fingerprint() -> String {
+    static PRINT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PRINT
+        .get_or_init(|| {
+            let meta = std::env::current_exe().and_then(std::fs::metadata);
+            let modified = meta.as_ref().ok().and_then(|meta| meta.modified().ok());
+            let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+            format!("build-{:x}-{:x}", meta.map_or(0, |meta| meta.len()), since.as_nanos())
+        })
+        .clone()
+}
+
+/// The agents and tasks a Rust process serves: a worker's host.
+#[derive(Default)]
+pub struct NativeHost {
+    agents: RwLock<HashMap<String, Arc<dyn AnyAgent>>>,
+    tasks: Arc<TaskRegistry>,
+}
+
+impl NativeHost {
+    /// Adds an agent; two of one kind are an error.
+    pub fn agent<A: AgentDefinition>(self, agent: A) -> Result<Self> {
+        let kind = agent.kind().to_owned();
+        if self.agents.write().insert(kind.clone(), Arc::new(agent)).is_some() {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("two agents of kind {kind:?} were given to one worker; rename one"),
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Adds a task; two of one kind are an error.
+    pub fn task<T: crate::task::TaskDefinition>(self, task: T) -> Result<Self> {
+        self.tasks.add(task)?;
+        Ok(self)
+    }
+}
+
+impl Host for NativeHost {
+    fn agent_kinds(&self) -> Arc<[String]> {
+        let mut kinds: Vec<_> = self.agents.read().keys().cloned().collect();
+        kinds.sort_unstable();
+        kinds.into()
+    }
+
+    fn task_kinds(&self) -> Arc<[String]> {
+        self.tasks.kinds()
+    }
+
+    fn agent_config(&self, kind: &str) -> Option<MachineConfig> {
+        self.agents.read().get(kind).map(|agent| agent.config())
+    }
+
+    fn start_agent(&self, session: Arc<Session>) {
+        let agent = self.agents.read().get(&session.execution().new.kind).cloned();
+        if let Some(agent) = agent {
+            tokio::spawn(drive::drive(agent, session, self.tasks.clone()));
+        }
+    }
+
+    fn start_task(&self, claimed: ClaimedTask, ticket: Ticket) {
+        let Some(task) = self.tasks.get(&claimed.task.new.kind) else { return };
+        let context = TaskContext::queued(ticket.clone());
+        let timeout = claimed.task.new.options.timeout;
+        let ended = ticket.clone();
+        let work = tokio::spawn(async move {
+            let input = claimed.task.new.input;
+            let run = AssertUnwindSafe(task.run(context, input, claimed.reconcile)).catch_unwind();
+            let result = match timeout {
+                Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| Ok(drive::timed_out(limit))),
+                None => run.await,
+            };
+            ended.finish(result.unwrap_or_else(|panic| drive::panicked(&*panic)));
+        });
+        let stop = work.abort_handle();
+        let stopped = ticket.clone();
+        ticket.on_cancel(move || {
+            stop.abort();
+            stopped.finish(crate::model::AttemptResult::Cancelled);
+        });
+    }
+}

@@ -1,0 +1,262 @@
+//! One run in the hands of a caller.
+
+use super::watch::Watching;
+use crate::context::error_of;
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OpId, OrgId, SignalId};
+use crate::model::{
+    CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, Execution, Failure, ForkFrom,
+    ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, WaitReason,
+};
+use crate::payload::{Body, Payload};
+use crate::storage::Storage;
+use crate::streaming::Chunks;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It returned this.
+    Completed(Payload),
+    /// It failed.
+    Failed(Failure),
+    /// It was cancelled; what it kept.
+    Cancelled(Option<Payload>),
+}
+
+/// One run. Clones speak of the same run.
+#[derive(Clone)]
+pub struct Handle {
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    org: OrgId,
+    id: ExecutionId,
+    key: Option<String>,
+}
+
+impl Handle {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        chunks: Chunks,
+        org: OrgId,
+        id: ExecutionId,
+        key: Option<String>,
+    ) -> Self {
+        Self { storage, chunks, org, id, key }
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> ExecutionId {
+        self.id
+    }
+
+    /// The user's own name for it.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Everything about the run.
+    pub async fn describe(&self) -> Result<Execution> {
+        self.storage.execution(self.org, self.id).await
+    }
+
+    /// Where it is in its life.
+    pub async fn status(&self) -> Result<Status> {
+        Ok(self.describe().await?.status)
+    }
+
+    /// Waits for the end. Past `timeout`: `Timeout`, or `InDoubt` where a decision is waited for.
+    pub async fn outcome(&self, timeout: Option<Duration>) -> Result<Outcome> {
+        let wait = async {
+            let mut watch = self.storage.hints().watch(self.id);
+            loop {
+                let execution = self.describe().await?;
+                if let Some(outcome) = self.ended(&execution).await? {
+                    return Ok(outcome);
+                }
+                watch.changed().await;
+            }
+        };
+        let Some(limit) = timeout else { return wait.await };
+        match tokio::time::timeout(limit, wait).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.still_open(&self.describe().await?, limit)),
+        }
+    }
+
+    /// Waits until the run ends or cannot go on by itself: WAITING for a signal or a decision, or PAUSED.
+    pub async fn outcome_or_wait(&self) -> Result<Result<Outcome, Box<Execution>>> {
+        let mut watch = self.storage.hints().watch(self.id);
+        loop {
+            let execution = self.describe().await?;
+            if let Some(outcome) = self.ended(&execution).await? {
+                return Ok(Ok(outcome));
+            }
+            let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
+            let stuck = match execution.status {
+                Status::Paused => true,
+                Status::Waiting => matches!(reason, Some(WaitReason::Signal | WaitReason::InDoubt)),
+                _ => false,
+            };
+            if stuck {
+                return Ok(Err(Box::new(execution)));
+            }
+            watch.changed().await;
+        }
+    }
+
+    /// As [`outcome`](Self::outcome), with failures as errors: `AgentFailed`, `AgentCancelled`.
+    pub async fn result(&self, timeout: Option<Duration>) -> Result<Payload> {
+        match self.outcome(timeout).await? {
+            Outcome::Completed(output) => Ok(output),
+            Outcome::Failed(failure) => Err(Error::new(
+                Code::AgentFailed,
+                format!("run {} failed: {}: {}", self.name(), failure.error_type, failure.message),
+            )
+            .caused_by(error_of(&failure))),
+            Outcome::Cancelled(_) => {
+                Err(Error::new(Code::AgentCancelled, format!("run {} was cancelled", self.name())))
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        self.key.clone().unwrap_or_else(|| self.id.to_string())
+    }
+
+    async fn ended(&self, execution: &Execution) -> Result<Option<Outcome>> {
+        Ok(Some(match execution.status {
+            Status::Completed => {
+                Outcome::Completed(self.load(execution.output.clone().unwrap_or_else(Payload::null)).await?)
+            }
+            Status::Failed => Outcome::Failed(execution.failure.clone().unwrap_or_else(|| {
+                Failure::new(Code::AgentFailed, "unknown", "the run failed without a recorded error")
+            })),
+            Status::Cancelled => Outcome::Cancelled(match execution.output.clone() {
+                Some(output) => Some(self.load(output).await?),
+                None => None,
+            }),
+            _ => return Ok(None),
+        }))
+    }
+
+    async fn load(&self, payload: Payload) -> Result<Payload> {
+        match payload.body {
+            Body::Stored { .. } => {
+                let bytes = self.storage.read_payload(self.org, &payload).await?;
+                Ok(Payload { encoding: payload.encoding, body: Body::Inline(bytes) })
+            }
+            _ => Ok(payload),
+        }
+    }
+
+    fn still_open(&self, execution: &Execution, limit: Duration) -> Error {
+        let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
+        let (code, why) = match reason {
+            Some(WaitReason::InDoubt) => {
+                (Code::InDoubt, "a task may or may not have taken effect; answer with resolve()".to_owned())
+            }
+            Some(WaitReason::Signal) => {
+                let names = execution.wait.as_ref().map(|wait| wait.signals.join(", ")).unwrap_or_default();
+                (Code::Timeout, format!("it waits for a signal ({names})"))
+            }
+            Some(reason) => (Code::Timeout, format!("its status is {} ({reason:?})", execution.status)),
+            None => (Code::Timeout, format!("its status is {}", execution.status)),
+        };
+        Error::new(code, format!("run {} has not ended within {limit:?}: {why}", self.name()))
+    }
+
+    /// Events of the run from the start, or after a position, until the terminal one.
+    pub fn stream(&self, after: Option<EventId>) -> Watching {
+        Watching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
+    }
+
+    /// Sends a signal; durable when returned. A repeated idempotency key gives the first answer.
+    pub async fn signal(
+        &self,
+        name: &str,
+        payload: Payload,
+        delivery: Delivery,
+        idempotency_key: Option<String>,
+    ) -> Result<SignalStored> {
+        payload.check_size(crate::payload::MAX_PAYLOAD)?;
+        let signal = NewSignal {
+            org: self.org,
+            execution: self.id,
+            id: SignalId::fresh(),
+            name: name.to_owned(),
+            payload,
+            delivery,
+            idempotency_key,
+        };
+        self.storage.store_signal(signal).await
+    }
+
+    /// Asks the run to stop; recorded when returned.
+    pub async fn cancel(&self, mode: CancelMode, grace: Duration) -> Result<Execution> {
+        self.storage.request_cancel(self.org, self.id, Cancellation { mode, grace }).await
+    }
+
+    /// Continues a paused run.
+    pub async fn resume(&self, request: ResumeRequest) -> Result<Execution> {
+        self.storage.resume(self.org, self.id, request).await
+    }
+
+    /// Starts a run that shares this one's tree up to a point.
+    pub async fn fork(
+        &self,
+        from: ForkFrom,
+        id: Option<&str>,
+        state: Option<Payload>,
+        input: Option<Payload>,
+    ) -> Result<Handle> {
+        let (fork, key) = match id {
+            Some(id) => (ExecutionId::of_key(self.org, id), uuid::Uuid::parse_str(id).is_err().then(|| id.to_owned())),
+            None => (ExecutionId::fresh(), None),
+        };
+        let request = ForkRequest { org: self.org, execution: self.id, id: fork, key, from, state, input };
+        let execution = self.storage.fork(request).await?;
+        Ok(Self { id: execution.new.id, key: execution.new.key, ..self.clone() })
+    }
+
+    /// Answers for a task in doubt or quarantined.
+    pub async fn resolve(&self, op: OpId, resolution: Resolution) -> Result<Task> {
+        self.storage.resolve_task(self.org, op, resolution).await
+    }
+
+    /// Decides a divergence; with `Fork` the handle of the fork.
+    pub async fn resolve_divergence(&self, decision: Divergence) -> Result<Handle> {
+        let execution = self.storage.resolve_divergence(self.org, self.id, decision).await?;
+        Ok(Self { id: execution.new.id, key: execution.new.key, ..self.clone() })
+    }
+
+    /// The entries of the main branch, contents in memory.
+    pub async fn messages(&self) -> Result<Vec<Entry>> {
+        let Some(leaf) = self.describe().await?.leaf else { return Ok(Vec::new()) };
+        let mut entries = self.storage.branch(self.org, leaf).await?;
+        for entry in &mut entries {
+            entry.new.content = self.load(entry.new.content.clone()).await?;
+        }
+        Ok(entries)
+    }
+
+    /// All entries of the run, on whatever branch, contents in memory.
+    pub async fn entries(&self, page: PageRequest) -> Result<Page<Entry>> {
+        let mut page = self.storage.entries(self.org, self.id, page).await?;
+        for entry in &mut page.items {
+            entry.new.content = self.load(entry.new.content.clone()).await?;
+        }
+        Ok(page)
+    }
+
+    /// Its checkpoints, oldest first.
+    pub async fn checkpoints(&self, page: PageRequest) -> Result<Page<Checkpoint>> {
+        self.storage.checkpoints(self.org, self.id, page).await
+    }
+
+    /// Its tasks, in order.
+    pub async fn tasks(&self, page: PageRequest) -> Result<Page<Task>> {
+        self.storage.tasks(self.org, self.id, page).await
+    }
+}

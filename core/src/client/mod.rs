@@ -1,0 +1,118 @@
+//! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
+
+mod handle;
+mod watch;
+
+pub use handle::{Handle, Outcome};
+pub use watch::{StreamEvent, Watching};
+
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId};
+use crate::model::{Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
+use crate::payload::Payload;
+use crate::storage::Storage;
+use crate::streaming::Chunks;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest user-given id.
+const MAX_KEY: usize = 200;
+
+/// How a run is to be started.
+#[derive(Debug, Clone, Default)]
+pub struct StartOptions {
+    /// Any string up to 200 characters, unique per org; a fresh UUID without one.
+    pub id: Option<String>,
+    /// The queue; `default` without one.
+    pub queue: Option<String>,
+    /// Filters for listings.
+    pub metadata: BTreeMap<String, String>,
+    /// Limits.
+    pub limits: StartLimits,
+    /// Higher is claimed first.
+    pub priority: i32,
+    /// Runs of one key may be limited together.
+    pub concurrency_key: Option<String>,
+    /// Not to be claimed before this has passed.
+    pub delay: Option<Duration>,
+    /// W3C trace parent.
+    pub traceparent: Option<String>,
+}
+
+/// A door to a backend. Clones share it.
+#[derive(Clone)]
+pub struct Client {
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    org: OrgId,
+}
+
+impl Client {
+    /// A client of a backend in this process.
+    pub fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId) -> Self {
+        Self { storage, chunks, org }
+    }
+
+    /// The backend.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The tenant.
+    pub fn org(&self) -> OrgId {
+        self.org
+    }
+
+    /// Starts a run; durable when returned. The same id with the same input gives the same run; with another one
+    /// `ExecutionExists`.
+    pub async fn start(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Handle> {
+        let (id, key) = self.identify(options.id.as_deref())?;
+        let mut new = NewExecution::new(id, kind, input)?;
+        new.org = self.org;
+        new.key = key;
+        new.queue = options.queue.unwrap_or_else(|| "default".into());
+        new.metadata = options.metadata;
+        new.limits = options.limits;
+        new.priority = options.priority;
+        new.concurrency_key = options.concurrency_key;
+        new.delay = options.delay;
+        new.traceparent = options.traceparent;
+        let created = self.storage.create_execution(new).await?;
+        Ok(self.handle_of(&created.execution))
+    }
+
+    /// The handle of a run that exists; `ExecutionNotFound` otherwise.
+    pub async fn handle(&self, id_or_key: &str) -> Result<Handle> {
+        let id = ExecutionId::of_key(self.org, id_or_key);
+        let execution = self.storage.execution(self.org, id).await.map_err(|error| match error.code() {
+            Code::ExecutionNotFound => Error::new(
+                Code::ExecutionNotFound,
+                format!("no run has the id {id_or_key:?} in {}; start one, or check the URL", self.storage.describe()),
+            ),
+            _ => error,
+        })?;
+        Ok(self.handle_of(&execution))
+    }
+
+    /// Runs, newest first.
+    pub async fn runs(&self, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
+        self.storage.executions(self.org, filter, page).await
+    }
+
+    fn handle_of(&self, execution: &Execution) -> Handle {
+        Handle::new(self.storage.clone(), self.chunks.clone(), self.org, execution.new.id, execution.new.key.clone())
+    }
+
+    fn identify(&self, id: Option<&str>) -> Result<(ExecutionId, Option<String>)> {
+        let Some(id) = id else { return Ok((ExecutionId::fresh(), None)) };
+        if id.is_empty() || id.chars().count() > MAX_KEY {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("an id has 1 to {MAX_KEY} characters, but {} were given", id.chars().count()),
+            ));
+        }
+        let key = uuid::Uuid::parse_str(id).is_err().then(|| id.to_owned());
+        Ok((ExecutionId::of_key(self.org, id), key))
+    }
+}

@@ -1,0 +1,193 @@
+//! The typed face of the context.
+
+use super::{AgentContext, Context, Message, Step, TaskCall};
+use crate::error::{Code, Error, Result};
+use crate::id::EntryId;
+use crate::journal::{OnceBegin, Outcome};
+use crate::model::{ChunkKind, Failure};
+use crate::payload::{Digest, Payload};
+use crate::task::TaskDefinition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+/// A step whose result is a `T`.
+pub struct StepOf<T> {
+    step: Step,
+    result: PhantomData<fn() -> T>,
+}
+
+impl<T> StepOf<T> {
+    fn new(step: Step) -> Self {
+        Self { step, result: PhantomData }
+    }
+
+    /// The step itself.
+    pub fn step(&self) -> &Step {
+        &self.step
+    }
+}
+
+impl<T: DeserializeOwned> Future for StepOf<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.step).poll(cx).map(|outcome| value_of(outcome?)?.parse())
+    }
+}
+
+pub(super) fn value_of(outcome: Outcome) -> Result<Payload> {
+    match outcome {
+        Outcome::Value(payload) | Outcome::Signal(payload) => Ok(payload),
+        Outcome::Fired | Outcome::Done => Ok(Payload::null()),
+        Outcome::TimedOut => Err(Error::new(Code::SignalTimeout, "no signal came in time")),
+        Outcome::Cancelled => Err(Error::new(Code::Cancelled, "the run was asked to stop")),
+        Outcome::Failed(failure) => Err(error_of(&failure)),
+    }
+}
+
+/// The error that a failure of a task or a run raises.
+pub(crate) fn error_of(failure: &Failure) -> Error {
+    let mut error = Error::new(failure.code, failure.message.clone()).with("error_type", &failure.error_type);
+    if let Some(kind) = &failure.kind {
+        error = error.with("kind", kind).with("attempts", failure.attempts);
+    }
+    if let Some(task) = failure.task {
+        error = error.with("task_id", task);
+    }
+    error
+}
+
+/// Typed calls on any context.
+pub trait AgentContextExt: AgentContext {
+    /// Appends an entry of a role with a serialisable content.
+    fn append_entry<C: Serialize + ?Sized>(&self, role: &str, content: &C) -> Result<EntryId> {
+        let content = Payload::of(content)?;
+        self.append_message(Message {
+            role: role.into(),
+            content,
+            entry_type: "message".into(),
+            turn_id: None,
+            metadata: None,
+        })
+    }
+
+    /// Schedules a registered task; its options are the definition's own.
+    fn schedule_task<T: TaskDefinition>(&self, task: &T, input: &T::Input) -> Result<StepOf<T::Output>> {
+        let call = TaskCall {
+            kind: task.kind().to_owned(),
+            input: Payload::of(input)?,
+            options: Some(task.options()),
+            queue: None,
+            key: None,
+        };
+        self.schedule_raw(call).map(StepOf::new)
+    }
+
+    /// Schedules a task by name.
+    fn schedule<O: DeserializeOwned>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<StepOf<O>> {
+        let call =
+            TaskCall { kind: kind.to_owned(), input: Payload::of(input)?, options: None, queue: None, key: None };
+        self.schedule_raw(call).map(StepOf::new)
+    }
+
+    /// Runs a future once as a durable step of this name.
+    fn run<O, F>(&self, name: &str, work: F) -> Result<StepOf<O>>
+    where
+        O: Serialize + DeserializeOwned + Send + 'static,
+        F: Future<Output = Result<O>> + Send + 'static,
+    {
+        self.run_raw(name, Box::pin(async move { Payload::of(&work.await?) })).map(StepOf::new)
+    }
+
+    /// Waits for a signal, however long.
+    fn wait_for_signal<T: DeserializeOwned>(&self, name: &str) -> Result<StepOf<T>> {
+        self.wait_raw(name, None).map(StepOf::new)
+    }
+
+    /// Waits for a signal at most so long: `SignalTimeout`.
+    fn wait_for_signal_within<T: DeserializeOwned>(&self, name: &str, timeout: Duration) -> Result<StepOf<T>> {
+        self.wait_raw(name, Some(timeout)).map(StepOf::new)
+    }
+
+    /// Takes the signals of this name that are there.
+    fn drain_signals<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>> {
+        self.drain_raw(name, false)?.iter().map(Payload::parse).collect()
+    }
+
+    /// The argument of the run.
+    fn input<T: DeserializeOwned>(&self) -> Result<T> {
+        self.raw_input().parse()
+    }
+
+    /// The state of the last checkpoint, or the default before the first.
+    fn state<S: DeserializeOwned + Default>(&self) -> Result<S> {
+        self.raw_state().map_or_else(|| Ok(S::default()), Payload::parse)
+    }
+
+    /// Saves the state and ends the segment; durable when the step ends.
+    fn checkpoint<S: Serialize>(&self, state: &S) -> Result<Step> {
+        self.checkpoint_raw(Payload::of(state)?)
+    }
+
+    /// A random UUID, the same on replay.
+    fn random_uuid(&self) -> uuid::Uuid {
+        uuid::Builder::from_random_bytes(self.random_bytes()).into_uuid()
+    }
+
+    /// A random number in `0.0..1.0`, the same on replay.
+    fn random(&self) -> f64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.random_bytes()[..8]);
+        (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Streams a token.
+    fn stream_token(&self, text: &str) {
+        self.stream(ChunkKind::Token, text);
+    }
+
+    /// Streams data.
+    fn stream_data<D: Serialize>(&self, data: &D) -> Result<()> {
+        let json = serde_json::to_string(data).map_err(|error| Error::new(Code::NotSerializable, error.to_string()))?;
+        self.stream(ChunkKind::Data, &json);
+        Ok(())
+    }
+
+    /// Does something once per run, whatever the segment; later calls return the first result.
+    fn once<O, F, W>(
+        &self,
+        name: &str,
+        input: &(impl Serialize + ?Sized),
+        work: W,
+    ) -> impl Future<Output = Result<O>> + Send
+    where
+        O: Serialize + DeserializeOwned + Send,
+        W: FnOnce(Context) -> F + Send,
+        F: Future<Output = Result<O>> + Send,
+    {
+        let begun = Payload::of(input)
+            .and_then(|input| input.digest())
+            .and_then(|digest| Ok((digest, self.once_begin(name, digest)?)));
+        let context = self.scoped(name);
+        let name = name.to_owned();
+        async move {
+            let (digest, begun): (Digest, OnceBegin) = begun?;
+            match begun {
+                OnceBegin::Done(value) => value.parse(),
+                OnceBegin::Recorded(op) => value_of(context.step_of(op).await?)?.parse(),
+                OnceBegin::Run => {
+                    let value = Payload::of(&work(context.clone()).await?)?;
+                    let step = context.once_end(&name, digest, value)?;
+                    value_of(step.await?)?.parse()
+                }
+            }
+        }
+    }
+}
+
+impl<C: AgentContext + ?Sized> AgentContextExt for C {}

@@ -1,0 +1,315 @@
+//! What Rust agents see: the durable context and the steps it gives.
+//!
+//! [`AgentContext`] is object-safe and speaks in payloads; [`AgentContextExt`] adds the types.
+
+mod combine;
+mod ext;
+mod step;
+
+pub use combine::Selected;
+pub(crate) use ext::error_of;
+pub use ext::{AgentContextExt, StepOf};
+pub use step::Step;
+
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
+use crate::journal::{Answer, Call, OnceBegin, OpRef, Outcome, Question};
+use crate::model::{ChunkKind, Entry, Placement, TaskOptions, Usage};
+use crate::payload::{Digest, Payload};
+use crate::session::Session;
+use crate::task::TaskFuture;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A message to append to the conversation.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// Who speaks.
+    pub role: String,
+    /// JSON by convention.
+    pub content: Payload,
+    /// `message` unless set.
+    pub entry_type: String,
+    /// Groups the entries of one turn.
+    pub turn_id: Option<String>,
+    /// Small JSON object.
+    pub metadata: Option<String>,
+}
+
+/// A task to schedule.
+#[derive(Debug, Clone)]
+pub struct TaskCall {
+    /// The function.
+    pub kind: String,
+    /// Its argument.
+    pub input: Payload,
+    /// How to run it; the registered task's own options where absent.
+    pub options: Option<TaskOptions>,
+    /// Run it by a worker of this queue instead of here.
+    pub queue: Option<String>,
+    /// Names this call among identical ones.
+    pub key: Option<String>,
+}
+
+/// What an agent may do. Every method that takes a slot is synchronous and joins the batch; nothing leaves the process
+/// before an await that cannot be served (engine.md rule 1).
+pub trait AgentContext: Send + Sync {
+    /// The run's id.
+    fn agent_execution_id(&self) -> ExecutionId;
+    /// The tenant.
+    fn org_id(&self) -> OrgId;
+    /// The user's own name for the run.
+    fn key(&self) -> Option<&str>;
+    /// The argument of the run.
+    fn raw_input(&self) -> &Payload;
+    /// The state of the last checkpoint; none before the first.
+    fn raw_state(&self) -> Option<&Payload>;
+    /// Appends a message; gives its id at once.
+    fn append_message(&self, message: Message) -> Result<EntryId>;
+    /// Schedules a task.
+    fn schedule_raw(&self, call: TaskCall) -> Result<Step>;
+    /// Runs a future as an inline step of this name.
+    fn run_raw(&self, name: &str, work: TaskFuture) -> Result<Step>;
+    /// Waits for a signal; the step ends with `Signal` or `TimedOut`.
+    fn wait_raw(&self, name: &str, timeout: Option<Duration>) -> Result<Step>;
+    /// Waits durably.
+    fn sleep(&self, duration: Duration) -> Result<Step>;
+    /// Marks the start of a step: one model call with what it asked for.
+    fn step(&self) -> Result<Step>;
+    /// Makes everything called so far durable.
+    fn flush(&self) -> Result<Step>;
+    /// Joins a detached task.
+    fn attach(&self, task: TaskId) -> Result<Step>;
+    /// Saves a state and ends the segment.
+    fn checkpoint_raw(&self, state: Payload) -> Result<Step>;
+    /// Begins a `once`; see [`AgentContextExt::once`].
+    fn once_begin(&self, name: &str, digest: Digest) -> Result<OnceBegin>;
+    /// Ends a `once`.
+    fn once_end(&self, name: &str, digest: Digest, value: Payload) -> Result<Step>;
+    /// A context whose calls belong to a `once`.
+    fn scoped(&self, once: &str) -> Context;
+    /// The step of an op that was recorded.
+    fn step_of(&self, op: OpRef) -> Step;
+    /// Whether a signal of this name is there. Recorded.
+    fn has_signal(&self, name: &str) -> Result<bool>;
+    /// Takes the signals of this name that are there. Recorded.
+    fn drain_raw(&self, name: &str, turn: bool) -> Result<Vec<Payload>>;
+    /// Whether the run was asked to stop. Recorded.
+    fn check_cancellation(&self) -> Result<bool>;
+    /// Whether the run was asked to stop. Not recorded: for display, not for decisions.
+    fn is_cancellation_requested(&self) -> bool;
+    /// Records what a model call cost.
+    fn record_usage(&self, model: &str, usage: Usage) -> Result<()>;
+    /// The entries of the branch up to here.
+    fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>>;
+    /// The store's time of the last outcome handed over: recorded and monotonic.
+    fn current_time(&self) -> Timestamp;
+    /// 16 random bytes, the same on replay.
+    fn random_bytes(&self) -> [u8; 16];
+    /// Streams a preview to watchers.
+    fn stream(&self, kind: ChunkKind, data: &str);
+    /// A context that appends to a thread of its own.
+    fn thread(&self, name: &str) -> Context;
+}
+
+/// The context of one activation, or a scope of it.
+#[derive(Clone)]
+pub struct Context {
+    shared: Arc<Shared>,
+    once: Option<Arc<str>>,
+    thread: String,
+}
+
+pub(crate) struct Shared {
+    pub session: Arc<Session>,
+    pub tasks: Arc<crate::task::TaskRegistry>,
+    pub slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+pub(crate) struct Slots {
+    /// Outcomes handed over and not yet taken by their step.
+    pub outcomes: HashMap<OpRef, Outcome>,
+    /// What inline attempts need to start.
+    pub work: HashMap<OpRef, Work>,
+}
+
+pub(crate) enum Work {
+    /// A registered task with its input.
+    Task(Payload),
+    /// A future of the agent's own; gone once it was started.
+    Local(TaskFuture),
+}
+
+impl Context {
+    pub(crate) fn new(session: Arc<Session>, tasks: Arc<crate::task::TaskRegistry>) -> Self {
+        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default() });
+        Self { shared, once: None, thread: String::new() }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn call(&self, call: Call) -> Result<crate::journal::Called> {
+        self.shared.session.call(call, self.once.as_ref())
+    }
+
+    fn step_for(&self, call: Call) -> Result<Step> {
+        self.call(call).map(|called| self.step_of(called.op).with_task(called.task))
+    }
+}
+
+impl AgentContext for Context {
+    fn agent_execution_id(&self) -> ExecutionId {
+        self.shared.session.execution_id()
+    }
+
+    fn org_id(&self) -> OrgId {
+        self.shared.session.org()
+    }
+
+    fn key(&self) -> Option<&str> {
+        self.shared.session.execution().new.key.as_deref()
+    }
+
+    fn raw_input(&self) -> &Payload {
+        &self.shared.session.execution().new.input
+    }
+
+    fn raw_state(&self) -> Option<&Payload> {
+        self.shared.session.state()
+    }
+
+    fn append_message(&self, message: Message) -> Result<EntryId> {
+        let Message { role, content, entry_type, turn_id, metadata } = message;
+        let called =
+            self.call(Call::Entry { role, entry_type, content, turn_id, metadata, thread: self.thread.clone() })?;
+        called.entry.ok_or_else(|| Error::new(Code::InvalidArgument, "an entry was recorded without an id"))
+    }
+
+    fn schedule_raw(&self, call: TaskCall) -> Result<Step> {
+        let registered = self.shared.tasks.options(&call.kind);
+        let inline = registered.is_some()
+            && call.queue.is_none()
+            && !call.options.as_ref().is_some_and(|options| options.detached);
+        let options = call.options.or(registered).unwrap_or_default();
+        let called = self.call(Call::Task {
+            kind: call.kind.as_str().into(),
+            input: call.input.clone(),
+            options,
+            placement: if inline { Placement::Inline } else { Placement::Queue },
+            queue: call.queue.unwrap_or_else(|| self.shared.session.execution().new.queue.clone()),
+            key: call.key.map(Into::into),
+        })?;
+        if inline {
+            self.shared.slots.lock().work.insert(called.op, Work::Task(call.input));
+        }
+        Ok(self.step_of(called.op).with_task(called.task))
+    }
+
+    fn run_raw(&self, name: &str, work: TaskFuture) -> Result<Step> {
+        let called = self.call(Call::Task {
+            kind: name.into(),
+            input: Payload::null(),
+            options: TaskOptions::default(),
+            placement: Placement::Inline,
+            queue: self.shared.session.execution().new.queue.clone(),
+            key: None,
+        })?;
+        self.shared.slots.lock().work.insert(called.op, Work::Local(work));
+        Ok(self.step_of(called.op).with_task(called.task))
+    }
+
+    fn wait_raw(&self, name: &str, timeout: Option<Duration>) -> Result<Step> {
+        self.step_for(Call::Signal { name: name.into(), timeout })
+    }
+
+    fn sleep(&self, duration: Duration) -> Result<Step> {
+        self.step_for(Call::Timer { duration })
+    }
+
+    fn step(&self) -> Result<Step> {
+        self.step_for(Call::Step)
+    }
+
+    fn flush(&self) -> Result<Step> {
+        self.step_for(Call::Flush)
+    }
+
+    fn attach(&self, task: TaskId) -> Result<Step> {
+        self.step_for(Call::Attach { task })
+    }
+
+    fn checkpoint_raw(&self, state: Payload) -> Result<Step> {
+        self.shared.session.checkpoint(state, "{}".into())?;
+        Ok(Step::checkpoint(self.shared.clone()))
+    }
+
+    fn once_begin(&self, name: &str, digest: Digest) -> Result<OnceBegin> {
+        self.shared.session.once_begin(&name.into(), digest)
+    }
+
+    fn once_end(&self, name: &str, digest: Digest, value: Payload) -> Result<Step> {
+        let op = self.shared.session.once_end(&name.into(), digest, value)?;
+        Ok(self.step_of(op))
+    }
+
+    fn scoped(&self, once: &str) -> Context {
+        Context { shared: self.shared.clone(), once: Some(once.into()), thread: self.thread.clone() }
+    }
+
+    fn step_of(&self, op: OpRef) -> Step {
+        Step::new(self.shared.clone(), op)
+    }
+
+    fn has_signal(&self, name: &str) -> Result<bool> {
+        let answer = self.shared.session.read(Question::HasSignal(name.into()), self.once.as_ref())?;
+        Ok(matches!(answer, Answer::Flag(true)))
+    }
+
+    fn drain_raw(&self, name: &str, turn: bool) -> Result<Vec<Payload>> {
+        match self.shared.session.read(Question::Drain { name: name.into(), turn }, self.once.as_ref())? {
+            Answer::Signals(values) => Ok(values),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn check_cancellation(&self) -> Result<bool> {
+        let answer = self.shared.session.read(Question::Cancellation, self.once.as_ref())?;
+        Ok(matches!(answer, Answer::Flag(true)))
+    }
+
+    fn is_cancellation_requested(&self) -> bool {
+        self.shared.session.is_cancel_requested()
+    }
+
+    fn record_usage(&self, model: &str, usage: Usage) -> Result<()> {
+        self.call(Call::Usage { model: model.to_owned(), usage }).map(drop)
+    }
+
+    fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>> {
+        Box::pin(self.shared.session.branch(&self.thread))
+    }
+
+    fn current_time(&self) -> Timestamp {
+        self.shared.session.time()
+    }
+
+    fn random_bytes(&self) -> [u8; 16] {
+        self.shared.session.random()
+    }
+
+    fn stream(&self, kind: ChunkKind, data: &str) {
+        self.shared.session.stream(kind, data.into(), None);
+    }
+
+    fn thread(&self, name: &str) -> Context {
+        self.shared.session.open_thread(name);
+        Context { shared: self.shared.clone(), once: self.once.clone(), thread: name.to_owned() }
+    }
+}

@@ -1,0 +1,80 @@
+//! The future of one op. Dropping it before its end gives the await up (engine.md rule 13).
+
+use super::Shared;
+use crate::error::{Code, Error, Result};
+use crate::id::{OpId, TaskId};
+use crate::journal::{OpRef, Outcome};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+/// One op of the journal as a future: works with `join_all`, `select` and `tokio::select!`.
+pub struct Step {
+    shared: Arc<Shared>,
+    op: OpRef,
+    task: Option<TaskId>,
+    registered: bool,
+    done: bool,
+}
+
+impl Step {
+    pub(super) fn new(shared: Arc<Shared>, op: OpRef) -> Self {
+        Self { shared, op, task: None, registered: false, done: false }
+    }
+
+    pub(super) fn checkpoint(shared: Arc<Shared>) -> Self {
+        Self { shared, op: OpRef::CHECKPOINT, task: None, registered: true, done: false }
+    }
+
+    pub(super) fn with_task(mut self, task: Option<TaskId>) -> Self {
+        self.task = task;
+        self
+    }
+
+    /// The task's id, for steps that are tasks: keep it in the state to [`attach`](super::AgentContext::attach) later.
+    pub fn task(&self) -> Option<TaskId> {
+        self.task
+    }
+
+    /// The op's name in the journal.
+    pub fn op_id(&self) -> Option<OpId> {
+        self.shared.session.op_id(self.op)
+    }
+}
+
+impl Future for Step {
+    type Output = Result<Outcome>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if self.done {
+            return Poll::Ready(Err(Error::new(Code::InvalidArgument, "a step was polled again after its end")));
+        }
+        let handed = self.shared.slots.lock().outcomes.remove(&self.op);
+        if let Some(outcome) = handed {
+            self.done = true;
+            return Poll::Ready(match outcome {
+                Outcome::Cancelled => Err(Error::new(Code::Cancelled, "the run was asked to stop")),
+                outcome => Ok(outcome),
+            });
+        }
+        if !self.registered {
+            if let Err(error) = self.shared.session.await_op(self.op) {
+                self.done = true;
+                return Poll::Ready(Err(error));
+            }
+            self.registered = true;
+        }
+        // The driver polls the whole agent after every hand-over.
+        Poll::Pending
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if self.registered && !self.done && self.op != OpRef::CHECKPOINT {
+            self.shared.slots.lock().outcomes.remove(&self.op);
+            self.shared.session.abandon(self.op);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A backend, its client and its housekeeping in one process, chosen by a URL.
+
+mod url;
+
+pub use url::{Backend, parse_url};
+
+use crate::client::Client;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Code, Error, Result};
+use crate::id::OrgId;
+use crate::storage::Storage;
+use crate::storage::memory::MemoryStorage;
+use crate::streaming::Chunks;
+use crate::worker::{Host, Worker, WorkerOptions};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+/// An open backend. Clones share it; the last one dropped, or [`close`](Self::close), ends its housekeeping.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    org: OrgId,
+    workers: Mutex<Vec<Worker>>,
+    housekeeping: tokio::task::AbortHandle,
+}
+
+static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
+impl Runtime {
+    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`. Must be called inside a tokio runtime.
+    pub async fn open(url: &str) -> Result<Self> {
+        match parse_url(url)? {
+            Backend::Memory { name: None } => {
+                Ok(Self::over(Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())))))
+            }
+            Backend::Memory { name: Some(name) } => {
+                let mut named = NAMED_MEMORY.lock();
+                if let Some(open) = named.get(&name).and_then(Weak::upgrade) {
+                    return Ok(Self(open));
+                }
+                let runtime = Self::over(Arc::new(MemoryStorage::new(Arc::new(SystemClock::default()))));
+                named.insert(name, Arc::downgrade(&runtime.0));
+                Ok(runtime)
+            }
+            Backend::Sqlite { .. } => {
+                Err(Error::new(Code::InvalidArgument, "this build has no SQLite; enable the feature \"sqlite\""))
+            }
+        }
+    }
+
+    /// Runs over a backend that is open already.
+    pub fn over(storage: Arc<dyn Storage>) -> Self {
+        let housekeeping = tokio::spawn(housekeep(Arc::downgrade(&storage), storage.clock().clone())).abort_handle();
+        Self(Arc::new(Inner {
+            storage,
+            chunks: Chunks::default(),
+            org: OrgId::DEFAULT,
+            workers: Mutex::default(),
+            housekeeping,
+        }))
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::new(self.0.storage.clone(), self.0.chunks.clone(), self.0.org)
+    }
+
+    /// The backend.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.0.storage
+    }
+
+    /// Starts a worker that serves a host's agents and tasks.
+    pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
+        let worker = Worker::start(self.0.storage.clone(), self.0.chunks.clone(), host, options).await?;
+        self.0.workers.lock().push(worker.clone());
+        Ok(worker)
+    }
+
+    /// Closes the workers, then the backend. Everything acknowledged is safe when it returns.
+    pub async fn close(&self) -> Result<()> {
+        let workers = std::mem::take(&mut *self.0.workers.lock());
+        for worker in workers {
+            worker.close(Duration::from_secs(5)).await?;
+        }
+        self.0.housekeeping.abort();
+        self.0.storage.close();
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.housekeeping.abort();
+    }
+}
+
+/// Opens a URL, `FLOVYN_URL` or `sqlite:flovyn.db`, and gives a client.
+pub async fn connect(url: Option<&str>) -> Result<Runtime> {
+    let given = url.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok());
+    Runtime::open(given.as_deref().unwrap_or("sqlite:flovyn.db")).await
+}
+
+/// Runs a pass whenever time brings work, and never spins.
+async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let Some(mut changed) = storage.upgrade().map(|storage| storage.hints().timers()) else { return };
+    loop {
+        let Some(open) = storage.upgrade() else { return };
+        let wait = match open.pass().await {
+            Ok(Some(due)) => due.since(clock.now()).clamp(Duration::from_millis(1), LONGEST),
+            Ok(None) => LONGEST,
+            Err(error) => {
+                tracing::warn!(%error, "housekeeping could not run; trying again");
+                Duration::from_millis(500)
+            }
+        };
+        let hints = open.hints().clone();
+        drop(open);
+        let due = wait < LONGEST;
+        if let Some(manual) = clock.manual() {
+            tokio::select! {
+                () = manual.moved() => {}
+                () = changed.changed() => {}
+            }
+            hints.agents_ready();
+            hints.tasks_ready();
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {
+                if due {
+                    // What becomes visible by time alone is announced by nobody.
+                    hints.agents_ready();
+                    hints.tasks_ready();
+                }
+            }
+            () = changed.changed() => {}
+        }
+    }
+}

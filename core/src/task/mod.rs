@@ -1,0 +1,186 @@
+//! Tasks in Rust: what a definition is, what runs it, and what it may use while it runs.
+
+use crate::error::{Code, Error, Result};
+use crate::id::TaskId;
+use crate::journal::OpRef;
+use crate::model::{AttemptResult, ChunkKind, Failure, TaskOptions};
+use crate::payload::Payload;
+use crate::session::Session;
+use crate::worker::Ticket;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The work of an attempt.
+pub type TaskFuture = BoxFuture<'static, Result<Payload>>;
+
+/// A unit of side-effecting work.
+#[async_trait]
+pub trait TaskDefinition: Send + Sync + 'static {
+    /// The argument.
+    type Input: Serialize + DeserializeOwned + Send + Sync;
+    /// The result.
+    type Output: Serialize + DeserializeOwned + Send;
+
+    /// The name under which it is recorded.
+    fn kind(&self) -> &str;
+
+    /// Retries, timeouts, side effects.
+    fn options(&self) -> TaskOptions {
+        TaskOptions::default()
+    }
+
+    /// Does the work. An error of code `NonRetryable` is final at once.
+    async fn execute(&self, ctx: &TaskContext, input: Self::Input) -> Result<Self::Output>;
+
+    /// Finds out whether a lost attempt took effect: its result, or none to run it again. Asked for `Reconcile` tasks.
+    async fn reconcile(&self, _ctx: &TaskContext, _input: Self::Input) -> Result<Option<Self::Output>> {
+        Err(Error::new(Code::InDoubt, format!("task {:?} has no reconcile function", self.kind())))
+    }
+}
+
+/// What a running attempt may use.
+#[derive(Clone)]
+pub struct TaskContext {
+    id: TaskId,
+    attempt: u32,
+    holder: Holder,
+}
+
+#[derive(Clone)]
+enum Holder {
+    Inline(Arc<Session>, OpRef),
+    Queue(Ticket),
+}
+
+impl TaskContext {
+    pub(crate) fn inline(session: Arc<Session>, op: OpRef, id: TaskId, attempt: u32) -> Self {
+        Self { id, attempt, holder: Holder::Inline(session, op) }
+    }
+
+    pub(crate) fn queued(ticket: Ticket) -> Self {
+        Self { id: ticket.task(), attempt: ticket.attempt(), holder: Holder::Queue(ticket) }
+    }
+
+    /// The task's id: the same for every attempt, for use as an idempotency key.
+    pub fn task_id(&self) -> TaskId {
+        self.id
+    }
+
+    /// The attempt's number, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Tells that the attempt is alive.
+    pub fn heartbeat(&self) {
+        match &self.holder {
+            Holder::Inline(session, op) => session.task_heartbeat(*op),
+            Holder::Queue(ticket) => ticket.heartbeat(),
+        }
+    }
+
+    /// Whether the run wants the attempt to stop.
+    pub fn is_cancelled(&self) -> bool {
+        match &self.holder {
+            Holder::Inline(session, _) => session.is_closed() || session.is_cancel_requested(),
+            Holder::Queue(ticket) => ticket.is_cancelled(),
+        }
+    }
+
+    /// Streams a token to the run's watchers.
+    pub fn stream_token(&self, text: &str) {
+        self.stream(ChunkKind::Token, text);
+    }
+
+    /// Streams a preview; only attempts inside the agent's own process reach watchers.
+    pub fn stream(&self, kind: ChunkKind, data: &str) {
+        if let Holder::Inline(session, op) = &self.holder {
+            session.stream(kind, data.into(), Some((*op, self.attempt)));
+        }
+    }
+
+    /// Reports how far the attempt is (0 to 1) and tells that it is alive.
+    pub fn report_progress(&self, fraction: f64, message: &str) {
+        self.heartbeat();
+        self.stream(ChunkKind::Progress, &serde_json::json!({"progress": fraction, "details": message}).to_string());
+    }
+}
+
+/// A definition without its types.
+#[async_trait]
+pub(crate) trait AnyTask: Send + Sync {
+    fn options(&self) -> TaskOptions;
+    async fn run(&self, ctx: TaskContext, input: Payload, reconcile: bool) -> AttemptResult;
+}
+
+#[async_trait]
+impl<T: TaskDefinition> AnyTask for T {
+    fn options(&self) -> TaskOptions {
+        TaskDefinition::options(self)
+    }
+
+    async fn run(&self, ctx: TaskContext, input: Payload, reconcile: bool) -> AttemptResult {
+        let work = async {
+            let input = input.parse()?;
+            if reconcile {
+                let found = self.reconcile(&ctx, input).await?;
+                return found.map(|output| Payload::of(&output)).transpose();
+            }
+            Payload::of(&self.execute(&ctx, input).await?).map(Some)
+        };
+        match work.await {
+            Ok(Some(output)) => AttemptResult::Completed(output),
+            Ok(None) => AttemptResult::NotDone,
+            Err(error) => failed(&error),
+        }
+    }
+}
+
+/// The end of an attempt that returned an error.
+pub(crate) fn failed(error: &Error) -> AttemptResult {
+    let code = match error.code() {
+        Code::NonRetryable => Code::NonRetryable,
+        Code::TaskTimeout => Code::TaskTimeout,
+        _ => Code::TaskFailed,
+    };
+    let failure = Failure::new(code, error.code().as_str(), error.message());
+    AttemptResult::Failed { retryable: code != Code::NonRetryable, failure }
+}
+
+/// The tasks a process can run, by kind.
+#[derive(Default)]
+pub struct TaskRegistry(RwLock<HashMap<String, Arc<dyn AnyTask>>>);
+
+impl TaskRegistry {
+    /// Adds a task; two definitions of one kind are an error.
+    pub fn add<T: TaskDefinition>(&self, task: T) -> Result<()> {
+        let kind = task.kind().to_owned();
+        if self.0.write().insert(kind.clone(), Arc::new(task)).is_some() {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("two tasks of kind {kind:?} were given to one worker; rename one"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The kinds.
+    pub fn kinds(&self) -> Arc<[String]> {
+        let mut kinds: Vec<_> = self.0.read().keys().cloned().collect();
+        kinds.sort_unstable();
+        kinds.into()
+    }
+
+    pub(crate) fn options(&self, kind: &str) -> Option<TaskOptions> {
+        self.0.read().get(kind).map(|task| task.options())
+    }
+
+    pub(crate) fn get(&self, kind: &str) -> Option<Arc<dyn AnyTask>> {
+        self.0.read().get(kind).cloned()
+    }
+}

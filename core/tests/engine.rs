@@ -1,0 +1,91 @@
+//! Agents end to end on the memory backend: the Rust API over the real engine.
+
+use async_trait::async_trait;
+use flovyn_core::Payload;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::client::StartOptions;
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::model::{Delivery, RetryPolicy, TaskOptions};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::task::{TaskContext, TaskDefinition};
+use flovyn_core::worker::WorkerOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+struct Double(Arc<AtomicU32>);
+
+#[async_trait]
+impl TaskDefinition for Double {
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "double"
+    }
+    fn options(&self) -> TaskOptions {
+        TaskOptions {
+            retry: RetryPolicy { retries: 3, initial: Duration::from_millis(5), ..RetryPolicy::default() },
+            ..TaskOptions::default()
+        }
+    }
+    async fn execute(&self, ctx: &TaskContext, input: u64) -> Result<u64> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        if input == 13 && ctx.attempt() == 1 {
+            return Err(Error::new(Code::InvalidArgument, "unlucky"));
+        }
+        Ok(input * 2)
+    }
+}
+
+struct Walker;
+
+#[async_trait]
+impl AgentDefinition for Walker {
+    type State = ();
+    type Input = u64;
+    type Output = Vec<u64>;
+    fn kind(&self) -> &str {
+        "walker"
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, input: u64) -> Result<Vec<u64>> {
+        ctx.append_entry("user", &input)?;
+        let mut results = Vec::new();
+        for step in 0..input {
+            results.push(ctx.schedule::<u64>("double", &step)?.await?);
+        }
+        let both = futures::future::try_join(ctx.schedule::<u64>("double", &100)?, ctx.schedule::<u64>("double", &13)?)
+            .await?;
+        results.extend([both.0, both.1]);
+        ctx.sleep(Duration::from_millis(20))?.await?;
+        let more: u64 = ctx.wait_for_signal("more")?.await?;
+        results.push(more);
+        ctx.append_entry("assistant", &results)?;
+        Ok(results)
+    }
+}
+
+#[tokio::test]
+async fn an_agent_runs_steps_retries_sleeps_and_waits() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let host = NativeHost::default().agent(Walker).unwrap().task(Double(runs.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+    let client = runtime.client();
+    let options = StartOptions { id: Some("walk-1".into()), ..StartOptions::default() };
+    let handle = client.start("walker", Payload::of(&3u64).unwrap(), options).await.unwrap();
+    handle.signal("more", Payload::of(&7u64).unwrap(), Delivery::NextStep, None).await.unwrap();
+    let output = handle.result(Some(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(output.parse::<Vec<u64>>().unwrap(), [0, 2, 4, 200, 26, 7]);
+    assert_eq!(runs.load(Ordering::SeqCst), 6);
+    let messages = handle.messages().await.unwrap();
+    assert_eq!(messages.len(), 2);
+    let mut stream = handle.stream(None);
+    let mut kinds = Vec::new();
+    while let Some(event) = stream.next().await.unwrap() {
+        kinds.push(format!("{event:?}"));
+    }
+    assert!(kinds.last().unwrap().contains("Completed"), "{kinds:#?}");
+    assert_eq!(worker.active(), 0);
+    runtime.close().await.unwrap();
+}
