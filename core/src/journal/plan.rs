@@ -308,13 +308,12 @@ impl Machine {
             return self.commit(BatchEnd::Continue, Vec::new());
         }
         let busy = !self.active.is_empty() || !self.starting.is_empty();
-        if self.quiet && !busy && !blocked && self.held.is_empty() {
-            if let Some(wait) = self.wait() {
-                if !self.parked || !self.draft.is_empty() {
-                    self.commit(BatchEnd::Suspend(wait), Vec::new());
-                }
-                return;
+        let wait = (self.quiet && !busy && !blocked && self.held.is_empty()).then(|| self.wait()).flatten();
+        if let Some(wait) = wait {
+            if !self.parked || !self.draft.is_empty() {
+                self.commit(BatchEnd::Suspend(wait), Vec::new());
             }
+            return;
         }
         if self.quiet && !self.draft.is_empty() {
             if self.draft.held_enough {

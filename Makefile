@@ -1,0 +1,95 @@
+# The one list of commands; continuous integration calls the same ones.
+# `make demo` and `make test` each work first thing on a fresh clone with Rust, Python >= 3.10 and Node present.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PYTHON ?= python3
+RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
+PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt
+FEATURES := --workspace --exclude flovyn-python
+
+.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test examples tidy build-python
+
+help: ## Show the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# ── set up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+$(VENV)/.tools: $(PYTHON_BUILD)
+	@echo "==> Python tools into $(VENV)"
+	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq build-essential; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; found $$($(PYTHON) --version)"; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet -r bindings-python/requirements-dev.txt
+	@touch $@
+
+$(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
+	@echo "==> building the Python package (profile demo)"
+	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --profile demo --quiet
+	@touch $@
+
+build-python: $(VENV)/.flovyn
+
+setup: $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
+
+# ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
+	@$(BIN)/python examples/demo/demo.py
+
+# ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+test: lint rust-test python-test examples ## Lint, tidy and every suite
+	@echo "==> all suites passed"
+
+lint: $(VENV)/.tools
+	@echo "==> format and lint"
+	@cargo fmt --all --check
+	@cargo clippy $(FEATURES) --all-targets --features flovyn-core/testing --quiet -- -D warnings
+	@$(BIN)/ruff format --check --quiet bindings-python examples benches
+	@$(BIN)/ruff check --quiet bindings-python examples benches
+
+rust-test:
+	@echo "==> Rust suites"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
+
+python-test: $(VENV)/.flovyn
+	@echo "==> Python suites"
+	@cd bindings-python && $(BIN)/pyright --project pyproject.toml
+	@cd bindings-python && $(BIN)/python -m pytest -q tests
+
+examples: $(VENV)/.flovyn
+	@echo "==> examples and demo"
+	@$(BIN)/python examples/run_all.py
+
+test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
+	@SCALE=$${SCALE:-20} cargo test $(FEATURES) --features flovyn-core/testing --release
+	@cd bindings-python && SCALE=$${SCALE:-20} $(BIN)/python -m pytest -q tests
+
+fmt: $(VENV)/.tools ## Format everything
+	@cargo fmt --all
+	@$(BIN)/ruff format --quiet bindings-python examples benches
+	@$(BIN)/ruff check --quiet --fix bindings-python examples benches
+
+# ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
+
+bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
+	@$(PYTHON) benches/run.py
+
+package: $(VENV)/.tools ## Build the wheel into dist/
+	@mkdir -p dist
+	@cd bindings-python && $(BIN)/maturin build --release --out ../dist
+
+gen: ## Write generated files
+	@cargo run --quiet -p flovyn-tests --bin gen
+
+docs: ## Build the Rust API reference
+	@cargo doc --no-deps $(FEATURES)
+
+clean: ## Remove what was built
+	@rm -rf target $(VENV) dist

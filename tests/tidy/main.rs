@@ -1,0 +1,200 @@
+//! The house's own rules, checked: layers, file sizes, headers, error pages, rule tests, one version, no forbidden names.
+
+use flovyn_core::error::Code;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[allow(dead_code)]
+#[path = "gen.rs"]
+mod generated;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is inside the repository").to_owned()
+}
+
+/// Files that git tracks or would track, with one of these endings.
+fn sources(endings: &[&str]) -> Vec<(String, String)> {
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "-co", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    let names = String::from_utf8(listed.stdout).expect("file names are UTF-8");
+    let files: Vec<_> = names
+        .lines()
+        .filter(|name| endings.iter().any(|ending| name.ends_with(ending)))
+        .filter_map(|name| Some((name.to_owned(), fs::read_to_string(root().join(name)).ok()?)))
+        .collect();
+    assert!(!files.is_empty(), "no source files with {endings:?} were found");
+    files
+}
+
+fn is_test(name: &str) -> bool {
+    name.contains("/tests/")
+        || name.starts_with("tests/")
+        || name.ends_with("tests.rs")
+        || name.contains("/conformance/")
+}
+
+#[test]
+fn every_file_says_what_it_owns() {
+    let mut without = Vec::new();
+    for (name, text) in sources(&[".rs"]) {
+        if !text.starts_with("//!") && !text.starts_with("#!") {
+            without.push(name);
+        }
+    }
+    for (name, text) in sources(&[".py"]) {
+        let body = text.strip_prefix("#!/usr/bin/env python3\n").unwrap_or(&text);
+        if !body.is_empty() && !body.starts_with("\"\"\"") && !body.starts_with("r\"\"\"") && !body.starts_with('#') {
+            without.push(name);
+        }
+    }
+    assert!(without.is_empty(), "files without a header that says what they own: {without:#?}");
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let long: Vec<_> = sources(&[".rs", ".py"])
+        .into_iter()
+        .filter(|(name, _)| !is_test(name))
+        .map(|(name, text)| (text.lines().count(), name))
+        .filter(|(lines, _)| *lines > 600)
+        .collect();
+    assert!(long.is_empty(), "files over 600 lines; split them by what they own: {long:#?}");
+}
+
+/// The layers of core, lowest first. A module imports lower layers and its own.
+const LAYERS: &[(u8, &[&str])] = &[
+    (0, &["error", "id", "clock", "payload"]),
+    (1, &["model"]),
+    (2, &["journal"]),
+    (3, &["streaming", "storage"]),
+    (5, &["session"]),
+    (6, &["context"]),
+    (7, &["agent", "task", "tracer"]),
+    (8, &["worker", "client"]),
+    (9, &["runtime"]),
+    (10, &["host"]),
+    (11, &["testing"]),
+];
+
+/// Imports that go upwards on purpose, with the reason.
+const UPWARD: &[(&str, &str, &str)] = &[
+    ("context", "task", "a context schedules registered tasks; both are one language's face of the session"),
+    ("agent", "worker", "the native host implements the worker's Host port"),
+    ("task", "worker", "a task context speaks for a worker's ticket"),
+    ("session", "tracer", "spans are opened where the work is done"),
+];
+
+#[test]
+fn modules_import_lower_layers_only() {
+    let layer = |module: &str| LAYERS.iter().find(|(_, modules)| modules.contains(&module)).map(|(layer, _)| *layer);
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&[".rs"]) {
+        let Some(path) = name.strip_prefix("core/src/") else { continue };
+        let module = path.split(['/', '.']).next().unwrap_or_default();
+        let Some(mine) = layer(module) else { continue };
+        for line in text.lines().take_while(|line| !line.contains("#[cfg(test)]")) {
+            for used in line.split("crate::").skip(1) {
+                let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+                let allowed = UPWARD.iter().any(|(from, to, _)| *from == module && *to == used);
+                if layer(used).is_some_and(|theirs| theirs > mine) && !allowed && !is_test(&name) {
+                    wrong.push(format!("{name} (layer {mine}) uses {used}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports that go upwards: {wrong:#?}");
+}
+
+#[test]
+fn the_journal_does_no_io() {
+    for (name, text) in sources(&[".rs"]) {
+        if name.starts_with("core/src/journal/") && !is_test(&name) {
+            for word in ["tokio", "std::time::Instant", "SystemTime", ".await", "std::fs", "std::net"] {
+                assert!(!text.contains(word), "{name} contains {word}: the journal is pure");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_error_code_has_a_page() {
+    let folder = root().join("docs/errors");
+    for code in Code::ALL {
+        let page = folder.join(format!("{code}.md"));
+        let text = fs::read_to_string(&page).unwrap_or_else(|_| panic!("docs/errors/{code}.md is missing"));
+        for section in [format!("# {code}"), "## Cause".into(), "## What to do".into()] {
+            assert!(text.contains(&section), "docs/errors/{code}.md has no section {section:?}");
+        }
+    }
+    let known: BTreeSet<_> = Code::ALL.iter().map(|code| format!("{code}.md")).collect();
+    for entry in fs::read_dir(&folder).expect("docs/errors is there").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        assert!(name == "README.md" || known.contains(&name), "docs/errors/{name} is the page of no code");
+    }
+    assert_eq!(fs::read_to_string(folder.join("README.md")).ok(), Some(generated::index()), "run `make gen`");
+}
+
+#[test]
+fn every_error_code_is_a_python_class() {
+    let text = fs::read_to_string(root().join("bindings-python/python/flovyn/errors.py")).expect("errors.py is there");
+    // `Cancelled` and `Suspended` are no Exceptions, and live beside the others.
+    let missing: Vec<_> = Code::ALL.iter().filter(|code| !text.contains(&format!("class {code}("))).collect();
+    assert!(missing.is_empty(), "codes without a class in errors.py: {missing:?}");
+}
+
+#[test]
+fn every_rule_of_the_engine_has_its_test() {
+    let text: String = sources(&[".rs"])
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("core/tests/"))
+        .map(|(_, text)| text)
+        .collect();
+    let missing: Vec<_> = (1..=20).filter(|rule| !text.contains(&format!("rule_{rule:02}_"))).collect();
+    assert!(missing.is_empty(), "rules without a test: {missing:?}");
+}
+
+#[test]
+fn names_say_what_they_hold() {
+    const FORBIDDEN: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "impl"];
+    for (name, _) in sources(&[".rs", ".py", ".sql"]) {
+        for part in name.split(['/', '.', '_']) {
+            assert!(!FORBIDDEN.contains(&part), "{name}: {part:?} says nothing about what is inside");
+        }
+    }
+}
+
+#[test]
+fn there_is_one_version() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
+    let version = manifest.split("version = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("a version");
+    let changelog = fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md");
+    assert!(changelog.contains(version) || changelog.contains("[Unreleased]"), "CHANGELOG.md does not know {version}");
+    for (name, text) in sources(&["Cargo.toml"]) {
+        if name != "Cargo.toml" {
+            assert!(text.contains("version.workspace = true"), "{name} has a version of its own");
+        }
+    }
+    let python = fs::read_to_string(root().join("bindings-python/pyproject.toml")).expect("pyproject.toml");
+    assert!(python.contains("dynamic = [\"version\"]"), "the Python package takes its version from the workspace");
+}
+
+#[test]
+fn nothing_unfinished_is_left_in_the_code() {
+    // Built from parts, so that this file does not find itself.
+    let words = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("X", "XX"),
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+    ];
+    for (name, text) in sources(&[".rs", ".py", ".sql", ".md"]) {
+        for word in words {
+            assert!(!text.contains(word), "{name} contains {word}");
+        }
+    }
+}
