@@ -1,0 +1,46 @@
+"""Runs every Python example and the demo in a folder of its own, and fails if one of them does.
+
+The Rust examples are run by `cargo test` (crate `flovyn-examples`). Usage: run_all.py [NAME…]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def programs(names: list[str]) -> list[Path]:
+    """Return the programs to run, in order."""
+    found = sorted(HERE.glob("[0-9]*/python/*.py")) + [HERE / "demo" / "demo.py"]
+    return [path for path in found if not names or any(name in str(path) for name in names)]
+
+
+def main() -> None:
+    """Run them one by one."""
+    failed = 0
+    for path in programs(sys.argv[1:]):
+        name = str(path.relative_to(HERE))
+        with tempfile.TemporaryDirectory(prefix="flovyn-example-") as folder:
+            arguments = [] if path.name == "demo.py" else [str(Path(folder) / "example.db")]
+            if path.name == "approval.py":
+                arguments = ["both", *arguments]
+            start = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, str(path), *arguments], cwd=folder, capture_output=True, text=True, timeout=180, check=False
+            )
+        verdict = "ok" if done.returncode == 0 else "FAILED"
+        print(f"  {verdict:<6} {name} ({time.perf_counter() - start:.1f} s)", flush=True)
+        if done.returncode != 0:
+            failed += 1
+            print(done.stdout, done.stderr, sep="\n")
+    print(f"{len(programs(sys.argv[1:])) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
