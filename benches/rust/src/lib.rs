@@ -1,0 +1,130 @@
+//! What the measured programs share: the directory, percentiles, memory and CPU of the process, the line they print.
+
+use flovyn_core::agent::NativeHost;
+use flovyn_core::runtime::Runtime;
+use flovyn_core::worker::{Worker, WorkerOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The error of a measured program.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// The directory the runner made for this sample, on the medium being measured.
+pub fn directory() -> PathBuf {
+    std::env::var_os("BENCH_DIR").map_or_else(|| ".".into(), PathBuf::from)
+}
+
+/// Opens the sample's database.
+pub async fn open(file: &str) -> flovyn_core::Result<Runtime> {
+    Runtime::open(&format!("sqlite:{}", directory().join(file).display())).await
+}
+
+/// Starts a worker.
+pub async fn serve(runtime: &Runtime, host: NativeHost, max_agents: usize) -> flovyn_core::Result<Worker> {
+    runtime.worker(Arc::new(host), WorkerOptions { max_agents, ..WorkerOptions::default() }).await
+}
+
+/// An argument by its place.
+pub fn argument<T: std::str::FromStr>(place: usize) -> Result<T, Failure> {
+    let text = std::env::args().nth(place).ok_or_else(|| format!("argument {place} is missing"))?;
+    text.parse().map_err(|_| format!("argument {place} is {text:?}").into())
+}
+
+/// The value below which `share` of the values lie; NaN when there are none.
+pub fn percentile(values: &[Duration], share: f64) -> f64 {
+    let mut ordered = values.to_vec();
+    ordered.sort_unstable();
+    let at = ((ordered.len() as f64 * share) as usize).min(ordered.len().saturating_sub(1));
+    ordered.get(at).map_or(f64::NAN, Duration::as_secs_f64)
+}
+
+/// Prints one line of figures for the runner; units are in the names.
+pub fn emit(figures: serde_json::Value) {
+    println!("@@{figures}");
+}
+
+fn status_mb(field: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
+}
+
+/// Resident memory in MiB.
+pub fn rss_mb() -> f64 {
+    status_mb("VmRSS:")
+}
+
+/// The most memory the process ever had, in MiB.
+pub fn peak_mb() -> f64 {
+    status_mb("VmHWM:")
+}
+
+/// Forgets the peak, so that the next one is of what comes now.
+pub fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// CPU seconds of the process, all threads.
+pub fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    fields.iter().sum::<f64>() / 100.0
+}
+
+/// Wall-clock and CPU time since its start.
+pub struct Span(Instant, f64);
+
+impl Span {
+    /// Starts now.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(Instant::now(), cpu_s())
+    }
+
+    /// Seconds since the start.
+    pub fn wall_s(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+
+    /// CPU seconds since the start.
+    pub fn cpu_s(&self) -> f64 {
+        cpu_s() - self.1
+    }
+}
+
+/// The size of all files in a directory.
+pub fn stored_bytes(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => stored_bytes(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// The result of one small step: about 200 bytes as JSON.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub struct Small {
+    /// Always true.
+    pub ok: bool,
+    /// 170 bytes.
+    pub text: String,
+}
+
+impl Small {
+    /// The same bytes every time.
+    pub fn result() -> Self {
+        Self { ok: true, text: "x".repeat(170) }
+    }
+}
