@@ -1,0 +1,88 @@
+//! How a command on the database fails, and what callers are told.
+//!
+//! A [`Fault::Domain`] is an answer (a lost lease, an unknown run); a [`Fault::Sql`] is trouble with the database itself,
+//! which the writer handles and turns into a typed error that says what was asked, what SQLite said and what to do.
+
+use crate::error::{Code, Error};
+use rusqlite::ErrorCode;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The answer is an error; the database is fine.
+    Domain(Error),
+    /// The database could not carry the command out.
+    Sql(rusqlite::Error),
+}
+
+/// The result of a command.
+pub(super) type Done<T> = Result<T, Fault>;
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Domain(error)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl Fault {
+    /// The error a caller is told when nothing of the command was kept.
+    pub(super) fn told(self, asked: &str) -> Error {
+        match self {
+            Self::Domain(error) => error,
+            Self::Sql(error) => explain(asked, error, "nothing was changed"),
+        }
+    }
+}
+
+/// Whether another connection holds a lock that was needed.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Turns SQLite's error into ours. `outcome` says what became of the request.
+pub(super) fn explain(asked: &str, error: rusqlite::Error, outcome: &str) -> Error {
+    let unavailable = |advice: &str| {
+        Error::new(
+            Code::StorageUnavailable,
+            format!("{asked}: SQLite says \"{error}\"; {outcome}; {advice}, then the same request may be sent again"),
+        )
+    };
+    let made = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => unavailable(
+            "wait until the process that holds the write lock is done (another tool may have the file open)",
+        ),
+        Some(ErrorCode::DiskFull) => unavailable("make room on the disk"),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+            unavailable("check the disk and the file's permissions")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            unavailable("make the file and its folder writable")
+        }
+        Some(ErrorCode::OutOfMemory) => unavailable("free some memory"),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::new(
+            Code::CorruptCheckpoint,
+            format!("{asked}: SQLite says \"{error}\"; {outcome}; restore the file from a backup"),
+        ),
+        Some(ErrorCode::ConstraintViolation) => Error::new(
+            Code::InvalidArgument,
+            format!("{asked}: an id in the request is taken by another row (\"{error}\"); use a fresh one"),
+        ),
+        Some(ErrorCode::TooBig) => {
+            Error::new(Code::PayloadTooLarge, format!("{asked}: SQLite says \"{error}\"; pass a reference instead"))
+        }
+        Some(_) => unavailable("see whether the disk and the file are sound"),
+        None => corrupt(format!("{asked}: a stored row is not readable: {error}")),
+    };
+    made.caused_by(error)
+}
+
+/// An error for stored data that is not what it should be.
+pub(super) fn corrupt(message: impl Into<String>) -> Error {
+    Error::new(Code::CorruptCheckpoint, message)
+}

@@ -1,0 +1,164 @@
+//! Byte locks on one small file beside the database: the life of workers, and whose turn it is to write.
+//!
+//! Open-file-description locks where the system has them (Linux): they belong to this handle, end with the process however
+//! it ends, and do not end when another handle of the file is closed. A lock is a hint; fences decide.
+
+use crate::id::WorkerId;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The byte that a process holds while it waits for SQLite's write lock.
+const TURN: i64 = 0;
+
+/// The lock file of a database, opened once; the standard library opens it close-on-exec.
+#[derive(Debug)]
+pub(super) struct Locks {
+    file: File,
+    held: Mutex<HashSet<i64>>,
+}
+
+impl Locks {
+    /// Opens or creates the lock file.
+    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        Ok(Self { file, held: Mutex::default() })
+    }
+
+    /// The byte that stands for a worker.
+    pub(super) fn byte_of(worker: WorkerId) -> i64 {
+        let hash = blake3::hash(worker.0.as_bytes());
+        let mut number = [0; 8];
+        number.copy_from_slice(&hash.as_bytes()[..8]);
+        (i64::from_le_bytes(number) & (i64::MAX >> 2)) | (1 << 32)
+    }
+
+    /// Takes a worker's byte for as long as this handle lives. False when another process has it.
+    pub(super) fn hold(&self, byte: i64) -> bool {
+        let taken = set(&self.file, byte, true);
+        if taken {
+            self.held.lock().insert(byte);
+        }
+        taken
+    }
+
+    /// Gives a worker's byte back.
+    pub(super) fn let_go(&self, byte: i64) {
+        if self.held.lock().remove(&byte) {
+            set(&self.file, byte, false);
+        }
+    }
+
+    /// Whether the byte is this handle's own.
+    pub(super) fn is_own(&self, byte: i64) -> bool {
+        self.held.lock().contains(&byte)
+    }
+
+    /// Whether somebody holds a byte. Unknown counts as held: a lease then simply runs out.
+    pub(super) fn is_held(&self, byte: i64) -> bool {
+        self.is_own(byte) || probe(&self.file, byte).unwrap_or(true)
+    }
+
+    /// Waits in line for the write lock, for a bounded time: a process that wants it stands here while it polls, so the
+    /// one that has just committed cannot overtake it. A stopped process in line delays the others by `patience` only.
+    pub(super) fn turn(&self, patience: Duration) -> Turn<'_> {
+        let mut since = None;
+        loop {
+            if set(&self.file, TURN, true) {
+                return Turn(Some(self));
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() > patience {
+                return Turn(None);
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// A place at the head of the line; dropped once the write lock is held.
+pub(super) struct Turn<'a>(Option<&'a Locks>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(locks) = self.0 {
+            set(&locks.file, TURN, false);
+        }
+    }
+}
+
+#[cfg(unix)]
+mod system {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    #[cfg(target_os = "linux")]
+    const COMMANDS: (libc::c_int, libc::c_int) = (libc::F_OFD_SETLK, libc::F_OFD_GETLK);
+    #[cfg(not(target_os = "linux"))]
+    const COMMANDS: (libc::c_int, libc::c_int) = (libc::F_SETLK, libc::F_GETLK);
+
+    fn range(byte: i64, kind: libc::c_int) -> libc::flock {
+        // SAFETY: `flock` is plain data for which all zeroes is a valid value.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as _;
+        lock.l_whence = libc::SEEK_SET as _;
+        lock.l_start = byte as _;
+        lock.l_len = 1;
+        lock
+    }
+
+    /// Takes or frees a byte without waiting.
+    pub(super) fn set(file: &File, byte: i64, take: bool) -> bool {
+        let lock = range(byte, if take { libc::F_WRLCK as _ } else { libc::F_UNLCK as _ });
+        // SAFETY: the descriptor is open for as long as `file` lives and the structure is valid for the call.
+        unsafe { libc::fcntl(file.as_raw_fd(), COMMANDS.0, &lock) == 0 }
+    }
+
+    /// Whether another handle holds a byte.
+    pub(super) fn probe(file: &File, byte: i64) -> Option<bool> {
+        let mut lock = range(byte, libc::F_WRLCK as _);
+        // SAFETY: as above; the call writes into the structure only.
+        let answered = unsafe { libc::fcntl(file.as_raw_fd(), COMMANDS.1, &mut lock) == 0 };
+        answered.then_some(lock.l_type as libc::c_int != libc::F_UNLCK as libc::c_int)
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    use std::fs::File;
+
+    pub(super) fn set(_: &File, _: i64, _: bool) -> bool {
+        true
+    }
+
+    pub(super) fn probe(_: &File, _: i64) -> Option<bool> {
+        None
+    }
+}
+
+use system::{probe, set};
+
+/// Names this machine since its last start; locks mean something only between processes that share it.
+pub(super) fn host() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    format!("{}/{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_is_held_until_its_handle_closes() {
+        let path = std::env::temp_dir().join(format!("flovyn-lock-{}", uuid::Uuid::now_v7()));
+        let (one, other) = (Locks::open(&path).unwrap(), Locks::open(&path).unwrap());
+        let byte = Locks::byte_of(WorkerId::fresh());
+        assert!(!other.is_held(byte));
+        assert!(one.hold(byte));
+        assert!(other.is_held(byte) && !other.hold(byte));
+        drop(one);
+        assert!(!other.is_held(byte));
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,335 @@
+-- The first schema.
+--
+-- A run has a compact number (`run`). Rows of a run are keyed by one integer: the run's number shifted left by 31 bits, plus the
+-- row's own number in the run. One seek finds a row, one range a run; integer keys are the fastest b-tree SQLite has.
+--   place  of an op: `start` of its segment plus its sequence        key  of an event, request, signal, checkpoint: its number
+-- The run belongs to one org and every query enters through (org_id, id), so rows under it need no org of their own.
+
+CREATE TABLE organization (
+    org_id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE api_key (
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    hash BLOB NOT NULL UNIQUE,
+    role TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE agent_definition (
+    org_id BLOB NOT NULL,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    code TEXT,
+    description TEXT,
+    input_schema TEXT,
+    output_schema TEXT,
+    metadata TEXT,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, kind, queue)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE agent_execution (
+    run INTEGER PRIMARY KEY,
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    status INTEGER NOT NULL,            -- the place in Status::ALL
+    ready INTEGER NOT NULL,             -- may be claimed now
+    epoch INTEGER NOT NULL DEFAULT 0,
+    worker BLOB,                        -- who holds it
+    last_worker BLOB,                   -- whose commit suspended, paused or ended it in this epoch
+    lease_expires INTEGER,
+    lease_ttl INTEGER NOT NULL DEFAULT 0,
+    segment INTEGER NOT NULL DEFAULT 0,
+    start INTEGER NOT NULL DEFAULT 0,   -- the place of the segment's op 0
+    base INTEGER NOT NULL DEFAULT 0,    -- commits, next free sequence and highest fact as of the last claim;
+    top INTEGER NOT NULL DEFAULT 0,     -- later ones are in commit_request
+    fact_high INTEGER NOT NULL DEFAULT 0,
+    losses INTEGER NOT NULL DEFAULT 0,
+    quarantined INTEGER NOT NULL DEFAULT 0, -- may have a quarantined task
+    step_count INTEGER NOT NULL DEFAULT 0,
+    step_limit INTEGER,
+    tail_limit INTEGER NOT NULL,
+    leaf BLOB,
+    code TEXT,
+    cancel_number INTEGER,
+    cancel_mode INTEGER,
+    cancel_grace INTEGER,
+    cancel_until INTEGER,
+    begins_at INTEGER,                  -- a delayed start
+    ends_at INTEGER,                    -- created_at plus the timeout
+    due_at INTEGER,                     -- when housekeeping must look at it
+    wait TEXT,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL DEFAULT 0,
+    key TEXT,
+    input_digest BLOB NOT NULL,
+    limits TEXT NOT NULL,
+    budget TEXT,
+    metadata TEXT,
+    concurrency_key TEXT,
+    traceparent TEXT,
+    usage TEXT,
+    parent_id BLOB,
+    root_id BLOB NOT NULL,
+    forked_run INTEGER,
+    forked_id BLOB,
+    forked_segment INTEGER,
+    forked_sequence INTEGER,
+    forked_high INTEGER,                -- the parent's last event and commit when the fork was made
+    forked_base INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    failure TEXT,
+    input ANY NOT NULL,
+    output ANY
+) STRICT;
+CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
+CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
+CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, priority DESC, created_at, id) WHERE ready = 1;
+CREATE INDEX agent_execution_due ON agent_execution (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
+CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_run IS NOT NULL;
+
+-- Ops that leave no other row.
+CREATE TABLE agent_op (
+    place INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (place >> 31) VIRTUAL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    label_name TEXT NOT NULL,
+    label_key ANY NOT NULL,             -- text: the author's key; blob: a digest
+    seen BLOB,
+    once_name TEXT,
+    once_n INTEGER,
+    due_at INTEGER,                     -- an armed timer
+    fired INTEGER,                      -- its fact number
+    fired_at INTEGER,
+    count INTEGER,                      -- a read's repetitions; an abandoned op's sequence
+    data TEXT,                          -- what a call cost
+    task_id BLOB,                       -- an attached task; a once's digest
+    value ANY                           -- a read's answer, a once's result
+) STRICT;
+CREATE INDEX agent_op_due ON agent_op (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX agent_op_armed ON agent_op (place) WHERE due_at IS NOT NULL;
+CREATE UNIQUE INDEX agent_op_once ON agent_op (run, once_name, once_n) WHERE once_name IS NOT NULL;
+
+CREATE TABLE agent_entry (
+    place INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (place >> 31) VIRTUAL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    parent_id BLOB,
+    depth INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    role TEXT NOT NULL,
+    entry_type TEXT NOT NULL,
+    turn_id TEXT,
+    metadata TEXT,
+    label_name TEXT,                    -- where it is not the role
+    label_key ANY NOT NULL,
+    seen BLOB,
+    once_name TEXT,
+    once_n INTEGER,
+    created_at INTEGER NOT NULL,
+    content ANY NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX agent_entry_id ON agent_entry (id);
+CREATE UNIQUE INDEX agent_entry_once ON agent_entry (run, once_name, once_n) WHERE once_name IS NOT NULL;
+
+CREATE TABLE task_execution (
+    place INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (place >> 31) VIRTUAL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    status INTEGER NOT NULL,            -- the place in TASK_STATUS
+    placement INTEGER NOT NULL,         -- 0 inline, 1 queue, 2 queue after an inline attempt
+    attempt INTEGER NOT NULL,
+    failed_attempts INTEGER NOT NULL,
+    losses INTEGER NOT NULL,
+    reconcile INTEGER,                  -- the next claim asks the author's `reconcile`
+    epoch INTEGER,                      -- the claim of the run under which an inline attempt started
+    ended_number INTEGER,               -- its fact number
+    detached INTEGER,
+    kind TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    org_id BLOB,                        -- of tasks on a queue: what the dispatch index starts with
+    entry_id BLOB,
+    visible_at INTEGER NOT NULL,
+    worker BLOB,
+    lease_expires INTEGER,
+    sign_at INTEGER,                    -- the last sign of a claimed attempt
+    stop INTEGER,                       -- its run was asked to stop while it was open
+    due_at INTEGER,                     -- when housekeeping must look at it
+    created_at INTEGER NOT NULL,
+    started_at INTEGER,
+    ended_at INTEGER,
+    label_name TEXT,                    -- where it is not the kind
+    label_key ANY NOT NULL,
+    seen BLOB,
+    once_name TEXT,
+    once_n INTEGER,
+    options TEXT,                       -- where they are not the defaults
+    progress TEXT,
+    failure TEXT,
+    input ANY NOT NULL,
+    output ANY
+) STRICT;
+CREATE UNIQUE INDEX task_execution_id ON task_execution (id);
+CREATE INDEX task_execution_ready ON task_execution (org_id, queue, kind, visible_at) WHERE status = 0;
+CREATE INDEX task_execution_due ON task_execution (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX task_execution_open ON task_execution (place) WHERE ended_at IS NULL;
+CREATE INDEX task_execution_held ON task_execution (worker) WHERE lease_expires IS NOT NULL;
+CREATE INDEX task_execution_detached ON task_execution (place) WHERE detached = 1;
+CREATE UNIQUE INDEX task_execution_once ON task_execution (run, once_name, once_n) WHERE once_name IS NOT NULL;
+
+CREATE TABLE agent_checkpoint (
+    key INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,
+    sequence INTEGER GENERATED ALWAYS AS (key & 2147483647) VIRTUAL,
+    start INTEGER NOT NULL,             -- the place of its segment's op 0
+    leaves TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    usage TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    state ANY NOT NULL
+) STRICT;
+
+CREATE TABLE agent_signal (
+    key INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    delivery INTEGER NOT NULL,
+    idempotency_key TEXT,
+    consumed_segment INTEGER,
+    consumed_sequence INTEGER,
+    consumed_commit INTEGER,
+    created_at INTEGER NOT NULL,
+    payload ANY NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX agent_signal_id ON agent_signal (id);
+CREATE INDEX agent_signal_mailbox ON agent_signal (run, consumed_segment);
+CREATE UNIQUE INDEX agent_signal_key ON agent_signal (run, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- The commits of the current epoch of each run; enough of their answers to give them again.
+CREATE TABLE commit_request (
+    key INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,
+    request_id BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    top INTEGER NOT NULL,
+    known INTEGER NOT NULL,
+    high INTEGER NOT NULL,
+    fact_high INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,           -- 0 continue, 1 suspended, 2 + status finished
+    paused INTEGER,
+    at INTEGER NOT NULL
+) STRICT;
+
+-- Requests to continue a paused run that were carried out.
+CREATE TABLE resume_request (
+    run INTEGER NOT NULL,
+    request_id BLOB NOT NULL,
+    PRIMARY KEY (run, request_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event (
+    key INTEGER PRIMARY KEY,
+    run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,
+    number INTEGER GENERATED ALWAYS AS (key & 2147483647) VIRTUAL,
+    at INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER,
+    data TEXT
+) STRICT;
+
+CREATE TABLE payload (
+    id INTEGER PRIMARY KEY,
+    org_id BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    size INTEGER NOT NULL,
+    complete INTEGER NOT NULL,
+    touched_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX payload_hash ON payload (org_id, hash);
+
+CREATE TABLE payload_piece (
+    payload INTEGER NOT NULL REFERENCES payload (id) ON DELETE CASCADE,
+    n INTEGER NOT NULL,
+    zstd INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (payload, n)
+) STRICT, WITHOUT ROWID;
+
+-- Which runs refer to a payload: what the collector of unreferenced ones asks.
+CREATE TABLE payload_reference (
+    payload INTEGER NOT NULL REFERENCES payload (id),
+    run INTEGER NOT NULL,
+    PRIMARY KEY (payload, run)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX payload_reference_run ON payload_reference (run);
+
+CREATE TABLE worker (
+    id BLOB NOT NULL PRIMARY KEY,
+    org_id BLOB,
+    name TEXT NOT NULL,
+    queues TEXT NOT NULL,
+    kinds TEXT NOT NULL DEFAULT '[]',
+    host TEXT NOT NULL,                 -- host and boot: where its byte lock means something
+    lock_at INTEGER NOT NULL,           -- the byte of the lock file it holds while it lives
+    seen_at INTEGER NOT NULL,
+    alive_until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE watch (
+    run INTEGER NOT NULL,
+    reader BLOB NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (run, reader)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE schedule (
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    spec TEXT NOT NULL,
+    next_at INTEGER,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE ledger (
+    run INTEGER NOT NULL,
+    task_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    reserved TEXT NOT NULL,
+    settled TEXT,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (run, task_id, attempt)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY,
+    org_id BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    data TEXT
+) STRICT;
+CREATE INDEX audit_newest ON audit (org_id, id);
