@@ -1,1 +1,454 @@
 //! The one-file backend: SQLite in WAL mode behind one writer thread.
+//!
+//! Everything that waits becomes one transaction and one fsync ([`writer`]); reads have connections of their own
+//! ([`readers`]). Rows of a run are keyed by one integer made of the run's compact number and the row's number in it
+//! ([`values`]), so a step is three seeks and three short inserts. The run belongs to one org and every query enters
+//! through org and id, hence rows under a run carry no org.
+
+mod catalog;
+mod claims;
+mod commit;
+mod executions;
+mod facts;
+mod fault;
+mod files;
+mod fork;
+mod housekeeping;
+mod lock;
+mod migrations;
+mod op;
+mod payloads;
+mod readers;
+mod run;
+mod segment;
+mod task;
+mod tx;
+mod values;
+mod writer;
+
+pub use files::Synchronous;
+
+use super::{
+    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+};
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::model::{
+    AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
+    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, OpBody,
+    Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+};
+use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload};
+use crate::streaming::Hints;
+use async_trait::async_trait;
+use bytes::Bytes;
+use fault::Done;
+use lock::Locks;
+use parking_lot::Mutex;
+use readers::Readers;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+use tx::Tx;
+use writer::{Setting, Writer};
+
+/// How a database file is opened.
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    /// When an acknowledged commit is on the disk.
+    pub synchronous: Synchronous,
+    /// How long a write waits for another process before it is `StorageUnavailable`.
+    pub busy_timeout: Duration,
+    /// The ceiling of one payload in bytes.
+    pub max_payload: u64,
+    /// Connections that read.
+    pub readers: usize,
+    /// The store's time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+            max_payload: MAX_PAYLOAD,
+            readers: 3,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+}
+
+/// A store in one file on a local disk, shared by any number of processes of one machine. Clones share the connections.
+#[derive(Clone)]
+pub struct SqliteStorage(Arc<Shared>);
+
+struct Shared {
+    path: PathBuf,
+    options: SqliteOptions,
+    hints: Hints,
+    locks: Arc<Locks>,
+    writer: Writer,
+    readers: Readers,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// The moment the last housekeeping pass gave as the next one.
+    next_due: Arc<AtomicI64>,
+    pulse: Mutex<housekeeping::Pulse>,
+    process: u32,
+}
+
+impl std::fmt::Debug for SqliteStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl SqliteStorage {
+    /// Opens or creates a database file and brings it to this version's schema.
+    ///
+    /// Errors: `InvalidArgument` (a folder, a missing parent, a read-only file, another program's database),
+    /// `UnsupportedFilesystem`, `SchemaTooNew`, `CorruptCheckpoint` (no sound database), `StorageUnavailable`.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
+        let path = files::check(path.as_ref())?;
+        let mut connection = files::open_writer(&path, options.synchronous, options.busy_timeout)?;
+        migrations::migrate(&mut connection)?;
+        // The writer polls by itself, so that it can count time and let others in.
+        let told = |error| fault::explain("open the database", error, "nothing was changed");
+        connection.busy_timeout(Duration::ZERO).map_err(told)?;
+        let lock_file = files::beside(&path, "-lock");
+        let locks = Locks::open(&lock_file).map_err(|error| {
+            Error::new(
+                Code::InvalidArgument,
+                format!("the lock file {} cannot be opened: {error}; make it writable", lock_file.display()),
+            )
+            .caused_by(error)
+        })?;
+        let (locks, hints, next_due) = (Arc::new(locks), Hints::default(), Arc::new(AtomicI64::new(i64::MAX)));
+        let readers = Readers::start(&path, options.readers.clamp(1, 16), options.busy_timeout)?;
+        let setting = Setting {
+            log: files::beside(&path, "-wal"),
+            path: path.clone(),
+            synchronous: options.synchronous,
+            busy_timeout: options.busy_timeout,
+            clock: options.clock.clone(),
+            hints: hints.clone(),
+            locks: locks.clone(),
+            next_due: next_due.clone(),
+        };
+        let (writer, thread) = Writer::start(connection, setting)?;
+        Ok(Self(Arc::new(Shared {
+            path,
+            options,
+            hints,
+            locks,
+            writer,
+            readers,
+            thread: Mutex::new(Some(thread)),
+            next_due,
+            pulse: Mutex::default(),
+            process: std::process::id(),
+        })))
+    }
+
+    /// Refuses a process that was forked after the file was opened: threads and locks did not come along.
+    fn check_process(&self) -> Result<()> {
+        if self.0.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::ForkedProcess,
+            format!(
+                "the database {} was opened before this process was forked; open it again here",
+                self.0.path.display()
+            ),
+        ))
+    }
+
+    async fn write<T, F>(&self, asked: &'static str, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.writer.run(asked, run).await
+    }
+
+    async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.readers.run(asked, read).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.options.clock.now()
+    }
+
+    async fn settle_result(&self, org: OrgId, result: &mut AttemptResult) -> Result<()> {
+        match result {
+            AttemptResult::Completed(output) => self.settle(org, output).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
+        let org = request.org;
+        for payload in payloads_of(request) {
+            self.settle(org, payload).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.readers.stop();
+        self.writer.stop();
+    }
+}
+
+/// Every value a commit carries.
+fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
+    let batch = &mut request.batch;
+    let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
+        OpBody::Entry(entry) => Some(&mut entry.content),
+        OpBody::Task(task) => Some(&mut task.input),
+        OpBody::Read { answer, .. } => Some(answer),
+        OpBody::Once { value, .. } => Some(value),
+        _ => None,
+    });
+    let of_attempts = batch.attempts.iter_mut().filter_map(|report| match &mut report.result {
+        AttemptResult::Completed(output) => Some(output),
+        _ => None,
+    });
+    let of_end = match &mut batch.end {
+        BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
+        BatchEnd::Checkpoint(new) => Some(&mut new.state),
+        _ => None,
+    };
+    of_ops.chain(of_attempts).chain(of_end)
+}
+
+/// Whether a value fits into a row as it is.
+fn fits(payload: &Payload) -> bool {
+    matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
+}
+
+#[async_trait]
+impl AgentStorage for SqliteStorage {
+    async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
+        self.settle(new.org, &mut new.input).await?;
+        self.write("start a run", move |tx| executions::create(tx, &new)).await
+    }
+
+    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
+        loop {
+            let now = self.now();
+            let loaded =
+                self.read("load a run's segment", move |conn| segment::load(conn, org, execution, lease, now)).await?;
+            match loaded {
+                segment::Loaded::Segment(segment) => return Ok(*segment),
+                segment::Loaded::NeedsWriting => {
+                    self.write("settle a run before it is loaded", move |tx| {
+                        segment::prepare(tx, org, execution, lease)
+                    })
+                    .await??;
+                }
+            }
+        }
+    }
+
+    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+        self.read("read a run's facts", move |conn| {
+            let run = run::Run::find(conn, org, execution)?;
+            let high = tx::high(conn, run.run)?;
+            Ok((facts::between(conn, &run, after, high, Some(run.segment))?, high))
+        })
+        .await
+    }
+
+    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
+        if !payloads_of(&mut request).all(|payload| fits(payload)) {
+            self.settle_batch(&mut request).await?;
+        }
+        self.write("commit a batch", move |tx| commit::commit(tx, &request)).await
+    }
+
+    async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
+        self.settle(signal.org, &mut signal.payload).await?;
+        self.write("store a signal", move |tx| executions::store_signal(tx, &signal)).await
+    }
+
+    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
+        self.write("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
+    }
+
+    async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
+        if let Some(message) = &mut request.message {
+            self.settle(org, message).await?;
+        }
+        self.write("resume a run", move |tx| executions::resume(tx, org, execution, &request)).await
+    }
+
+    async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
+        if let Resolution::Result(output) = &mut resolution {
+            self.settle(org, output).await?;
+        }
+        self.write("resolve a task", move |tx| executions::resolve_task(tx, org, &op, &resolution)).await
+    }
+
+    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
+        self.write("resolve a divergence", move |tx| executions::resolve_divergence(tx, org, execution, decision)).await
+    }
+
+    async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
+        let org = request.org;
+        for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
+            self.settle(org, payload).await?;
+        }
+        self.write("fork a run", move |tx| fork::fork(tx, &request)).await
+    }
+
+    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(bytes.clone()),
+            Body::Stored { hash, size } => {
+                let (hash, size) = (*hash, *size);
+                self.read("read a payload", move |conn| payloads::read(conn, org, &hash, size)).await
+            }
+            Body::Source(_) => payload.bytes().cloned(),
+        }
+    }
+
+    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+        self.read("read a branch", move |conn| segment::branch(conn, org, leaf)).await
+    }
+}
+
+#[async_trait]
+impl WorkSource for SqliteStorage {
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        self.0.locks.hold(Locks::byte_of(worker.id));
+        self.write("register a worker", move |tx| claims::register(tx, &worker)).await
+    }
+
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        let (asked, now) = (claim.clone(), self.now());
+        if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
+            return Ok(Vec::new());
+        }
+        self.write("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
+    }
+
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        let (asked, now) = (claim.clone(), self.now());
+        if !self.read("look for tasks", move |conn| claims::anything(conn, &asked, now, true)).await? {
+            return Ok(Vec::new());
+        }
+        self.write("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
+    }
+
+    async fn report_task(&self, mut report: TaskReport) -> Result<()> {
+        self.settle_result(report.org, &mut report.result).await?;
+        self.write("report a task", move |tx| claims::report_task(tx, &report)).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        self.write("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
+    }
+
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
+        self.write("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
+    }
+
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+        self.write("remove a worker", move |tx| claims::unregister(tx, worker)).await?;
+        self.0.locks.let_go(Locks::byte_of(worker));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Catalog for SqliteStorage {
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
+        self.read("read a run", move |conn| run::execution_of(conn, org, id)).await
+    }
+
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
+        self.read("list runs", move |conn| catalog::executions(conn, org, &filter, &page)).await
+    }
+
+    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.read("list entries", move |conn| catalog::entries(conn, org, execution, &page)).await
+    }
+
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
+        self.read("list tasks", move |conn| catalog::tasks(conn, org, execution, &page)).await
+    }
+
+    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+        self.read("read a task", move |conn| {
+            let row = task::TaskRow::find(conn, org, id)?;
+            row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
+        })
+        .await
+    }
+
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
+        self.read("list checkpoints", move |conn| catalog::checkpoints(conn, org, execution, &page)).await
+    }
+
+    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
+        self.read("list signals", move |conn| catalog::signals(conn, org, execution, &page)).await
+    }
+
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        self.read("read events", move |conn| catalog::events(conn, org, execution, after, limit)).await
+    }
+
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        self.read("read a journal", move |conn| catalog::journal(conn, org, execution, segment)).await
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        let now = self.now();
+        self.read("look for unserved work", move |conn| catalog::unserved(conn, org, now)).await
+    }
+}
+
+#[async_trait]
+impl Housekeeping for SqliteStorage {
+    async fn pass(&self) -> Result<Option<Timestamp>> {
+        self.keep().await
+    }
+}
+
+impl Storage for SqliteStorage {
+    fn hints(&self) -> &Hints {
+        &self.0.hints
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.options.clock
+    }
+
+    fn describe(&self) -> String {
+        format!("sqlite:{}", self.0.path.display())
+    }
+
+    fn close(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        self.0.readers.stop();
+        self.0.writer.stop();
+        if let Some(thread) = self.0.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}

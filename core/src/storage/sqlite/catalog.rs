@@ -1,0 +1,246 @@
+//! Listings: keyset pages, every one scoped to an org.
+
+use super::claims::Serves;
+use super::facts::{select_signal, signal, start_of};
+use super::fault::Done;
+use super::op::{between, entry, select_entry};
+use super::run::{Run, execution, select_execution};
+use super::segment::{checkpoint, select_checkpoint};
+use super::task::{TaskRow, select_task};
+use super::tx::all;
+use super::values::{blob, json, json_opt, key, number_of, span};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error};
+use crate::id::{ExecutionId, OrgId, Slot};
+use crate::model::{
+    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal,
+    Task,
+};
+use rusqlite::{Connection, Row, params};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// The longest page.
+const MAX_PAGE: usize = 1_000;
+
+/// Runs, newest first.
+pub(super) fn executions(
+    conn: &Connection,
+    org: OrgId,
+    filter: &ExecutionFilter,
+    page: &PageRequest,
+) -> Done<Page<Execution>> {
+    let mut place = cursor(page, |text| {
+        let (at, id) = text.split_once('.')?;
+        Some((at.parse().ok()?, id.parse::<ExecutionId>().ok()?))
+    })?
+    .unwrap_or((i64::MAX, ExecutionId(uuid::Uuid::max())));
+    let mut sql = String::from(concat!(
+        select_execution!(),
+        "WHERE x.org_id = ?1 AND (x.created_at, x.id) < (?2, ?3) AND x.created_at >= ?4 AND x.created_at < ?5 \
+         AND (?6 IS NULL OR x.kind = ?6) AND (?7 IS NULL OR x.queue = ?7)"
+    ));
+    if !filter.statuses.is_empty() {
+        let all: Vec<_> = filter.statuses.iter().map(|status| (*status as u8).to_string()).collect();
+        sql.push_str(&format!(" AND x.status IN ({})", all.join(", ")));
+    }
+    sql.push_str(" ORDER BY x.created_at DESC, x.id DESC LIMIT ?8");
+    let metadata =
+        |run: &Execution| filter.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value));
+    let mut found = Vec::new();
+    loop {
+        let share = page.limit + 1;
+        let rows = all(
+            conn,
+            &sql,
+            params![
+                blob(&org.0),
+                place.0,
+                blob(&place.1.0),
+                filter.created_from.map_or(i64::MIN, |at| at.0),
+                filter.created_until.map_or(i64::MAX, |at| at.0),
+                filter.kind,
+                filter.queue,
+                share as i64,
+            ],
+            execution,
+        )?;
+        let last = rows.len() < share;
+        if let Some(run) = rows.last() {
+            place = (run.created_at.0, run.new.id);
+        }
+        found.extend(rows.into_iter().filter(metadata));
+        if last || found.len() > page.limit {
+            break;
+        }
+    }
+    Ok(cut(found, page, |run| format!("{}.{}", run.created_at.0, run.new.id)))
+}
+
+/// A listing of a run's rows that are found by segment and sequence.
+fn by_slot<T>(
+    conn: &Connection,
+    run: &Run,
+    page: &PageRequest,
+    sql: &str,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    slot: impl Fn(&T) -> Slot,
+) -> Done<Page<T>> {
+    let after = cursor(page, parse_slot)?;
+    let (low, high) = span(run.run);
+    let after = after.map_or((-1, -1), |slot| (i64::from(slot.segment), i64::from(slot.sequence)));
+    let rows = all(conn, sql, params![low, high, after.0, after.1, (page.limit + 1) as i64], read)?;
+    Ok(cut(rows, page, |row| slot(row).to_string()))
+}
+
+/// All entries a run appended.
+pub(super) fn entries(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
+    let run = Run::find(conn, org, id)?;
+    let sql = concat!(
+        select_entry!(),
+        "WHERE e.place BETWEEN ?1 AND ?2 AND (e.segment, e.sequence) > (?3, ?4) ORDER BY e.place LIMIT ?5"
+    );
+    by_slot(conn, &run, page, sql, entry, |entry| entry.slot)
+}
+
+/// Tasks of a run.
+pub(super) fn tasks(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
+    let run = Run::find(conn, org, id)?;
+    let sql = concat!(
+        select_task!(),
+        "WHERE t.place BETWEEN ?1 AND ?2 AND (t.segment, t.sequence) > (?3, ?4) ORDER BY t.place LIMIT ?5"
+    );
+    by_slot(conn, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
+}
+
+/// Checkpoints of a run, oldest first.
+pub(super) fn checkpoints(
+    conn: &Connection,
+    org: OrgId,
+    id: ExecutionId,
+    page: &PageRequest,
+) -> Done<Page<Checkpoint>> {
+    let run = Run::find(conn, org, id)?;
+    let after = cursor(page, parse_number::<u32>)?;
+    let low = match after {
+        Some(after) => key(run.run, i64::from(after))? + 1,
+        None => span(run.run).0,
+    };
+    let sql = concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key LIMIT ?3");
+    let rows = all(conn, sql, params![low, span(run.run).1, (page.limit + 1) as i64], checkpoint)?;
+    Ok(cut(rows, page, |row| row.sequence.to_string()))
+}
+
+/// Signals of a run, oldest first.
+pub(super) fn signals(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
+    let run = Run::find(conn, org, id)?;
+    let low = match cursor(page, parse_number::<i64>)? {
+        Some(after) => key(run.run, after)? + 1,
+        None => span(run.run).0,
+    };
+    let sql = concat!(select_signal!(), "WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3");
+    let rows = all(conn, sql, params![low, span(run.run).1, (page.limit + 1) as i64], signal)?;
+    Ok(cut(rows, page, |row| row.number.to_string()))
+}
+
+/// Durable events of a run after a number, oldest first.
+pub(super) fn events(conn: &Connection, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
+    let run = Run::find(conn, org, id)?;
+    let (low, high) = span(run.run);
+    let low = low.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)).saturating_add(1);
+    all(
+        conn,
+        "SELECT key, at, kind, segment, sequence, data FROM event WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
+        params![low, high, i64::try_from(limit).unwrap_or(i64::MAX)],
+        |row| {
+            Ok(Event {
+                execution: id,
+                number: number_of(row.get(0)?),
+                at: Timestamp(row.get(1)?),
+                kind: EventKind::from_number(row.get(2)?).unwrap_or(EventKind::Warning),
+                segment: row.get(3)?,
+                sequence: row.get(4)?,
+                data: json_opt(row, 5)?.unwrap_or_else(|| serde_json::json!({})),
+            })
+        },
+    )
+}
+
+/// The ops of a segment as recorded.
+pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
+    let run = Run::find(conn, org, id)?;
+    if segment > run.segment {
+        return Ok(Vec::new());
+    }
+    let start = match start_of(conn, &run, segment) {
+        Ok(start) => start,
+        // A fork has no ops of the segments before its checkpoint.
+        Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
+        Err(fault) => return Err(fault),
+    };
+    let last = match segment < run.segment {
+        true => match start_of(conn, &run, segment + 1) {
+            Ok(next) => key(run.run, next)? - 1,
+            Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
+            Err(fault) => return Err(fault),
+        },
+        false => span(run.run).1,
+    };
+    Ok(between(conn, key(run.run, start)?, last)?.into_iter().map(|op| op.op).collect())
+}
+
+/// Kinds with work that no live worker serves.
+pub(super) fn unserved(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
+    let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for sql in [
+        "SELECT kind, queue, count(*) FROM agent_execution WHERE org_id = ?1 AND (ready = 1 OR (status = 0 AND \
+         begins_at <= ?2)) GROUP BY kind, queue",
+        "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
+         WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
+    ] {
+        let rows = all(conn, sql, params![blob(&org.0), now.0], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u64>(2)?))
+        })?;
+        for (kind, queue, count) in rows {
+            *waiting.entry((kind, queue)).or_default() += count;
+        }
+    }
+    let alive = all(conn, "SELECT kinds FROM worker WHERE alive_until > ?1", [now.0], |row| json::<Serves>(row, 0))?;
+    waiting.retain(|(kind, queue), _| {
+        let work = (org, kind.clone(), queue.clone());
+        !alive.iter().any(|serves| serves.contains(&work))
+    });
+    Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
+}
+
+/// The place a page starts after; refuses limits and cursors that are none of ours.
+fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Option<K>> {
+    if !(1..=MAX_PAGE).contains(&page.limit) {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            format!("a page of {} items was asked for; ask for 1 to {MAX_PAGE}", page.limit),
+        )
+        .into());
+    }
+    let Some(Cursor(text)) = &page.after else { return Ok(None) };
+    parse(text).map(Some).ok_or_else(|| {
+        Error::new(Code::InvalidArgument, format!("{text:?} is no cursor of this listing; pass one it returned")).into()
+    })
+}
+
+/// The first rows, and where the next page starts if there are more.
+fn cut<T>(mut rows: Vec<T>, page: &PageRequest, name: impl Fn(&T) -> String) -> Page<T> {
+    let more = rows.len() > page.limit;
+    rows.truncate(page.limit);
+    let next = rows.last().filter(|_| more).map(|row| Cursor(name(row)));
+    Page { items: rows, next }
+}
+
+fn parse_slot(text: &str) -> Option<Slot> {
+    let (segment, sequence) = text.split_once('-')?;
+    Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
+}
+
+fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok()
+}

@@ -1,0 +1,335 @@
+//! Workers and what they hold: claims, signs of life, reports, and work given back.
+
+use super::commit::forget_requests;
+use super::fault::Done;
+use super::lock::{Locks, host};
+use super::run::{Run, execution_at};
+use super::task::{TaskRow, select_task};
+use super::tx::{Log, Tx, all, first};
+use super::values::{blob, id, span, text_of};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error};
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use rusqlite::{Connection, params};
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a worker is believed to live after it registered.
+const REGISTERED_TTL: Duration = Duration::from_secs(30);
+
+/// Makes a worker known.
+pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
+    let alive_until = tx.now.after(REGISTERED_TTL).0;
+    tx.execute(
+        "INSERT INTO worker (id, name, queues, host, lock_at, seen_at, alive_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, host = excluded.host, \
+         lock_at = excluded.lock_at, seen_at = excluded.seen_at, alive_until = max(alive_until, excluded.alive_until)",
+        params![
+            blob(&info.id.0),
+            info.name,
+            text_of(&info.queues)?,
+            host(),
+            Locks::byte_of(info.id),
+            tx.now.0,
+            alive_until,
+        ],
+    )?;
+    Ok(())
+}
+
+/// What a worker serves, as its claims have shown: org, kind, queue.
+pub(super) type Serves = BTreeSet<(OrgId, String, String)>;
+
+/// What a worker of a row serves.
+pub(super) fn serves(conn: &Connection, worker: WorkerId) -> Done<Option<Serves>> {
+    first(conn, "SELECT kinds FROM worker WHERE id = ?1", [blob(&worker.0)], |row| super::values::json(row, 0))
+}
+
+/// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
+fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
+    let until = tx.now.after(claim.ttl).0;
+    let known: Option<i64> =
+        tx.first("SELECT alive_until FROM worker WHERE id = ?1", [blob(&claim.worker.0)], |row| row.get(0))?;
+    let mut served = serves(tx.conn, claim.worker)?.unwrap_or_default();
+    let before = served.len();
+    served.extend(claim.kinds.iter().map(|kind| (claim.org, kind.clone(), claim.queue.clone())));
+    let fresh = known.is_some_and(|known| until.saturating_sub(known) < super::values::micros(claim.ttl) / 8);
+    if served.len() == before && fresh {
+        return Ok(());
+    }
+    tx.execute(
+        "INSERT INTO worker (id, name, queues, kinds, host, lock_at, seen_at, alive_until) \
+         VALUES (?1, '', '[]', ?2, '', 0, ?3, ?4) ON CONFLICT (id) DO UPDATE SET kinds = excluded.kinds, \
+         seen_at = excluded.seen_at, alive_until = max(alive_until, excluded.alive_until)",
+        params![blob(&claim.worker.0), text_of(&served)?, tx.now.0, until],
+    )?;
+    Ok(())
+}
+
+/// Whether a claim could find anything: asked on a connection that reads, so that idle polls write nothing.
+pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, tasks: bool) -> Done<bool> {
+    let known = first(conn, "SELECT alive_until FROM worker WHERE id = ?1", [blob(&claim.worker.0)], |row| {
+        row.get::<_, i64>(0)
+    })?;
+    let news =
+        known.is_none_or(|known| now.after(claim.ttl).0.saturating_sub(known) >= super::values::micros(claim.ttl) / 8);
+    if news {
+        return Ok(true);
+    }
+    let served = serves(conn, claim.worker)?.unwrap_or_default();
+    if claim.kinds.iter().any(|kind| !served.contains(&(claim.org, kind.clone(), claim.queue.clone()))) {
+        return Ok(true);
+    }
+    let delayed = "SELECT 1 FROM agent_execution WHERE due_at <= ?1 AND status = 0 AND ready = 0 LIMIT 1";
+    if !tasks && first(conn, delayed, [now.0], |_| Ok(()))?.is_some() {
+        return Ok(true);
+    }
+    let sql = if tasks {
+        "SELECT 1 FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND visible_at <= ?4"
+    } else {
+        "SELECT 1 FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND ?4 > 0"
+    };
+    for kind in &*claim.kinds {
+        if first(conn, sql, params![blob(&claim.org.0), claim.queue, kind, now.0], |_| Ok(()))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Runs whose delayed start has come may be claimed.
+pub(super) fn begin_delayed(tx: &Tx) -> Done<()> {
+    let due =
+        tx.all("SELECT run FROM agent_execution WHERE due_at <= ?1 AND status = 0 AND ready = 0", [tx.now.0], |row| {
+            row.get::<_, i64>(0)
+        })?;
+    for run in due {
+        if let Some(run) = Run::at(tx.conn, run)? {
+            run.save(tx)?;
+        }
+    }
+    Ok(())
+}
+
+/// Hands runnable runs to a worker.
+pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
+    saw(tx, claim)?;
+    begin_delayed(tx)?;
+    let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
+    let mut found: Vec<(Reverse<i32>, i64, uuid::Uuid, i64)> = Vec::new();
+    let kinds: BTreeSet<&String> = claim.kinds.iter().collect();
+    for kind in kinds {
+        found.extend(tx.all(
+            "SELECT priority, created_at, id, run FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
+             AND kind = ?3 AND (?5 IS NULL OR id = ?5) ORDER BY priority DESC, created_at, id LIMIT ?4",
+            params![blob(&claim.org.0), claim.queue, kind, limit, claim.only.as_ref().map(|only| blob(&only.0))],
+            |row| Ok((Reverse(row.get(0)?), row.get(1)?, id(row, 2)?, row.get(3)?)),
+        )?);
+    }
+    found.sort_unstable();
+    let mut claims = Vec::new();
+    for (.., run) in found.into_iter().take(claim.limit) {
+        let Some(mut run) = Run::at(tx.conn, run)? else { continue };
+        run.epoch += 1;
+        run.worker = Some(claim.worker);
+        run.last_worker = None;
+        run.lease_expires = Some(tx.now.after(claim.ttl).0);
+        run.lease_ttl = super::values::micros(claim.ttl);
+        if run.status == Status::Pending {
+            run.status = Status::Running;
+        }
+        forget_requests(tx, &mut run)?;
+        let mut log = Log::open(tx, &run)?;
+        log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
+        run.save(tx)?;
+        claims.push(Claim {
+            execution: execution_at(tx.conn, run.run)?,
+            lease: Lease { worker: claim.worker, epoch: run.epoch },
+            high: log.high,
+        });
+    }
+    Ok(claims)
+}
+
+/// Hands visible tasks to a worker.
+pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask>> {
+    saw(tx, claim)?;
+    let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
+    let only = match claim.only {
+        Some(only) => match Run::find(tx.conn, claim.org, only) {
+            Ok(run) => Some(span(run.run)),
+            Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
+            Err(fault) => return Err(fault),
+        },
+        None => None,
+    };
+    let mut found: Vec<(i64, i64, uuid::Uuid, i64)> = Vec::new();
+    let kinds: BTreeSet<&String> = claim.kinds.iter().collect();
+    for kind in kinds {
+        found.extend(tx.all(
+            "SELECT t.visible_at, t.created_at, t.id, t.place FROM task_execution t \
+             JOIN agent_execution x ON x.run = t.place >> 31 \
+             WHERE t.status = 0 AND t.org_id = ?1 AND t.queue = ?2 AND t.kind = ?3 AND t.visible_at <= ?4 \
+             AND x.status < 5 AND (?6 IS NULL OR t.place BETWEEN ?6 AND ?7) \
+             ORDER BY t.visible_at, t.created_at, t.id LIMIT ?5",
+            params![
+                blob(&claim.org.0),
+                claim.queue,
+                kind,
+                tx.now.0,
+                limit,
+                only.map(|only| only.0),
+                only.map(|only| only.1)
+            ],
+            |row| Ok((row.get(0)?, row.get(1)?, id(row, 2)?, row.get(3)?)),
+        )?);
+    }
+    found.sort_unstable();
+    let mut claimed = Vec::new();
+    for (.., place) in found.into_iter().take(claim.limit) {
+        let Some(mut row) = TaskRow::at(tx.conn, place)? else { continue };
+        let Some(run) = Run::at(tx.conn, place >> super::values::SHIFT)? else { continue };
+        row.lease_expires = Some(tx.now.after(claim.ttl).0);
+        row.sign_at = Some(tx.now.0);
+        row.task.status = TaskStatus::Running;
+        row.task.attempt += 1;
+        row.task.worker = Some(claim.worker);
+        row.task.started_at = Some(tx.now);
+        let mut log = Log::open(tx, &run)?;
+        row.emit(&run, &mut log, EventKind::TaskStarted, json!({}))?;
+        row.save(tx)?;
+        claimed.push(ClaimedTask { reconcile: row.reconcile, task: row.task });
+    }
+    Ok(claimed)
+}
+
+/// Records the end of a claimed attempt.
+pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<()> {
+    let superseded = || {
+        Error::new(
+            Code::LeaseLost,
+            format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task),
+        )
+    };
+    let mut row = TaskRow::find(tx.conn, report.org, report.task)?.ok_or_else(superseded)?;
+    if !row.can_end() || row.task.attempt != report.attempt {
+        return Err(superseded().into());
+    }
+    let mut run = Run::at(tx.conn, row.place >> super::values::SHIFT)?.ok_or_else(superseded)?;
+    let mut log = Log::open(tx, &run)?;
+    if let AttemptResult::Completed(output) = &report.result {
+        super::payloads::refer(tx, &run, output)?;
+    }
+    let before = (run.status, run.wait.clone());
+    row.end_attempt(tx, &mut run, &mut log, report.result.clone())?;
+    row.save(tx)?;
+    if before != (run.status, run.wait.clone()) {
+        run.save(tx)?;
+    }
+    Ok(())
+}
+
+/// Extends what a worker holds; tells what it has lost.
+pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
+    let expires = tx.now.after(beat.ttl).0;
+    tx.execute(
+        "UPDATE worker SET alive_until = max(alive_until, ?2), seen_at = ?3 WHERE id = ?1",
+        params![blob(&beat.worker.0), expires, tx.now.0],
+    )?;
+    let mut answer = HeartbeatAnswer::default();
+    for &(org, execution, epoch, known) in &beat.executions {
+        let lease = Lease { worker: beat.worker, epoch };
+        let run = match Run::find(tx.conn, org, execution) {
+            Ok(run) => Some(run).filter(|run| run.check_lease(lease).is_ok()),
+            Err(super::fault::Fault::Domain(_)) => None,
+            Err(fault) => return Err(fault),
+        };
+        let Some(mut run) = run else {
+            answer.lost_executions.push(execution);
+            continue;
+        };
+        run.lease_expires = Some(expires);
+        run.save(tx)?;
+        let high = super::tx::high(tx.conn, run.run)?;
+        if high > known && !super::facts::between(tx.conn, &run, known, high, None)?.is_empty() {
+            answer.stale_executions.push(execution);
+        }
+    }
+    for &(org, task, attempt, signed) in &beat.tasks {
+        let row = TaskRow::find(tx.conn, org, task)?.filter(|row| {
+            row.task.status == TaskStatus::Running
+                && row.task.attempt == attempt
+                && row.task.worker == Some(beat.worker)
+                && row.lease_expires.is_some()
+        });
+        let Some(mut row) = row else {
+            answer.cancelled_tasks.push(task);
+            continue;
+        };
+        row.lease_expires = Some(expires);
+        if signed {
+            row.sign_at = Some(tx.now.0);
+        }
+        if row.stop {
+            answer.cancelled_tasks.push(task);
+        }
+        row.save(tx)?;
+    }
+    Ok(answer)
+}
+
+/// Gives a run back unfinished.
+pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
+    let mut run = Run::find(tx.conn, org, execution)?;
+    run.check_lease(lease)?;
+    let mut log = Log::open(tx, &run)?;
+    run.give_back(tx, &mut log)?;
+    run.save(tx)
+}
+
+/// Removes a worker and gives back all it holds.
+pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
+    tx.execute("DELETE FROM worker WHERE id = ?1", [blob(&worker.0)])?;
+    for mut run in held_runs(tx.conn, worker)? {
+        let mut log = Log::open(tx, &run)?;
+        run.give_back(tx, &mut log)?;
+        run.save(tx)?;
+    }
+    for row in held_tasks(tx.conn, worker)? {
+        lose_task(tx, row)?;
+    }
+    Ok(())
+}
+
+/// The attempt of a worker that is gone.
+pub(super) fn lose_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
+    let Some(mut run) = Run::at(tx.conn, row.place >> super::values::SHIFT)? else { return Ok(()) };
+    let mut log = Log::open(tx, &run)?;
+    row.lose_attempt(tx, &mut run, &mut log)?;
+    run.save(tx)
+}
+
+/// Runs that a worker holds.
+pub(super) fn held_runs(conn: &Connection, worker: WorkerId) -> Done<Vec<Run>> {
+    all(
+        conn,
+        concat!("SELECT ", super::run::run_columns!(), " FROM agent_execution x WHERE x.worker = ?1 ORDER BY x.run"),
+        [blob(&worker.0)],
+        Run::read,
+    )
+}
+
+/// Tasks whose attempt a worker has under a lease.
+pub(super) fn held_tasks(conn: &Connection, worker: WorkerId) -> Done<Vec<TaskRow>> {
+    let rows = all(
+        conn,
+        concat!(select_task!(), "WHERE t.worker = ?1 AND t.lease_expires IS NOT NULL ORDER BY t.place"),
+        [blob(&worker.0)],
+        TaskRow::read,
+    )?;
+    Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}

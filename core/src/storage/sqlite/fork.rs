@@ -1,0 +1,189 @@
+//! Forks: a new row that points at the place in its parent it starts from. What the parent had there is read when the
+//! fork is loaded, limited to what had happened when the fork was made, so a fork costs the same however long the parent.
+
+use super::commit::{position, store_checkpoint};
+use super::executions::{exists, insert, unknown};
+use super::fault::{Done, Fault};
+use super::op::depth_of;
+use super::run::{Run, execution_at, execution_of};
+use super::segment::{Point, checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
+use super::tx::{Log, Tx, first, high};
+use super::values::{blob, key, span};
+use crate::error::{Code, Error};
+use crate::id::{EntryId, OrgId, Slot};
+use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
+use crate::payload::Body;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Starts a run that shares another's tree up to a point.
+pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
+    let parent = Run::find(tx.conn, request.org, request.execution)?;
+    let at = fork_point(tx, &parent, request)?;
+    match execution_of(tx.conn, request.org, request.id) {
+        Ok(there) if there.forked_from == Some(at) => return Ok(there),
+        Ok(there) => return Err(exists(&there).into()),
+        Err(Fault::Domain(_)) => {}
+        Err(fault) => return Err(fault),
+    }
+    let (_, base) = position(tx, &parent)?;
+    let point = Point { segment: at.segment, sequence: at.sequence, high: high(tx.conn, parent.run)?, base };
+    let copied = first(
+        tx.conn,
+        concat!(select_checkpoint!(), "WHERE c.key = ?1"),
+        [key(parent.run, i64::from(at.segment))?],
+        checkpoint,
+    )?
+    .filter(|_| at.segment > 0);
+    if request.state.is_some() && copied.is_none() {
+        return Err(invalid(format!("the run {} has no state to replace; fork it without one", request.execution)));
+    }
+    // Only these need the parent's tail now.
+    let tail = if copied.is_none() { inheritance(tx.conn, &parent, &point)?.ops } else { Vec::new() };
+    if request.input.is_some() && copied.is_none() && !tail.is_empty() {
+        return Err(invalid(format!(
+            "the input of a fork can only be replaced before the first op; this one keeps {} ops",
+            tail.len()
+        )));
+    }
+    let original = execution_at(tx.conn, parent.run)?;
+    let mut new = original.new.clone();
+    new.id = request.id;
+    new.key = request.key.clone();
+    new.delay = None;
+    new.traceparent = None;
+    if let Some(input) = &request.input {
+        new.input_digest = input.digest()?;
+        new.input = input.clone();
+    }
+    let mut run = insert(tx, &new, Some((parent.run, at, point.high, point.base)))?;
+    run.segment = at.segment;
+    run.top = at.sequence.map_or(0, |sequence| sequence.saturating_add(1));
+    run.code = original.code.filter(|_| copied.is_none());
+    run.leaf = match &copied {
+        Some(checkpoint) => checkpoint.saved.leaves.get("").copied(),
+        None => tail.iter().rev().find_map(|op| match &op.op.body {
+            RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
+            _ => None,
+        }),
+    };
+    if let Some(mut copy) = copied {
+        if let Some(state) = &request.state {
+            let hash = match &state.body {
+                Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
+                Body::Stored { hash, .. } => hash.0,
+                Body::Source(_) => [0; 32],
+            };
+            copy.hash = Checkpoint::content_hash(copy.sequence, &hash, &copy.saved.leaves, &copy.usage);
+            copy.saved.state = state.clone();
+        }
+        let Checkpoint { saved, usage, hash, created_at, sequence, .. } = &copy;
+        store_checkpoint(tx, &run, 0, *sequence, saved, usage, hash, *created_at)?;
+    }
+    let mut log = Log::open(tx, &run)?;
+    let data = json!({ "execution": at.execution.to_string(), "segment": at.segment, "sequence": at.sequence });
+    log.event(EventKind::Forked, &data)?;
+    run.save(tx)?;
+    // What the fork reads of its parent stays as long as the fork does.
+    tx.execute(
+        "INSERT OR IGNORE INTO payload_reference (payload, run) SELECT payload, ?2 FROM payload_reference WHERE run = ?1",
+        [parent.run, run.run],
+    )?;
+    execution_at(tx.conn, run.run)
+}
+
+fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
+    let execution = request.execution;
+    let at_op = |slot: Slot| ForkPoint { execution, segment: slot.segment, sequence: Some(slot.sequence) };
+    let at_checkpoint = |segment| ForkPoint { execution, segment, sequence: None };
+    let newest = tx.first(
+        concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key DESC LIMIT 1"),
+        [span(run.run).0, span(run.run).1],
+        |row| row.get::<_, i64>(0),
+    )?;
+    let with_state = newest.is_some();
+    match request.from {
+        ForkFrom::Checkpoint(sequence) => {
+            let row = key(run.run, i64::from(sequence))?;
+            let there = tx.first("SELECT 1 FROM agent_checkpoint WHERE key = ?1", [row], |_| Ok(()))?;
+            match there {
+                Some(()) => Ok(at_checkpoint(sequence)),
+                None => Err(invalid(format!("the run {execution} has no checkpoint {sequence}"))),
+            }
+        }
+        ForkFrom::Op(_) if with_state => {
+            Err(invalid(format!("the run {execution} has state: fork it at a checkpoint or an entry")))
+        }
+        ForkFrom::Op(slot) if has_op(tx, run, slot)? => Ok(at_op(slot)),
+        ForkFrom::Op(slot) => Err(invalid(format!("the run {execution} has no op {slot}"))),
+        ForkFrom::Entry(entry) if with_state => checkpoint_above(tx, request.org, run, entry)?
+            .map(at_checkpoint)
+            .ok_or_else(|| invalid(format!("no checkpoint of the run {execution} is at or above {entry}"))),
+        ForkFrom::Entry(entry) => {
+            if depth_of(tx.conn, request.org, entry)?.is_none() {
+                return Err(unknown("entry", entry).into());
+            }
+            let own: Option<Slot> = tx.first(
+                "SELECT segment, sequence FROM agent_entry WHERE id = ?1 AND run = ?2",
+                rusqlite::params![blob(&entry.0), run.run],
+                |row| Ok(Slot { segment: row.get(0)?, sequence: row.get(1)? }),
+            )?;
+            let slot = match own {
+                Some(slot) => Some(slot),
+                None => inherited(tx.conn, run.run)?.ops.into_iter().find_map(|op| match op.op.body {
+                    RecordedBody::Entry { id, .. } if id == entry => {
+                        Some(Slot { segment: op.op.segment, sequence: op.op.sequence })
+                    }
+                    _ => None,
+                }),
+            };
+            slot.map(at_op).ok_or_else(|| invalid(format!("the entry {entry} is not on the run {execution}")))
+        }
+        ForkFrom::Latest => match newest {
+            Some(newest) => Ok(at_checkpoint(super::values::number_of(newest) as u32)),
+            None => Ok(last_op(tx, run)?.map_or_else(|| at_checkpoint(0), at_op)),
+        },
+    }
+}
+
+fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
+    let inherits = |slot: Slot| -> Done<bool> {
+        let ops = inherited(tx.conn, run.run)?.ops;
+        Ok(ops.iter().any(|op| op.op.segment == slot.segment && op.op.sequence == slot.sequence))
+    };
+    if slot.segment != run.segment {
+        return Ok(false);
+    }
+    Ok(super::op::label_at(tx.conn, super::op::place(run, slot.sequence)?)?.is_some() || inherits(slot)?)
+}
+
+/// The last op of a run without checkpoints.
+fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
+    let (low, high) = span(run.run);
+    let own: Option<u32> = tx
+        .first(
+            "SELECT max(sequence) FROM (SELECT max(sequence) AS sequence FROM agent_op WHERE place BETWEEN ?1 AND ?2 \
+         UNION ALL SELECT max(sequence) FROM agent_entry WHERE place BETWEEN ?1 AND ?2 \
+         UNION ALL SELECT max(sequence) FROM task_execution WHERE place BETWEEN ?1 AND ?2)",
+            [low, high],
+            |row| row.get::<_, Option<u32>>(0),
+        )?
+        .flatten();
+    if let Some(sequence) = own {
+        return Ok(Some(Slot { segment: run.segment, sequence }));
+    }
+    let ops = inherited(tx.conn, run.run)?.ops;
+    Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
+}
+
+/// The last checkpoint whose main leaf is the entry or one above it.
+fn checkpoint_above(tx: &Tx, org: OrgId, run: &Run, entry: EntryId) -> Done<Option<u32>> {
+    let branch = super::segment::branch(tx.conn, org, entry)?;
+    let above: BTreeSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
+    let counts = |checkpoint: &Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
+    Ok(checkpoints(tx.conn, run.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
+}
+
+fn invalid(message: String) -> Fault {
+    Error::new(Code::InvalidArgument, message).into()
+}

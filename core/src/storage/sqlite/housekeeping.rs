@@ -1,0 +1,294 @@
+//! Work that time brings: timers, ends of leases, attempts, deadlines and graces; and the workers whose process is gone.
+
+use super::SqliteStorage;
+use super::claims::{begin_delayed, held_runs, held_tasks, lose_task};
+use super::fault::Done;
+use super::lock::{Locks, host};
+use super::run::{Cause, Ending, Run};
+use super::task::{TaskRow, select_task};
+use super::tx::{Log, Tx, all, first};
+use super::values::{SHIFT, id};
+use crate::clock::Timestamp;
+use crate::error::{Code, Result};
+use crate::id::{Slot, WorkerId};
+use crate::journal::retry::MAX_LOSSES;
+use crate::model::{EventKind, Failure, Status, TaskStatus, WaitReason};
+use rusqlite::{Connection, params};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How soon the lock of another process's worker is looked at again.
+const WATCH: Duration = Duration::from_millis(40);
+/// A wall clock that runs this far ahead of the monotonic one has been set, or the machine slept.
+const JUMP: Duration = Duration::from_secs(5);
+/// How often unreferenced payloads are looked for.
+const COLLECT: Duration = Duration::from_secs(3600);
+/// At most so many rows of a kind are dealt with in one pass.
+const SHARE: i64 = 512;
+
+impl SqliteStorage {
+    /// Does what is due; the moment of the next pass.
+    pub(super) async fn keep(&self) -> Result<Option<Timestamp>> {
+        let clock = &self.0.options.clock;
+        let now = clock.now();
+        let jumped = self.0.pulse.lock().jumped(now) && clock.manual().is_none();
+        let locks = self.0.locks.clone();
+        let state = self.read("look for work that time brings", move |conn| look(conn, &locks, now)).await?;
+        let mut next = state.next;
+        if jumped || state.due || !state.dead.is_empty() {
+            let locks = self.0.locks.clone();
+            next = self
+                .write("do the work that time brings", move |tx| {
+                    if jumped {
+                        restart_leases(tx)?;
+                    }
+                    for worker in &state.dead {
+                        bury(tx, &locks, *worker)?;
+                    }
+                    sweep(tx)?;
+                    next_due(tx.conn)
+                })
+                .await?;
+        }
+        if self.0.pulse.lock().collects(now) {
+            self.write("remove payloads nobody refers to", super::payloads::collect).await?;
+        }
+        self.0.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
+        if state.others {
+            let soon = now.after(WATCH).0;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
+        Ok(next.map(Timestamp))
+    }
+}
+
+/// What a pass remembers between two.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    last: Option<(Timestamp, std::time::Instant)>,
+    collected: Option<Timestamp>,
+}
+
+impl Pulse {
+    /// Whether the wall clock left the monotonic one behind since the last pass.
+    fn jumped(&mut self, now: Timestamp) -> bool {
+        let instant = std::time::Instant::now();
+        let jumped = self
+            .last
+            .is_some_and(|(wall, monotonic)| now.since(wall).saturating_sub(instant.duration_since(monotonic)) > JUMP);
+        self.last = Some((now, instant));
+        jumped
+    }
+
+    fn collects(&mut self, now: Timestamp) -> bool {
+        let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
+        if due || self.collected.is_none() {
+            self.collected = Some(now);
+        }
+        due
+    }
+}
+
+/// What a look at the database found.
+struct Look {
+    due: bool,
+    next: Option<i64>,
+    /// Workers of this machine whose process is gone.
+    dead: Vec<WorkerId>,
+    /// Whether workers of other processes hold something.
+    others: bool,
+}
+
+fn look(conn: &Connection, locks: &Arc<Locks>, now: Timestamp) -> Done<Look> {
+    let next = next_due(conn)?;
+    let here = host();
+    let mut look = Look { due: next.is_some_and(|at| at <= now.0), next, dead: Vec::new(), others: false };
+    let workers = all(conn, "SELECT id, host, lock_at FROM worker", [], |row| {
+        Ok((WorkerId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
+    })?;
+    for (worker, at, byte) in workers {
+        if at != here || locks.is_own(byte) || !holds(conn, worker)? {
+            continue;
+        }
+        if locks.is_held(byte) {
+            look.others = true;
+        } else {
+            look.dead.push(worker);
+        }
+    }
+    Ok(look)
+}
+
+fn holds(conn: &Connection, worker: WorkerId) -> Done<bool> {
+    let found = first(
+        conn,
+        "SELECT 1 FROM agent_execution WHERE worker = ?1 \
+         UNION ALL SELECT 1 FROM task_execution WHERE worker = ?1 AND lease_expires IS NOT NULL LIMIT 1",
+        [super::values::blob(&worker.0)],
+        |_| Ok(()),
+    )?;
+    Ok(found.is_some())
+}
+
+/// The leases of a worker whose process is gone end now.
+fn bury(tx: &Tx, locks: &Arc<Locks>, worker: WorkerId) -> Done<()> {
+    if locks.is_held(Locks::byte_of(worker)) {
+        return Ok(());
+    }
+    for mut run in held_runs(tx.conn, worker)? {
+        let mut log = Log::open(tx, &run)?;
+        lose_holder(tx, &mut run, &mut log)?;
+        run.save(tx)?;
+    }
+    for row in held_tasks(tx.conn, worker)? {
+        lose_task(tx, row)?;
+    }
+    tx.execute("DELETE FROM worker WHERE id = ?1", [super::values::blob(&worker.0)])?;
+    Ok(())
+}
+
+/// After a jump of the clock every lease counts from now, once.
+fn restart_leases(tx: &Tx) -> Done<()> {
+    tx.execute(
+        "UPDATE agent_execution SET lease_expires = ?1 + lease_ttl, due_at = max(due_at, ?1 + 1) \
+         WHERE worker IS NOT NULL AND lease_expires <= ?1",
+        [tx.now.0],
+    )?;
+    let held =
+        tx.all(concat!(select_task!(), "WHERE t.due_at <= ?1 AND t.lease_expires <= ?1"), [tx.now.0], TaskRow::read)?;
+    for mut row in held {
+        row.lease_expires = Some(tx.now.after(Duration::from_secs(30)).0);
+        row.save(tx)?;
+    }
+    Ok(())
+}
+
+/// The earliest moment at which time changes something.
+fn next_due(conn: &Connection) -> Done<Option<i64>> {
+    let mut next: Option<i64> = None;
+    for sql in [
+        "SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL",
+        "SELECT min(due_at) FROM task_execution WHERE due_at IS NOT NULL",
+        "SELECT min(due_at) FROM agent_op WHERE due_at IS NOT NULL",
+    ] {
+        let found: Option<i64> = first(conn, sql, [], |row| row.get(0))?.flatten();
+        next = match (next, found) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    Ok(next)
+}
+
+/// Everything that is due, guarded by the status it comes from.
+fn sweep(tx: &Tx) -> Done<()> {
+    begin_delayed(tx)?;
+    let mut runs = tx.all(
+        "SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+        [tx.now.0, SHARE],
+        |row| row.get::<_, i64>(0),
+    )?;
+    for run in std::mem::take(&mut runs) {
+        if let Some(run) = Run::at(tx.conn, run)? {
+            keep_run(tx, run)?;
+        }
+    }
+    fire_timers(tx)?;
+    let tasks = tx.all(
+        concat!(select_task!(), "WHERE t.due_at <= ?1 ORDER BY t.due_at LIMIT ?2"),
+        [tx.now.0, SHARE],
+        TaskRow::read,
+    )?;
+    for row in tasks {
+        keep_task(tx, row)?;
+    }
+    Ok(())
+}
+
+fn keep_run(tx: &Tx, mut run: Run) -> Done<()> {
+    if run.status.is_terminal() {
+        return run.save(tx);
+    }
+    let reached = |at: Option<i64>| at.is_some_and(|at| at <= tx.now.0);
+    let mut log = Log::open(tx, &run)?;
+    if reached(run.ends_at) {
+        let message = "the run did not end within its timeout".to_owned();
+        run.epoch += 1;
+        run.finish(tx, &mut log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
+    } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
+        run.epoch += 1;
+        run.finish(tx, &mut log, Ending::Cancelled(None, "grace"))?;
+    } else if run.worker.is_some() && reached(run.lease_expires) {
+        lose_holder(tx, &mut run, &mut log)?;
+    }
+    run.save(tx)
+}
+
+fn lose_holder(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
+    run.drop_holder();
+    run.last_worker = None;
+    run.losses += 1;
+    let running = run.status == Status::Running;
+    if running {
+        run.status = Status::Pending;
+    }
+    log.event(EventKind::LeaseLost, &json!({ "epoch": run.epoch, "losses": run.losses }))?;
+    if running && run.losses >= MAX_LOSSES {
+        let message = format!("the run lost its worker {} times in a row without one commit", run.losses);
+        let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
+        run.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
+    } else if running && run.quarantined {
+        run.quarantine(tx, log)?;
+    }
+    Ok(())
+}
+
+fn fire_timers(tx: &Tx) -> Done<()> {
+    let due = tx.all(
+        "SELECT place, segment, sequence FROM agent_op WHERE due_at <= ?1 ORDER BY due_at, place LIMIT ?2",
+        [tx.now.0, SHARE],
+        |row| Ok((row.get::<_, i64>(0)?, Slot { segment: row.get(1)?, sequence: row.get(2)? })),
+    )?;
+    for (place, slot) in due {
+        let Some(mut run) = Run::at(tx.conn, place >> SHIFT)? else { continue };
+        let mut log = Log::open(tx, &run)?;
+        let number = log.about(EventKind::Timer, slot, "{}")?;
+        tx.execute(
+            "UPDATE agent_op SET due_at = NULL, fired = ?2, fired_at = ?3 WHERE place = ?1",
+            params![place, number, tx.now.0],
+        )?;
+        if run.wake(&mut log, Cause::Timer)? {
+            run.save(tx)?;
+        }
+    }
+    Ok(())
+}
+
+fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
+    let Some(mut run) = Run::at(tx.conn, row.place >> SHIFT)? else { return Ok(()) };
+    // The ends of other tasks of the run may have changed it meanwhile.
+    let Some(fresh) = TaskRow::at(tx.conn, row.place)? else { return Ok(()) };
+    row.task.status = fresh.task.status;
+    let mut log = Log::open(tx, &run)?;
+    let passed = |limit: Option<Duration>, since: Option<Timestamp>| {
+        limit.zip(since).filter(|(limit, since)| since.after(*limit) <= tx.now).map(|(limit, _)| limit)
+    };
+    let options = row.task.new.options.clone();
+    let deadline = passed(options.deadline, Some(row.task.created_at));
+    let timeout = passed(options.timeout, row.task.started_at);
+    let silence = passed(options.heartbeat_timeout, row.sign_at.map(Timestamp));
+    let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
+    match (row.task.status, deadline, timeout, silence) {
+        (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
+            row.time_out(tx, &mut run, &mut log, "deadline", limit)?;
+        }
+        (TaskStatus::Running, _, Some(limit), _) => row.time_out(tx, &mut run, &mut log, "timeout", limit)?,
+        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(tx, &mut run, &mut log, "heartbeat timeout", limit)?,
+        (TaskStatus::Running, ..) if lost => row.lose_attempt(tx, &mut run, &mut log)?,
+        // A pause is over: the task is visible now.
+        _ => row.save(tx)?,
+    }
+    run.save(tx)
+}

@@ -1,0 +1,80 @@
+//! Reads: a few connections on threads of their own, so that a long listing delays neither writes nor the async runtime.
+
+use super::fault::{Done, Fault};
+use super::files::open_reader;
+use crate::error::{Code, Error, Result};
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The sending side of the reader threads; they end when it is dropped or closed.
+pub(super) struct Readers(Mutex<Option<mpsc::Sender<Job>>>);
+
+impl Readers {
+    /// Opens the connections and starts their threads.
+    pub(super) fn start(path: &Path, count: usize, busy: Duration) -> Result<Self> {
+        let told = |error| super::fault::explain("open a connection for reads", error, "nothing was changed");
+        let (sender, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..count {
+            let connection = open_reader(path, busy).map_err(told)?;
+            let queue = queue.clone();
+            std::thread::Builder::new()
+                .name("flovyn-sqlite-read".into())
+                .spawn(move || {
+                    loop {
+                        // The lock is held by the one thread that waits; it hands over when it has a job.
+                        let job = queue.lock().recv();
+                        match job {
+                            Ok(job) => job(&connection),
+                            Err(_) => return,
+                        }
+                    }
+                })
+                .map_err(|error| Error::new(Code::StorageUnavailable, format!("no thread for reads: {error}")))?;
+        }
+        Ok(Self(Mutex::new(Some(sender))))
+    }
+
+    /// Runs a read on one snapshot of the database.
+    pub(super) async fn run<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let _ = reply.send(snapshot(connection, read).map_err(|fault| fault.told(asked)));
+        });
+        if let Some(sender) = &*self.0.lock() {
+            let _ = sender.send(job);
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again")))
+        })
+    }
+
+    /// Ends the threads once what was asked is answered.
+    pub(super) fn stop(&self) {
+        self.0.lock().take();
+    }
+}
+
+fn snapshot<T>(connection: &Connection, read: impl FnOnce(&Connection) -> Done<T>) -> Done<T> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(connection))).unwrap_or_else(|_| {
+        Err(Fault::Domain(Error::new(
+            Code::InvalidArgument,
+            "the storage backend met a bug in a read; please report it",
+        )))
+    });
+    if !connection.is_autocommit() {
+        connection.prepare_cached("COMMIT")?.execute([])?;
+    }
+    result
+}

@@ -1,0 +1,338 @@
+//! The writer thread: owns the write connection and turns everything that waits into one transaction and one fsync.
+//!
+//! A command that fails with a domain error has changed nothing, so its neighbours go on. Trouble with the database rolls
+//! the group back and runs its commands one by one. Nothing is answered before its COMMIT has returned.
+
+use super::fault::{Done, Fault, explain, is_busy};
+use super::files::Synchronous;
+use super::lock::Locks;
+use super::tx::{News, Tx};
+use crate::clock::Clock;
+use crate::error::{Code, Error, Result};
+use crate::streaming::Hints;
+use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// At most so many commands share a transaction.
+const GROUP: usize = 256;
+/// How often the file is looked at for writes of other processes.
+const POLL: Duration = Duration::from_millis(20);
+/// A log of this size is folded into the file when the writer is idle.
+const FOLD: u64 = 4 << 20;
+
+/// What the writer needs besides its connection.
+pub(super) struct Setting {
+    pub path: PathBuf,
+    pub log: PathBuf,
+    pub synchronous: Synchronous,
+    pub busy_timeout: Duration,
+    pub clock: Arc<dyn Clock>,
+    pub hints: Hints,
+    pub locks: Arc<Locks>,
+    /// The moment the last housekeeping pass gave as the next one.
+    pub next_due: Arc<AtomicI64>,
+}
+
+/// The sending side of the writer thread.
+pub(super) struct Writer(mpsc::Sender<Message>);
+
+enum Message {
+    Work(Box<dyn Work>),
+    Stop,
+}
+
+/// How one attempt of a command went.
+enum Attempt {
+    Kept,
+    Refused,
+    Broken(rusqlite::Error),
+}
+
+trait Work: Send {
+    fn attempt(&mut self, tx: &Tx) -> Attempt;
+    /// Answers with what the last attempt gave, or with the error that undid it.
+    fn answer(self: Box<Self>, undone: Option<Error>);
+    fn asked(&self) -> &'static str;
+    /// Whether it need not be on the disk before it is answered.
+    fn is_lazy(&self) -> bool;
+}
+
+struct Command<F, T> {
+    asked: &'static str,
+    lazy: bool,
+    run: F,
+    result: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
+    fn attempt(&mut self, tx: &Tx) -> Attempt {
+        let (result, attempt) = match catch_unwind(AssertUnwindSafe(|| (self.run)(tx))) {
+            Ok(Ok(value)) => (Some(Ok(value)), Attempt::Kept),
+            Ok(Err(Fault::Domain(error))) => (Some(Err(error)), Attempt::Refused),
+            Ok(Err(Fault::Sql(error))) => (None, Attempt::Broken(error)),
+            Err(_) => {
+                let message = format!("{}: the storage backend met a bug; please report it with this run", self.asked);
+                (Some(Err(Error::new(Code::InvalidArgument, message))), Attempt::Refused)
+            }
+        };
+        self.result = result;
+        attempt
+    }
+
+    fn answer(self: Box<Self>, undone: Option<Error>) {
+        let result = match (undone, self.result) {
+            (Some(error), _) => Err(error),
+            (None, Some(result)) => result,
+            (None, None) => Err(stopped(self.asked)),
+        };
+        let _ = self.reply.send(result);
+    }
+
+    fn asked(&self) -> &'static str {
+        self.asked
+    }
+
+    fn is_lazy(&self) -> bool {
+        self.lazy
+    }
+}
+
+fn stopped(asked: &str) -> Error {
+    Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(super) fn start(connection: Connection, setting: Setting) -> Result<(Self, std::thread::JoinHandle<()>)> {
+        let (sender, queue) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("flovyn-sqlite".into())
+            .spawn(move || Loop { connection, setting, version: None, synchronous: None, fold: false }.run(&queue))
+            .map_err(|error| {
+                Error::new(Code::StorageUnavailable, format!("no thread for the database's writer: {error}"))
+            })?;
+        Ok((Self(sender), thread))
+    }
+
+    /// Runs a command in the next transaction; the answer is durable.
+    pub(super) async fn run<T, F>(&self, asked: &'static str, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.send(asked, false, run).await.unwrap_or_else(|_| Err(stopped(asked)))
+    }
+
+    /// Runs a command whose effect need only be durable once a later command's is.
+    pub(super) fn run_lazily<T, F>(&self, asked: &'static str, run: F) -> oneshot::Receiver<Result<T>>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.send(asked, true, run)
+    }
+
+    fn send<T, F>(&self, asked: &'static str, lazy: bool, run: F) -> oneshot::Receiver<Result<T>>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        // A closed queue drops the command and with it `reply`: the receiver then says so.
+        let _ = self.0.send(Message::Work(Box::new(Command { asked, lazy, run, result: None, reply })));
+        answer
+    }
+
+    /// Ends the thread once everything sent before is answered.
+    pub(super) fn stop(&self) {
+        let _ = self.0.send(Message::Stop);
+    }
+}
+
+struct Loop {
+    connection: Connection,
+    setting: Setting,
+    version: Option<i64>,
+    synchronous: Option<Synchronous>,
+    fold: bool,
+}
+
+impl Loop {
+    fn run(mut self, queue: &mpsc::Receiver<Message>) {
+        let mut group: Vec<Box<dyn Work>> = Vec::new();
+        let mut looked = Instant::now();
+        loop {
+            let mut stop = false;
+            match queue.recv_timeout(POLL) {
+                Ok(Message::Work(work)) => group.push(work),
+                Ok(Message::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => stop = true,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    self.look();
+                    looked = Instant::now();
+                    self.fold_log();
+                    continue;
+                }
+            }
+            while !stop && group.len() < GROUP {
+                match queue.try_recv() {
+                    Ok(Message::Work(work)) => group.push(work),
+                    Ok(Message::Stop) => stop = true,
+                    Err(_) => break,
+                }
+            }
+            self.serve(std::mem::take(&mut group));
+            if stop {
+                return;
+            }
+            if looked.elapsed() > POLL {
+                self.look();
+                looked = Instant::now();
+            }
+        }
+    }
+
+    /// Announces that another process wrote.
+    fn look(&mut self) {
+        let version = self
+            .connection
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
+        if let Ok(version) = version {
+            if self.version.is_some_and(|before| before != version) {
+                self.setting.hints.everything_changed();
+            }
+            self.version = Some(version);
+        }
+    }
+
+    /// Folds a long log into the file while nobody waits; in a busy time SQLite does it by itself.
+    fn fold_log(&mut self) {
+        if std::mem::take(&mut self.fold) && std::fs::metadata(&self.setting.log).is_ok_and(|log| log.len() > FOLD) {
+            let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    }
+
+    fn serve(&mut self, mut group: Vec<Box<dyn Work>>) {
+        if group.is_empty() {
+            return;
+        }
+        self.fold = true;
+        match self.transaction(&mut group) {
+            Outcome::Committed(news) => {
+                group.into_iter().for_each(|work| work.answer(None));
+                news.publish(&self.setting.hints, &self.setting.next_due);
+            }
+            Outcome::Undone(error) if group.len() == 1 => {
+                for work in group {
+                    let error = error.clone();
+                    work.answer(Some(error));
+                }
+            }
+            // One of them is to blame: alone, the others can be kept.
+            Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work])),
+            Outcome::Refused => group.into_iter().for_each(|work| work.answer(None)),
+            Outcome::Failed(error) => group.into_iter().for_each(|work| work.answer(Some(error.clone()))),
+        }
+    }
+
+    fn transaction(&mut self, group: &mut [Box<dyn Work>]) -> Outcome {
+        let asked = group[0].asked();
+        if let Err(error) = self.begin(group.iter().all(|work| work.is_lazy())) {
+            return Outcome::Failed(explain(asked, error, "nothing was changed"));
+        }
+        let tx = Tx::new(&self.connection, self.setting.clock.now());
+        let alone = group.len() == 1;
+        for work in group.iter_mut() {
+            let before = self.connection.total_changes();
+            match work.attempt(&tx) {
+                Attempt::Kept => {}
+                Attempt::Refused if self.connection.total_changes() == before => {}
+                // It wrote before it refused: only a rollback undoes that.
+                Attempt::Refused => {
+                    self.rollback();
+                    return if alone { Outcome::Refused } else { Outcome::Undone(stopped(work.asked())) };
+                }
+                Attempt::Broken(error) => {
+                    self.rollback();
+                    return Outcome::Undone(explain(work.asked(), error, "nothing was changed"));
+                }
+            }
+        }
+        let news = tx.into_news();
+        match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => Outcome::Committed(news),
+            Err(error) => {
+                self.rollback();
+                Outcome::Failed(explain(asked, error, "the outcome is unknown"))
+            }
+        }
+    }
+
+    /// Takes the write lock, waiting in line with other processes for a bounded time.
+    fn begin(&mut self, lazy: bool) -> rusqlite::Result<()> {
+        let wanted = if lazy { Synchronous::Normal } else { self.setting.synchronous };
+        if self.synchronous != Some(wanted) {
+            self.connection.execute_batch(wanted.pragma())?;
+            self.synchronous = Some(wanted);
+        }
+        let _turn = self.setting.locks.turn(POLL);
+        let mut since = None;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
+                Ok(_) => return Ok(()),
+                Err(error) if is_busy(&error) => {
+                    if since.get_or_insert_with(Instant::now).elapsed() > self.setting.busy_timeout {
+                        return Err(error);
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn rollback(&self) {
+        if !self.connection.is_autocommit() {
+            if let Err(error) = self.connection.execute_batch("ROLLBACK") {
+                tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
+            }
+        }
+    }
+}
+
+enum Outcome {
+    /// Durable.
+    Committed(News),
+    /// Rolled back because of one of the commands.
+    Undone(Error),
+    /// The only command wrote, then refused; it was rolled back and its own answer stands.
+    Refused,
+    /// Nobody's fault: every command gets the error.
+    Failed(Error),
+}
+
+impl News {
+    fn publish(self, hints: &Hints, next_due: &AtomicI64) {
+        for (execution, high) in self.changed {
+            hints.changed(execution, high);
+        }
+        if self.agents {
+            hints.agents_ready();
+        }
+        if self.tasks {
+            hints.tasks_ready();
+        }
+        if self.due.is_some_and(|due| due < next_due.load(Ordering::Relaxed)) {
+            hints.timers_changed();
+        }
+    }
+}
