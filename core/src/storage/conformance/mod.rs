@@ -1,1 +1,170 @@
 //! The contract as tests: one suite for every backend.
+//!
+//! A backend brings a [`Factory`]; [`run_all`] runs every case on a subject of its own, and `conformance_tests!` makes one
+//! test of each. The page
+//! `docs/decisions/0001-storage-contract.md` is what they check.
+
+pub mod cancel;
+pub mod checkpoints;
+pub mod commit;
+pub mod entries;
+pub mod events;
+pub mod executions;
+pub mod faults;
+pub mod forks;
+pub mod leases;
+pub mod limits;
+pub mod payloads;
+pub mod random;
+pub mod rig;
+pub mod signals;
+pub mod snapshot;
+pub mod tasks;
+pub mod tasks_inline;
+pub mod timers;
+
+use crate::clock::ManualClock;
+use crate::id::{ExecutionId, OrgId};
+use crate::storage::Storage;
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// Makes fresh subjects.
+#[async_trait]
+pub trait Factory: Send + Sync {
+    /// An empty backend on a clock of the test's own.
+    async fn open(&self, clock: ManualClock) -> Subject;
+}
+
+/// Damages the stored hash of a checkpoint, or undoes the damage; says whether it is there.
+pub type Corrupt = Box<dyn Fn(OrgId, ExecutionId, u32) -> bool + Send + Sync>;
+
+/// A backend under test.
+pub struct Subject {
+    /// The backend.
+    pub storage: Arc<dyn Storage>,
+    /// How to damage it, where that can be done.
+    pub corrupt: Option<Corrupt>,
+    /// What has to live as long as the backend: a temporary directory.
+    pub keep: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+/// Hands the names of all cases, by file, to a macro.
+#[macro_export]
+macro_rules! conformance_cases {
+    ($with:path, $($extra:tt)*) => {
+        $with! {
+            ($($extra)*)
+            executions {
+                a_start_is_pending a_repeated_start_is_the_same_run a_delayed_start_waits strangers_are_not_found
+                a_life_from_start_to_end an_end_absorbs pages_are_stable filters_narrow_a_listing
+                parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told
+                a_run_out_of_time_fails
+            }
+            commit {
+                commits_are_numbered a_commit_names_its_predecessor a_repeated_request_gets_its_answer
+                a_last_request_gets_its_answer_too a_parked_run_is_taken_up_again
+                a_stale_epoch_is_refused a_refused_batch_writes_nothing
+                ops_are_read_back news_keep_a_run_going own_facts_are_no_news answers_carry_facts
+                small_parts_of_a_batch orphans_give_back_what_they_took answers_tell_of_a_stop
+                a_wait_is_for_what_it_names
+            }
+            limits {
+                a_step_over_the_limit_pauses a_resume_gives_steps the_cumulative_limit_holds a_long_tail_pauses
+                an_end_goes_before_a_limit a_checkpoint_at_the_limit_is_kept a_resume_may_bring_a_message
+            }
+            entries {
+                a_tree_has_its_shape threads_do_not_move_the_main_leaf a_branch_crosses_forks
+                an_unknown_leaf_is_not_found a_long_branch_is_whole
+            }
+            checkpoints {
+                recovery_starts_at_the_last a_tail_may_be_empty open_operations_refuse_a_checkpoint
+                a_detached_task_survives timers_end_with_their_segment the_mailbox_survives once_results_survive
+                an_unfinished_once_stays_in_the_tail a_damaged_one_is_passed_over
+                without_a_good_one_the_run_is_quarantined
+            }
+            leases {
+                a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive
+                a_lease_expires a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
+                many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back
+                a_claim_has_the_run
+            }
+            tasks_inline {
+                an_end_in_the_same_batch_is_one_event a_start_before_its_end a_retry_goes_to_the_queue
+                a_released_attempt_is_retried a_lost_attempt_is_restarted a_deadly_task_is_quarantined
+                a_lost_at_most_once_is_in_doubt at_most_once_errors_are_final a_lost_reconcile_is_asked_about
+                a_cancelled_attempt_ends_its_task an_end_cancels_open_tasks
+            }
+            tasks {
+                a_task_is_run_by_a_worker claims_take_what_was_asked_for retries_have_growing_pauses
+                some_errors_are_not_retried a_released_attempt_is_claimable a_lost_attempt_is_made_again
+                heartbeats_of_others_do_not_count many_losses_quarantine attempts_time_out silent_tasks_time_out
+                deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer
+                other_tasks_take_no_answer a_doubt_inside_a_once_is_answered reconcile_answers_doubts
+                heartbeats_tell_of_a_stop tasks_of_a_paused_run_run a_detached_task_may_end_after_its_run
+            }
+            signals {
+                signals_are_kept_in_order a_signal_wakes_who_waits a_signal_is_consumed_once a_key_makes_one_signal
+                keys_belong_to_one_run others_take_signals_too concurrent_signals_all_arrive
+            }
+            timers {
+                a_timer_is_never_early a_timer_fires_once timers_fire_in_order a_disarmed_timer_never_fires
+                a_signal_wait_may_time_out timers_fire_whatever_the_status a_sleep_of_no_time
+            }
+            cancel {
+                a_running_run_tidies_up a_stopping_run_may_complete a_waiting_run_is_claimed_to_tidy_up
+                idle_runs_end_at_once a_hard_stop_is_at_once the_grace_ends a_stopping_run_changes_hands
+                a_stopping_run_does_not_pause
+            }
+            events {
+                numbers_are_gapless facts_share_numbers readers_continue_anywhere one_event_a_transition
+                changes_are_announced
+            }
+            forks {
+                a_fork_at_a_checkpoint state_and_input_may_be_replaced a_fork_at_an_op what_is_in_flight_is_left_out
+                a_fork_at_an_entry forks_may_be_nested a_fork_of_nothing an_ended_run_may_be_forked
+                a_repeated_fork_is_one impossible_forks_are_refused ended_detached_tasks_go_with_a_fork
+            }
+            payloads {
+                every_size_is_read_back sources_are_read every_place_takes_large_payloads references_are_passed_on
+                equal_content_is_one too_large_is_refused
+            }
+        }
+    };
+}
+
+/// Makes a test of every case: `conformance_tests!(MyFactory)`, where the argument is an expression of a [`Factory`].
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:expr) => {
+        $crate::conformance_cases!($crate::conformance_test_modules, $factory);
+    };
+}
+
+/// The modules that `conformance_tests!` makes.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_test_modules {
+    (($factory:expr) $($file:ident { $($case:ident)* })*) => {
+        $(mod $file {
+            #[allow(unused_imports)]
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    $crate::storage::conformance::$file::$case(&$factory).await;
+                }
+            )*
+        })*
+    };
+}
+
+/// Runs every case, each on a fresh subject; panics where the contract is broken.
+pub async fn run_all(factory: &dyn Factory) {
+    macro_rules! run {
+        (($factory:expr) $($file:ident { $($case:ident)* })*) => {
+            $($( Box::pin($file::$case($factory)).await; )*)*
+        };
+    }
+    conformance_cases!(run, factory);
+}

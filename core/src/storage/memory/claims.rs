@@ -74,6 +74,7 @@ impl State {
             match self.runs.get_mut(&(org, id)).filter(|run| run.check_lease(lease).is_ok()) {
                 Some(run) => {
                     run.exec.lease_expires = Some(expires);
+                    run.ttl = beat.ttl;
                     if run.facts.last_key_value().is_some_and(|(last, _)| *last > known) {
                         answer.stale_executions.push(id);
                     }
@@ -144,14 +145,21 @@ impl Run {
         self.exec.epoch += 1;
         self.exec.worker = Some(claim.worker);
         self.exec.lease_expires = Some(now.after(claim.ttl));
+        self.ttl = claim.ttl;
+        self.parked = None;
         if self.exec.status == Status::Pending {
             self.exec.status = Status::Running;
         }
         let epoch = self.exec.epoch;
         self.requests.retain(|_, row| row.epoch >= epoch);
-        let worker = claim.worker.to_string();
-        self.emit(now, EventKind::Resumed, None, json!({ "epoch": epoch, "worker": worker }));
+        self.emit_resumed(now);
         Claim { execution: self.exec.clone(), lease: Lease { worker: claim.worker, epoch }, high: self.high }
+    }
+
+    /// A worker holds it from now on.
+    pub fn emit_resumed(&mut self, now: Timestamp) {
+        let worker = self.exec.worker.map(|worker| worker.to_string());
+        self.emit(now, EventKind::Resumed, None, json!({ "epoch": self.exec.epoch, "worker": worker }));
     }
 
     /// Refuses who does not hold the run.

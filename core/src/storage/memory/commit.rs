@@ -7,8 +7,8 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OrgId, Slot};
 use crate::journal::retry::{Verdict, after_attempt};
 use crate::model::{
-    Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, EventKind, NewCheckpoint, NewOp, OnceResult,
-    OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskStatus, Wait, WaitReason,
+    Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, EventKind, Lease, NewCheckpoint, NewOp,
+    OnceResult, OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskStatus, Wait, WaitReason,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,8 +104,12 @@ impl Run {
         if let Err(lost) = self.check_lease(request.lease) {
             // The very request that ended the sender's right still gets its answer, unless somebody else came since.
             let ended = self.exec.worker.is_none() && self.exec.epoch == request.lease.epoch;
-            let known = known.filter(|_| ended).ok_or(lost)?;
-            return known.answer_to(request).map(Some);
+            if let Some(known) = known.filter(|_| ended) {
+                return known.answer_to(request).map(Some);
+            }
+            if !self.is_parked_with(request.lease) {
+                return Err(lost);
+            }
         }
         if let Some(known) = known {
             return known.answer_to(request).map(Some);
@@ -125,6 +129,12 @@ impl Run {
             ));
         }
         Ok(None)
+    }
+
+    /// Whether this worker suspended the run and nobody has claimed it since.
+    fn is_parked_with(&self, lease: Lease) -> bool {
+        let idle = matches!(self.exec.status, Status::Waiting | Status::Pending) && self.exec.worker.is_none();
+        idle && self.exec.epoch == lease.epoch && self.parked == Some(lease.worker)
     }
 
     fn check_slots(&self, batch: &Batch) -> Result<()> {
@@ -248,6 +258,14 @@ impl Run {
         let before = self.high;
         let slot = |sequence| Slot { segment: batch.segment, sequence };
 
+        let taken_up = self.is_parked_with(lease);
+        if taken_up {
+            self.parked = None;
+            self.exec.status = Status::Running;
+            self.exec.wait = None;
+            self.exec.worker = Some(lease.worker);
+            self.exec.lease_expires = Some(now.after(self.ttl));
+        }
         self.exec.base += 1;
         self.exec.losses = 0;
         self.exec.updated_at = now;
@@ -310,6 +328,9 @@ impl Run {
             quarantined.then_some(WaitReason::Quarantined)
         });
         let (committed, paused) = self.end(batch.end, pause, (before, known), state_hash, now);
+        if taken_up && self.exec.worker.is_some() {
+            self.emit_resumed(now);
+        }
         let answer = CommitAnswer {
             number: self.exec.base,
             committed,
@@ -475,10 +496,11 @@ impl Run {
     }
 
     fn suspend(&mut self, wait: Wait, now: Timestamp) {
-        self.clear_holder();
         if self.exec.status == Status::Running {
             self.exec.status = Status::Waiting;
+            self.parked = self.exec.worker;
         }
+        self.clear_holder();
         self.exec.wait = Some(wait);
         self.review_wait();
         let wait = self.exec.wait.clone().unwrap_or_default();

@@ -194,7 +194,7 @@ impl State {
         if reason == WaitReason::Quarantined {
             run.retry_quarantined(now);
         }
-        run.unpause(now, EventKind::Continued, json!({ "reason": reason }));
+        run.unpause(now, EventKind::Continued, json!({ "from": reason }));
         let execution = run.exec.clone();
         if let Some((entry, slot)) = appended {
             self.entries.insert((org, entry), (id, slot));
@@ -218,7 +218,7 @@ impl State {
             Divergence::Stay => Ok(run.exec.clone()),
             Divergence::Continue => {
                 run.exec.code = Some("mixed".into());
-                run.unpause(now, EventKind::Continued, json!({ "reason": WaitReason::Divergence }));
+                run.unpause(now, EventKind::Continued, json!({ "from": WaitReason::Divergence }));
                 let execution = run.exec.clone();
                 self.refresh((org, id), now);
                 Ok(execution)
@@ -289,12 +289,12 @@ impl Run {
             turn_id: None,
             metadata: None,
         };
-        let key = LabelKey::Key(format!("resume-{}", self.high + 1).into());
+        let key = LabelKey::Key("flovyn:resume".into());
         let op = RecordedOp {
             segment: slot.segment,
             sequence: slot.sequence,
             once: None,
-            label: Label { kind: OpKind::Entry, name: "user".into(), key },
+            label: Label { kind: OpKind::Entry, name: "resume".into(), key },
             seen: Vec::new(),
             body: RecordedBody::Entry { id, parent, thread: String::new() },
         };

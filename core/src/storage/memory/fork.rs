@@ -190,14 +190,11 @@ impl Run {
             });
             tasks.extend(detached.map(|(_, row)| row.task.new.id));
         }
-        let timed = |sequence: u32| {
-            let op = ops.get(&Slot { segment: point.segment, sequence });
-            point.sequence.is_some()
-                && op.is_some_and(|op| matches!(op.body, RecordedBody::Timer | RecordedBody::Signal))
-        };
+        let timed =
+            |slot: &Slot| ops.get(slot).is_some_and(|op| matches!(op.body, RecordedBody::Timer | RecordedBody::Signal));
         let kept = |fact: &Fact| match &fact.kind {
             FactKind::Task { task, .. } => tasks.contains(task),
-            FactKind::Timer { slot } => timed(slot.sequence),
+            FactKind::Timer { slot } => timed(slot),
             FactKind::Signal(signal) => signal.consumed_by.is_some_and(|slot| ops.contains_key(&slot)),
             FactKind::Cancel(_) => false,
         };

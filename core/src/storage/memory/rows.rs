@@ -5,7 +5,7 @@
 
 use crate::clock::Timestamp;
 use crate::error::Code;
-use crate::id::{RequestId, SignalId, Slot};
+use crate::id::{RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
     RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
@@ -14,6 +14,7 @@ use crate::payload::{Digest, Payload};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// All that is stored of one run.
 #[derive(Debug)]
@@ -43,6 +44,10 @@ pub(super) struct Run {
     /// Resume requests that were carried out.
     pub resumed: BTreeSet<RequestId>,
     pub inherited: Inherited,
+    /// Who suspended it under the present epoch, and may take it up again.
+    pub parked: Option<WorkerId>,
+    /// How long the holder's lease holds.
+    pub ttl: Duration,
     /// When housekeeping has to look at it next.
     pub due: Option<Timestamp>,
 }
@@ -123,6 +128,8 @@ impl Run {
             events: Vec::new(),
             resumed: BTreeSet::new(),
             inherited: Inherited::default(),
+            parked: None,
+            ttl: Duration::ZERO,
             due: None,
         }
     }

@@ -156,10 +156,16 @@ impl Run {
         };
         let verdict = after_attempt(&row.task, attempt, result.clone());
         row.task.failed_attempts += u32::from(failure.is_some());
-        if !matches!(result, AttemptResult::Released) {
+        // An attempt given back has answered nothing.
+        let released = matches!(result, AttemptResult::Released);
+        let still_asked = released && row.reconcile;
+        if !released {
             row.task.losses = 0;
         }
         self.carry_out(slot, verdict, failure, now);
+        if let Some(row) = self.tasks.get_mut(&slot).filter(|row| row.task.status == TaskStatus::Pending) {
+            row.reconcile |= still_asked;
+        }
     }
 
     /// An attempt's process is gone.

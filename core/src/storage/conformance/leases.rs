@@ -1,0 +1,259 @@
+//! Claims of runs and how they end: one holder at a time, expiry, signs of life, runs given back.
+
+use super::Factory;
+use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_tasks, json, refused};
+use crate::error::Code;
+use crate::id::{ExecutionId, TaskId};
+use crate::journal::retry::MAX_LOSSES;
+use crate::model::{BatchEnd, EventKind, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason};
+use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use std::time::Duration;
+
+/// One claim at a time, each under a higher epoch.
+pub async fn a_run_has_one_holder(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = rig.running().await;
+    assert!(rig.try_claim(holder.id).await.is_none());
+    let run = rig.execution(holder.id).await;
+    assert_eq!((run.epoch, run.worker), (1, Some(holder.lease.worker)));
+    assert_eq!(run.lease_expires, Some(rig.now().after(TTL)));
+    let event = rig.events(holder.id).await.pop().unwrap();
+    let worker = holder.lease.worker.to_string();
+    assert_eq!((event.kind, event.data), (EventKind::Resumed, serde_json::json!({ "epoch": 1, "worker": worker })));
+    assert_eq!(event.number, holder.known);
+}
+
+/// Claims take what was asked for: org, queue, kinds, one run, at most so many.
+pub async fn claims_take_what_was_asked_for(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let plain = rig.start().await;
+    let gpu = rig.start_as(|new| new.queue = "gpu".into()).await;
+    let other = rig.start_as(|new| new.kind = "other".into()).await;
+    let worker = rig.worker();
+    let claim = async |change: &dyn Fn(&mut ClaimRequest)| {
+        let mut request = rig.asking(worker, AGENT);
+        change(&mut request);
+        let claims = rig.storage.claim_agents(request).await.unwrap();
+        claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>()
+    };
+    let stranger = crate::id::OrgId(rig.uuid());
+    assert!(claim(&|request| request.org = stranger).await.is_empty());
+    assert!(claim(&|request| request.kinds = [].into()).await.is_empty());
+    assert!(claim(&|request| request.limit = 0).await.is_empty());
+    assert!(claim(&|request| request.only = Some(other)).await.is_empty());
+    assert_eq!(claim(&|request| request.queue = "gpu".into()).await, [gpu]);
+    assert_eq!(claim(&|request| request.kinds = ["x".into(), "other".into()].into()).await, [other]);
+    assert_eq!(claim(&|_| {}).await, [plain]);
+}
+
+/// Highest priority first, then the oldest.
+pub async fn claims_have_an_order(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut expected: Vec<(i32, u64, ExecutionId)> = Vec::new();
+    for n in 0..6u64 {
+        let priority = [0, 5, -1][n as usize % 3];
+        let id = rig.start_as(|new| new.priority = priority).await;
+        expected.push((-priority, n, id));
+        rig.clock.advance(Duration::from_millis(1));
+    }
+    expected.sort_unstable();
+    let worker = rig.worker();
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        let request = ClaimRequest { limit: 2, ..rig.asking(worker, AGENT) };
+        let claims = rig.storage.claim_agents(request).await.unwrap();
+        assert_eq!(claims.len(), 2);
+        claimed.extend(claims.into_iter().map(|claim| claim.execution.new.id));
+    }
+    assert_eq!(claimed, expected.into_iter().map(|(.., id)| id).collect::<Vec<_>>());
+}
+
+/// Workers that claim at the same time share the work: nothing is handed out twice.
+pub async fn claims_are_exclusive(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    for _ in 0..40 {
+        rig.start().await;
+    }
+    let claims = (0..8).map(|_| {
+        let request = ClaimRequest { limit: 7, ..rig.asking(rig.worker(), AGENT) };
+        rig.storage.claim_agents(request)
+    });
+    let mut ids: Vec<ExecutionId> = Vec::new();
+    for claims in futures::future::join_all(claims).await {
+        ids.extend(claims.unwrap().iter().map(|claim| claim.execution.new.id));
+    }
+    assert_eq!(ids.len(), 40);
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 40);
+}
+
+/// An expired lease makes the run PENDING; its old holder is fenced off.
+pub async fn a_lease_expires(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut old = rig.running().await;
+    assert_eq!(rig.pass_after(TTL - Duration::from_micros(1)).await, Some(rig.now().after(Duration::from_micros(1))));
+    assert_eq!(rig.status(old.id).await, Status::Running);
+    assert_eq!(rig.pass_after(Duration::from_micros(1)).await, None);
+    let run = rig.execution(old.id).await;
+    assert_eq!((run.status, run.worker, run.lease_expires, run.losses), (Status::Pending, None, None, 1));
+    let event = rig.events(old.id).await.pop().unwrap();
+    assert_eq!((event.kind, event.data), (EventKind::LeaseLost, serde_json::json!({ "epoch": 1, "losses": 1 })));
+    assert_eq!(refused(old.try_commit(old.batch(vec![], BatchEnd::Continue)).await), Code::LeaseLost);
+    let mut new = rig.claim(old.id).await;
+    new.commit(vec![]).await;
+    assert_eq!(rig.execution(old.id).await.losses, 0);
+    assert_eq!(refused(old.try_commit(old.batch(vec![], BatchEnd::Continue)).await), Code::LeaseLost);
+}
+
+/// A lease that is over but not yet taken away still serves its holder.
+pub async fn a_late_holder_may_still_commit(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    rig.clock.advance(TTL * 2);
+    holder.commit(vec![]).await;
+    let beat = Heartbeat {
+        worker: holder.lease.worker,
+        ttl: TTL,
+        executions: vec![(ORG, holder.id, 1, holder.known)],
+        tasks: vec![],
+    };
+    assert!(rig.storage.heartbeat(beat).await.unwrap().lost_executions.is_empty());
+    rig.storage.pass().await.unwrap();
+    assert_eq!(rig.status(holder.id).await, Status::Running);
+}
+
+/// One heartbeat extends all leases of a worker and tells what it has lost and what is new.
+pub async fn heartbeats_extend_and_tell(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let worker = rig.worker();
+    let (a, b) = (rig.start().await, rig.start().await);
+    let claims = rig.storage.claim_agents(rig.asking(worker, AGENT)).await.unwrap();
+    assert_eq!(claims.len(), 2);
+    let beat = |known: u64, epoch: u64| Heartbeat {
+        worker,
+        ttl: TTL,
+        executions: vec![(ORG, a, 1, known), (ORG, b, epoch, u64::MAX)],
+        tasks: vec![],
+    };
+    for _ in 0..5 {
+        rig.pass_after(TTL / 2).await;
+        let answer = rig.storage.heartbeat(beat(claims[0].high, 1)).await.unwrap();
+        assert!(answer.lost_executions.is_empty() && answer.stale_executions.is_empty());
+    }
+    let number = rig.high(a).await + 1;
+    rig.signal(a, "news").await;
+    let answer = rig.storage.heartbeat(beat(claims[0].high, 7)).await.unwrap();
+    assert_eq!((answer.stale_executions, answer.lost_executions), (vec![a], vec![b]));
+    let answer = rig.storage.heartbeat(beat(number, 1)).await.unwrap();
+    assert!(answer.stale_executions.is_empty());
+    rig.pass_after(TTL).await;
+    let answer = rig.storage.heartbeat(beat(number, 1)).await.unwrap();
+    assert_eq!(answer.lost_executions, [a, b]);
+    let unknown = Heartbeat {
+        worker,
+        ttl: TTL,
+        executions: vec![(ORG, ExecutionId(rig.uuid()), 1, 0)],
+        tasks: vec![(ORG, TaskId(rig.uuid()), 1, true)],
+    };
+    let answer = rig.storage.heartbeat(unknown).await.unwrap();
+    assert_eq!((answer.lost_executions.len(), answer.cancelled_tasks.len()), (1, 1));
+}
+
+/// A run that is given back is PENDING at once, and that is no loss.
+pub async fn a_released_run_is_pending(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    holder.commit(vec![]).await;
+    rig.storage.release(ORG, holder.id, holder.lease).await.unwrap();
+    let run = rig.execution(holder.id).await;
+    assert_eq!((run.status, run.worker, run.losses, run.epoch), (Status::Pending, None, 0, 1));
+    let event = rig.events(holder.id).await.pop().unwrap();
+    assert_eq!((event.kind, event.data), (EventKind::Woken, serde_json::json!({ "reason": "released" })));
+    assert_eq!(refused(rig.storage.release(ORG, holder.id, holder.lease).await), Code::LeaseLost);
+    assert_eq!(rig.claim(holder.id).await.lease.epoch, 2);
+}
+
+/// Twenty claims lost in a row without a commit: a person must look. A resume tries once more.
+pub async fn many_losses_quarantine(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let id = rig.start().await;
+    for n in 1..=MAX_LOSSES {
+        rig.claim(id).await;
+        rig.pass_after(TTL).await;
+        assert_eq!(rig.execution(id).await.losses, n);
+    }
+    let run = rig.execution(id).await;
+    assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Paused, Some(WaitReason::Quarantined)));
+    assert!(run.failure.is_some());
+    let kinds = rig.kinds_after(id, 0).await;
+    assert_eq!(kinds[kinds.len() - 2..], [EventKind::LeaseLost, EventKind::Paused]);
+    rig.storage.resume(ORG, id, ResumeRequest::default()).await.unwrap();
+    let mut holder = rig.claim(id).await;
+    holder.commit(vec![]).await;
+    rig.pass_after(TTL).await;
+    assert_eq!((rig.status(id).await, rig.execution(id).await.losses), (Status::Pending, 1));
+
+    let id = rig.start().await;
+    for _ in 1..MAX_LOSSES {
+        rig.claim(id).await;
+        rig.pass_after(TTL).await;
+    }
+    rig.claim(id).await.commit(vec![]).await;
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.execution(id).await.losses, 1);
+}
+
+/// A resume of a run quarantined for its losses gives it one more chance.
+pub async fn a_quarantined_run_has_one_more_chance(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let id = rig.start().await;
+    for _ in 0..MAX_LOSSES {
+        rig.claim(id).await;
+        rig.pass_after(TTL).await;
+    }
+    rig.storage.resume(ORG, id, ResumeRequest::default()).await.unwrap();
+    rig.claim(id).await;
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.status(id).await, Status::Paused);
+}
+
+/// A worker that leaves gives back all it holds.
+pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let worker = rig.worker();
+    let info = WorkerInfo { id: worker, name: "w".into(), queues: vec!["default".into()] };
+    rig.storage.register_worker(info.clone()).await.unwrap();
+    rig.storage.register_worker(info).await.unwrap();
+    let mut asking = rig.running().await;
+    let once = TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() };
+    let ops = vec![asking.queued(TaskOptions::default()), asking.queued(once)];
+    asking.suspend(ops, for_tasks()).await;
+    let tasks = rig.claim_tasks_as(worker).await;
+    assert_eq!(tasks.len(), 2);
+    let id = rig.start().await;
+    let request = ClaimRequest { only: Some(id), ..rig.asking(worker, AGENT) };
+    rig.storage.claim_agents(request).await.unwrap();
+    rig.storage.unregister_worker(worker).await.unwrap();
+    assert_eq!(rig.status(id).await, Status::Pending);
+    assert_eq!(rig.task(asking.task_id(0)).await.status, TaskStatus::Pending);
+    assert_eq!(rig.task(asking.task_id(1)).await.status, TaskStatus::InDoubt);
+    let again = rig.claim_task().await;
+    rig.report(&again, done(1)).await.unwrap();
+    rig.storage.unregister_worker(worker).await.unwrap();
+    assert_eq!(rig.status(asking.id).await, Status::Pending);
+}
+
+/// A claim has the run as it is, and the count of commits goes on.
+pub async fn a_claim_has_the_run(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let id = rig.start().await;
+    let claim = rig.try_claim(id).await.unwrap();
+    assert_eq!(format!("{:?}", claim.execution), format!("{:?}", rig.execution(id).await));
+    assert_eq!(claim.high, rig.high(id).await);
+    let mut holder = Holder::of(&rig, &claim);
+    holder.checkpoint(vec![], json(&1)).await;
+    rig.storage.release(ORG, id, holder.lease).await.unwrap();
+    let claim = rig.try_claim(id).await.unwrap();
+    assert_eq!((claim.execution.base, claim.execution.segment, claim.lease.epoch), (1, 1, 2));
+}

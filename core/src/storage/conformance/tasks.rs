@@ -1,0 +1,426 @@
+//! Tasks of a queue: claims, reports, retries, timeouts, doubt, quarantine.
+
+use super::Factory;
+use super::rig::{Holder, ORG, Rig, TASK, TTL, done, failed, for_tasks, gracefully, json, refused};
+use crate::error::Code;
+use crate::id::{ExecutionId, OpId, Slot, TaskId};
+use crate::journal::retry::{MAX_LOSSES, pause};
+use crate::model::{
+    AttemptResult, BatchEnd, ClaimedTask, EventKind, FactKind, Failure, Resolution, ResumeRequest, RetryPolicy,
+    SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
+};
+use crate::storage::{ClaimRequest, Heartbeat};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn waiting(rig: &Rig, options: TaskOptions) -> Holder<'_> {
+    let mut holder = rig.running().await;
+    let op = holder.queued(options);
+    holder.suspend(vec![op], for_tasks()).await;
+    holder
+}
+
+async fn beat(rig: &Rig, claimed: &ClaimedTask, signed: bool) -> Vec<TaskId> {
+    let worker = claimed.task.worker.unwrap();
+    let tasks = vec![(ORG, claimed.task.new.id, claimed.task.attempt, signed)];
+    let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks };
+    rig.storage.heartbeat(beat).await.unwrap().cancelled_tasks
+}
+
+/// A scheduled task is claimed, run and reported; its end wakes the run.
+pub async fn a_task_is_run_by_a_worker(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let known = rig.high(holder.id).await;
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.attempt, task.started_at), (TaskStatus::Pending, 0, None));
+    assert_eq!((task.execution, task.slot), (holder.id, holder.slot(0)));
+    rig.clock.advance(SECOND);
+    let claimed = rig.claim_task().await;
+    assert_eq!((claimed.task.status, claimed.task.attempt, claimed.reconcile), (TaskStatus::Running, 1, false));
+    assert_eq!((claimed.task.started_at, &claimed.task.new.input), (Some(rig.now()), &json(&1)));
+    assert_eq!(claimed.task, rig.task(holder.task_id(0)).await);
+    assert!(rig.claim_tasks().await.is_empty());
+    rig.clock.advance(SECOND);
+    rig.report(&claimed, done(5)).await.unwrap();
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.output, task.ended_at), (TaskStatus::Completed, Some(json(&5)), Some(rig.now())));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+    use EventKind::*;
+    assert_eq!(rig.kinds_after(holder.id, known).await, [TaskStarted, TaskCompleted, Woken]);
+    let (facts, _) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
+    assert_eq!((facts.len(), facts[0].number), (1, known + 2));
+    assert_eq!(refused(rig.report(&claimed, done(6)).await), Code::LeaseLost);
+}
+
+/// Claims of tasks take what was asked for, earliest visible first, each once.
+pub async fn claims_take_what_was_asked_for(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    for _ in 0..4 {
+        let op = holder.queued(TaskOptions::default());
+        holder.commit(vec![op]).await;
+        rig.clock.advance(SECOND);
+    }
+    let worker = rig.worker();
+    let claim = async |change: &dyn Fn(&mut ClaimRequest)| {
+        let mut request = rig.asking(worker, TASK);
+        change(&mut request);
+        rig.storage.claim_tasks(request).await.unwrap()
+    };
+    let stranger = crate::id::OrgId(rig.uuid());
+    let nobody = ExecutionId(rig.uuid());
+    assert!(claim(&|request| request.org = stranger).await.is_empty());
+    assert!(claim(&|request| request.queue = "gpu".into()).await.is_empty());
+    assert!(claim(&|request| request.kinds = ["other".into()].into()).await.is_empty());
+    assert!(claim(&|request| request.limit = 0).await.is_empty());
+    assert!(claim(&|request| request.only = Some(nobody)).await.is_empty());
+    let first = claim(&|request| request.limit = 3).await;
+    assert_eq!(first.iter().map(|claimed| claimed.task.slot.sequence).collect::<Vec<_>>(), [0, 1, 2]);
+    let rest = claim(&|request| request.only = Some(holder.id)).await;
+    assert_eq!(rest.iter().map(|claimed| claimed.task.slot.sequence).collect::<Vec<_>>(), [3]);
+}
+
+/// `retries` is so many more attempts that failed, with growing pauses; then the task failed.
+pub async fn retries_have_growing_pauses(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 3, ..RetryPolicy::default() };
+    let holder = waiting(&rig, TaskOptions { retry: retry.clone(), ..TaskOptions::default() }).await;
+    let id = holder.task_id(0);
+    for failures in 1..=3 {
+        let claimed = rig.claim_task().await;
+        assert_eq!(claimed.task.attempt, failures);
+        rig.report(&claimed, failed("E")).await.unwrap();
+        let task = rig.task(id).await;
+        assert_eq!((task.status, task.failed_attempts), (TaskStatus::Pending, failures));
+        let wait = pause(&retry, failures, &id.0.as_u128().to_le_bytes());
+        assert_eq!(task.visible_at, rig.now().after(wait));
+        let event = rig.events(holder.id).await.pop().unwrap();
+        assert_eq!(
+            (event.kind, &event.data["pause"]),
+            (EventKind::TaskRetry, &serde_json::json!(wait.as_micros() as u64))
+        );
+        assert_eq!(event.data["attempt"], serde_json::json!(failures));
+        rig.clock.advance(wait - Duration::from_micros(1));
+        assert!(rig.claim_tasks().await.is_empty());
+        rig.clock.advance(Duration::from_micros(1));
+    }
+    let claimed = rig.claim_task().await;
+    rig.report(&claimed, failed("Last")).await.unwrap();
+    let task = rig.task(id).await;
+    assert_eq!((task.status, task.failed_attempts, task.attempt), (TaskStatus::Failed, 4, 4));
+    let failure = task.failure.unwrap();
+    assert_eq!((failure.error_type.as_str(), failure.attempts), ("Last", 4));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+}
+
+/// Errors that ask not to be retried fail at once.
+pub async fn some_errors_are_not_retried(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 3, no_retry: vec!["ValueError".into()], ..RetryPolicy::default() };
+    let non_retryable = Failure::new(Code::NonRetryable, "E", "m");
+    let results = [
+        failed("ValueError"),
+        AttemptResult::Failed { failure: non_retryable, retryable: true },
+        AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "E", "m"), retryable: false },
+    ];
+    for result in results {
+        let holder = waiting(&rig, TaskOptions { retry: retry.clone(), ..TaskOptions::default() }).await;
+        let claimed = rig.claim_task().await;
+        rig.report(&claimed, result).await.unwrap();
+        assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Failed);
+    }
+}
+
+/// An attempt given back is claimable at once and does not count.
+pub async fn a_released_attempt_is_claimable(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let claimed = rig.claim_task().await;
+    rig.report(&claimed, AttemptResult::Released).await.unwrap();
+    let again = rig.claim_task().await;
+    assert_eq!((again.task.attempt, again.task.failed_attempts, again.task.losses), (2, 0, 0));
+    assert_eq!(refused(rig.report(&claimed, done(1)).await), Code::LeaseLost);
+    rig.report(&again, AttemptResult::Cancelled).await.unwrap();
+    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Cancelled);
+}
+
+/// A claimed attempt lives by its worker's heartbeats; lost, it is made again and does not count.
+pub async fn a_lost_attempt_is_made_again(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let claimed = rig.claim_task().await;
+    for _ in 0..3 {
+        rig.pass_after(TTL / 2).await;
+        assert!(beat(&rig, &claimed, false).await.is_empty());
+    }
+    rig.pass_after(TTL - Duration::from_micros(1)).await;
+    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Running);
+    rig.pass_after(Duration::from_micros(1)).await;
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.losses, task.failed_attempts, task.worker), (TaskStatus::Pending, 1, 0, None));
+    assert_eq!(beat(&rig, &claimed, false).await, [holder.task_id(0)]);
+    let again = rig.claim_task().await;
+    assert_eq!(again.task.attempt, 2);
+    assert_eq!(refused(rig.report(&claimed, done(1)).await), Code::LeaseLost);
+    rig.report(&again, done(2)).await.unwrap();
+    assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&2)));
+}
+
+/// Only the claimed attempt's own worker extends its lease.
+pub async fn heartbeats_of_others_do_not_count(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let claimed = rig.claim_task().await;
+    let mut forged = claimed.clone();
+    forged.task.worker = Some(rig.worker());
+    assert_eq!(beat(&rig, &forged, true).await, [holder.task_id(0)]);
+    let mut older = claimed.clone();
+    older.task.attempt = 0;
+    assert_eq!(beat(&rig, &older, true).await, [holder.task_id(0)]);
+}
+
+/// Twenty lost attempts in a row quarantine the task and pause the run; a resume tries once more.
+pub async fn many_losses_quarantine(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let id = holder.task_id(0);
+    for _ in 0..MAX_LOSSES {
+        rig.claim_task().await;
+        rig.pass_after(TTL).await;
+    }
+    assert_eq!(rig.task(id).await.status, TaskStatus::Quarantined);
+    let run = rig.execution(holder.id).await;
+    assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Paused, Some(WaitReason::Quarantined)));
+    assert_eq!(run.failure.and_then(|failure| failure.task), Some(id));
+    let kinds = rig.kinds_after(holder.id, 0).await;
+    assert_eq!(kinds[kinds.len() - 2..], [EventKind::TaskQuarantined, EventKind::Paused]);
+    let run = rig.storage.resume(ORG, holder.id, ResumeRequest::default()).await.unwrap();
+    assert_eq!((run.status, run.failure), (Status::Pending, None));
+    let kinds = rig.kinds_after(holder.id, 0).await;
+    assert_eq!(kinds[kinds.len() - 2..], [EventKind::TaskRetry, EventKind::Continued]);
+    rig.claim_task().await;
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.task(id).await.status, TaskStatus::Quarantined);
+    assert_eq!(rig.status(holder.id).await, Status::Paused);
+    let answered = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Result(json(&3))).await.unwrap();
+    assert_eq!((answered.status, answered.output), (TaskStatus::Completed, Some(json(&3))));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+    let (facts, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    assert_eq!(facts.last().map(|fact| &fact.kind), Some(&FactKind::Task { task: id, result: Ok(json(&3)) }));
+}
+
+/// An attempt over its timeout failed with `TaskTimeout`, retries included; heartbeats do not help.
+pub async fn attempts_time_out(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 1, ..RetryPolicy::default() };
+    let holder = waiting(&rig, TaskOptions { retry, timeout: Some(SECOND * 5), ..TaskOptions::default() }).await;
+    let id = holder.task_id(0);
+    let claimed = rig.claim_task().await;
+    assert_eq!(rig.pass_after(SECOND * 4).await, Some(rig.now().after(SECOND)));
+    assert!(beat(&rig, &claimed, true).await.is_empty());
+    rig.pass_after(SECOND).await;
+    let task = rig.task(id).await;
+    assert_eq!((task.status, task.failed_attempts, task.losses), (TaskStatus::Pending, 1, 0));
+    assert_eq!(beat(&rig, &claimed, true).await, [id]);
+    rig.clock.advance(SECOND);
+    rig.claim_task().await;
+    rig.pass_after(SECOND * 5).await;
+    let task = rig.task(id).await;
+    assert_eq!((task.status, task.failed_attempts), (TaskStatus::Failed, 2));
+    assert_eq!(task.failure.map(|failure| failure.code), Some(Code::TaskTimeout));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+}
+
+/// Silence of the task itself, not of its worker, is a timeout too.
+pub async fn silent_tasks_time_out(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions { heartbeat_timeout: Some(SECOND * 5), ..TaskOptions::default() }).await;
+    let claimed = rig.claim_task().await;
+    for _ in 0..3 {
+        rig.pass_after(SECOND * 4).await;
+        assert!(beat(&rig, &claimed, true).await.is_empty());
+    }
+    rig.pass_after(SECOND * 4).await;
+    assert!(beat(&rig, &claimed, false).await.is_empty());
+    rig.pass_after(SECOND).await;
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.failure.map(|failure| failure.code)), (TaskStatus::Failed, Some(Code::TaskTimeout)));
+}
+
+/// The deadline holds over all attempts, waiting ones included, and nothing is retried after it.
+pub async fn deadlines_are_final(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 9, ..RetryPolicy::default() };
+    let options = TaskOptions { retry, deadline: Some(SECOND * 10), ..TaskOptions::default() };
+    let mut holder = rig.running().await;
+    let ops = vec![holder.queued(options.clone()), holder.queued(options)];
+    holder.suspend(ops, for_tasks()).await;
+    let request = ClaimRequest { limit: 1, ..rig.asking(rig.worker(), TASK) };
+    assert_eq!(rig.storage.claim_tasks(request).await.unwrap().len(), 1);
+    rig.pass_after(SECOND * 9).await;
+    assert_eq!(rig.status(holder.id).await, Status::Waiting);
+    rig.pass_after(SECOND).await;
+    for sequence in 0..2 {
+        let task = rig.task(holder.task_id(sequence)).await;
+        assert_eq!(task.status, TaskStatus::Failed);
+        assert_eq!(task.failure.map(|failure| failure.code), Some(Code::TaskTimeout));
+    }
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+}
+
+async fn in_doubt(rig: &Rig) -> (Holder<'_>, ClaimedTask) {
+    let holder = waiting(rig, TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() }).await;
+    let claimed = rig.claim_task().await;
+    rig.pass_after(TTL).await;
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.losses), (TaskStatus::InDoubt, 1));
+    let run = rig.execution(holder.id).await;
+    assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Waiting, Some(WaitReason::InDoubt)));
+    assert_eq!(rig.events(holder.id).await.last().unwrap().kind, EventKind::TaskInDoubt);
+    assert!(rig.claim_tasks().await.is_empty());
+    (holder, claimed)
+}
+
+/// A task in doubt takes its late result; the first answer wins.
+pub async fn a_doubt_ends_by_a_late_result(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (holder, claimed) = in_doubt(&rig).await;
+    rig.report(&claimed, done(7)).await.unwrap();
+    assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&7)));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+    let late = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Retry).await;
+    assert_eq!(refused(late), Code::InvalidTransition);
+    assert_eq!(refused(rig.report(&claimed, done(8)).await), Code::LeaseLost);
+}
+
+/// Or by an answer of a person: a result, an error, another try.
+pub async fn a_doubt_ends_by_an_answer(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (holder, claimed) = in_doubt(&rig).await;
+    rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Result(json(&1))).await.unwrap();
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+    assert_eq!(refused(rig.report(&claimed, done(8)).await), Code::LeaseLost);
+
+    let (holder, _) = in_doubt(&rig).await;
+    let failure = Failure::new(Code::TaskFailed, "Lost", "it never arrived");
+    let task = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Error(failure)).await.unwrap();
+    assert_eq!(task.status, TaskStatus::Failed);
+    let failure = task.failure.unwrap();
+    assert_eq!((failure.error_type.as_str(), failure.task), ("Lost", Some(task.new.id)));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+
+    let (holder, claimed) = in_doubt(&rig).await;
+    let task = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Retry).await.unwrap();
+    assert_eq!((task.status, task.losses), (TaskStatus::Pending, 0));
+    let run = rig.execution(holder.id).await;
+    assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Waiting, Some(WaitReason::Task)));
+    assert_eq!(refused(rig.report(&claimed, done(8)).await), Code::LeaseLost);
+    let again = rig.claim_task().await;
+    assert_eq!((again.task.attempt, again.reconcile), (2, false));
+}
+
+/// Only what is in doubt or quarantined can be answered for; unknown ops are not found.
+pub async fn other_tasks_take_no_answer(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let holder = waiting(&rig, TaskOptions::default()).await;
+    let answer = |op: OpId| rig.storage.resolve_task(ORG, op, Resolution::Retry);
+    assert_eq!(refused(answer(holder.op_id(0)).await), Code::InvalidTransition);
+    rig.claim_task().await;
+    assert_eq!(refused(answer(holder.op_id(0)).await), Code::InvalidTransition);
+    assert_eq!(refused(answer(holder.op_id(5)).await), Code::ExecutionNotFound);
+    let stranger = OpId { execution: ExecutionId(rig.uuid()), slot: Slot::default(), once: None };
+    assert_eq!(refused(answer(stranger).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.task(ORG, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
+}
+
+/// An op inside a `once` is answered for by its place there.
+pub async fn a_doubt_inside_a_once_is_answered(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let mut op = holder.queued(TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() });
+    let once = crate::id::OnceSlot { name: "plan".into(), n: 1 };
+    op.once = Some(once.clone());
+    holder.suspend(vec![op], for_tasks()).await;
+    rig.claim_task().await;
+    rig.pass_after(TTL).await;
+    let op = OpId { execution: holder.id, slot: Slot::default(), once: Some(once) };
+    let task = rig.storage.resolve_task(ORG, op, Resolution::Result(json(&1))).await.unwrap();
+    assert_eq!(task.status, TaskStatus::Completed);
+}
+
+/// A lost or late `reconcile` task is asked about, as often as needed.
+pub async fn reconcile_answers_doubts(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let options =
+        TaskOptions { side_effects: SideEffects::Reconcile, timeout: Some(SECOND * 5), ..TaskOptions::default() };
+    let holder = waiting(&rig, options).await;
+    let id = holder.task_id(0);
+    rig.claim_task().await;
+    rig.pass_after(SECOND * 5).await;
+    let task = rig.task(id).await;
+    assert_eq!((task.status, task.failed_attempts), (TaskStatus::Pending, 1));
+    assert_eq!(rig.events(holder.id).await.last().unwrap().kind, EventKind::TaskInDoubt);
+    assert_eq!(rig.status(holder.id).await, Status::Waiting);
+    let asked = rig.claim_task().await;
+    assert!(asked.reconcile);
+    rig.report(&asked, AttemptResult::Released).await.unwrap();
+    rig.claim_task().await;
+    rig.pass_after(SECOND * 5).await;
+    let asked = rig.claim_task().await;
+    assert!(asked.reconcile);
+    rig.report(&asked, done(4)).await.unwrap();
+    assert_eq!(rig.task(id).await.output, Some(json(&4)));
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+}
+
+/// The heartbeat tells attempts whose run wants them to stop; results are still taken until the run says otherwise.
+pub async fn heartbeats_tell_of_a_stop(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let detached = TaskOptions { detached: true, ..TaskOptions::default() };
+    let ops = vec![holder.queued(TaskOptions::default()), holder.queued(detached)];
+    holder.commit(ops).await;
+    let claimed = rig.claim_tasks().await;
+    assert_eq!(claimed.len(), 2);
+    rig.storage.request_cancel(ORG, holder.id, gracefully(SECOND * 60)).await.unwrap();
+    for (n, claimed) in claimed.iter().enumerate() {
+        assert_eq!(beat(&rig, claimed, false).await.len(), usize::from(n == 0));
+    }
+    // Tasks of the tidying up run on.
+    let op = holder.queued(TaskOptions::default());
+    holder.commit(vec![op]).await;
+    let tidy = rig.claim_task().await;
+    assert!(beat(&rig, &tidy, false).await.is_empty());
+    holder.end(vec![], BatchEnd::Cancelled(None)).await;
+    assert_eq!(beat(&rig, &tidy, false).await.len(), 1);
+    assert_eq!(refused(rig.report(&tidy, done(1)).await), Code::LeaseLost);
+}
+
+/// Tasks of a paused run still run; their facts wait for it.
+pub async fn tasks_of_a_paused_run_run(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let op = holder.queued(TaskOptions::default());
+    holder.end(vec![op], BatchEnd::Pause { reason: WaitReason::Budget, failure: None }).await;
+    let claimed = rig.claim_task().await;
+    rig.report(&claimed, done(1)).await.unwrap();
+    assert_eq!(rig.status(holder.id).await, Status::Paused);
+    rig.storage.resume(ORG, holder.id, ResumeRequest::default()).await.unwrap();
+    assert_eq!(rig.claim(holder.id).await.load().await.facts.len(), 1);
+}
+
+/// The report of a detached task of an ended run changes its row and tells nobody.
+pub async fn a_detached_task_may_end_after_its_run(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let op = holder.queued(TaskOptions { detached: true, ..TaskOptions::default() });
+    holder.commit(vec![op]).await;
+    let claimed = rig.claim_task().await;
+    holder.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let before = rig.events(holder.id).await;
+    rig.report(&claimed, done(1)).await.unwrap();
+    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Completed);
+    assert_eq!(rig.events(holder.id).await, before);
+}
