@@ -1,4 +1,4 @@
-//! Agents end to end on the memory backend: the Rust API over the real engine.
+//! Agents end to end on both backends: the Rust API over the real engine.
 
 use async_trait::async_trait;
 use flovyn_core::Payload;
@@ -66,8 +66,18 @@ impl AgentDefinition for Walker {
 }
 
 #[tokio::test]
-async fn an_agent_runs_steps_retries_sleeps_and_waits() {
-    let runtime = Runtime::open("memory:").await.unwrap();
+async fn an_agent_runs_steps_retries_sleeps_and_waits_in_memory() {
+    runs_steps_retries_sleeps_and_waits("memory:").await;
+}
+
+#[tokio::test]
+async fn an_agent_runs_steps_retries_sleeps_and_waits_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    runs_steps_retries_sleeps_and_waits(&format!("sqlite:{}", folder.path().join("agents.db").display())).await;
+}
+
+async fn runs_steps_retries_sleeps_and_waits(url: &str) {
+    let runtime = Runtime::open(url).await.unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let host = NativeHost::default().agent(Walker).unwrap().task(Double(runs.clone())).unwrap();
     let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();

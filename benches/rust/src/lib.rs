@@ -1,5 +1,9 @@
 //! What the measured programs share: the directory, percentiles, memory and CPU of the process, the line they print.
 
+pub mod conversation;
+pub mod payload;
+pub mod waiting;
+
 use flovyn_core::agent::NativeHost;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::worker::{Worker, WorkerOptions};
@@ -127,4 +131,68 @@ impl Small {
     pub fn result() -> Self {
         Self { ok: true, text: "x".repeat(170) }
     }
+}
+
+/// Wall-clock seconds since the Unix epoch: what processes compare.
+pub fn wall() -> f64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// When the runner started this process.
+pub fn spawned_at() -> f64 {
+    std::env::var("BENCH_SPAWNED").ok().and_then(|at| at.parse().ok()).unwrap_or_else(wall)
+}
+
+/// Appends one line of progress in a single write, which survives the kill of this process.
+pub fn note(word: &str, number: u32) {
+    use std::io::Write;
+    let log = std::fs::OpenOptions::new().append(true).create(true).open(directory().join("progress.log"));
+    if let Ok(mut log) = log {
+        let _ = log.write_all(format!("{word} {number} {:?}\n", wall()).as_bytes());
+    }
+}
+
+/// Ends this process as `kill -9` does: no destructor runs, nothing is flushed.
+pub fn die() -> ! {
+    std::process::abort()
+}
+
+/// The size of a database once its write-ahead log is folded in, measured on a copy.
+pub fn settled_bytes(directory: &Path) -> Result<u64, Failure> {
+    let copy = directory.with_extension("settled");
+    std::fs::create_dir_all(&copy)?;
+    for entry in std::fs::read_dir(directory)?.flatten() {
+        if entry.file_type()?.is_file() {
+            std::fs::copy(entry.path(), copy.join(entry.file_name()))?;
+        }
+    }
+    let fold =
+        "import sqlite3, sys; [sqlite3.connect(p).execute('PRAGMA wal_checkpoint(TRUNCATE)') for p in sys.argv[1:]]";
+    std::process::Command::new("python3").args(["-c", fold]).arg(copy.join("flovyn.db")).status()?;
+    let bytes = stored_bytes(&copy);
+    std::fs::remove_dir_all(&copy)?;
+    Ok(bytes)
+}
+
+/// Word salad that compresses about as well as English: `size` ASCII characters, the same for the same seed.
+pub fn prose(size: usize, seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut text = String::with_capacity(size + 16);
+    while text.len() <= size {
+        let word = next() % 4000;
+        let mut letters = (word + 1).wrapping_mul(0x2545_f491_4f6c_dd1d);
+        for _ in 0..2 + word % 9 {
+            text.push(char::from(b"etaoinshrdlucmfwyp"[(letters % 18) as usize]));
+            letters = letters.rotate_right(7).wrapping_mul(31);
+        }
+        text.push(' ');
+    }
+    text.truncate(size);
+    text
 }

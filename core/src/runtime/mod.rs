@@ -47,6 +47,17 @@ impl Runtime {
                 named.insert(name, Arc::downgrade(&runtime.0));
                 Ok(runtime)
             }
+            #[cfg(feature = "sqlite")]
+            Backend::Sqlite { path, normal } => {
+                use crate::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
+                let synchronous = if normal { Synchronous::Normal } else { Synchronous::Full };
+                let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
+                let storage = tokio::task::spawn_blocking(move || SqliteStorage::open(path, options))
+                    .await
+                    .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
+                Ok(Self::over(Arc::new(storage)))
+            }
+            #[cfg(not(feature = "sqlite"))]
             Backend::Sqlite { .. } => {
                 Err(Error::new(Code::InvalidArgument, "this build has no SQLite; enable the feature \"sqlite\""))
             }
