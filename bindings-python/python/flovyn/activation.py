@@ -1,0 +1,351 @@
+"""One activation of an agent on an event loop: drives the coroutine, carries out what the engine asks.
+
+The engine decides; this file only runs code. Its one duty beside that is to tell the engine when the agent's code is
+quiet, so that outcomes are handed over one at a time, in the same order live and on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from .errors import Cancelled, FlovynError, NonRetryable, NotSerializable, OutsideAgent, Suspended, type_name
+from .scope import current, once_name
+from .step import Step
+from .task import Task, TaskContext, TaskLink
+from .threads import in_thread
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .context import AgentContext
+    from .worker import Worker
+
+DELIVER, START, CANCEL_TASK, CLOSE = range(4)
+
+CHECKPOINT = 0xFFFF_FFFF
+"""The op of a pending checkpoint, which is awaited by being asked for."""
+
+QUIET_TURNS = 16
+"""Loop turns without a call after which concurrent code counts as quiet; nested gathers need six."""
+
+
+class OwnTask(asyncio.Task[Any]):
+    """An asyncio task of ours that knows when the loop is torn down around it."""
+
+    on_teardown: Callable[[], None] | None = None
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        # `asyncio.run` cancels what is left after the loop has stopped running; nobody else cancels from outside of it.
+        if self.on_teardown is not None and asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+            self.on_teardown()
+        return super().cancel(msg)
+
+
+class InlineLink(TaskLink):
+    """How an inline attempt speaks with the engine: through its run's session."""
+
+    __slots__ = ("_attempt", "_op", "_session")
+
+    def __init__(self, session: _native.Session, op: int, attempt: int) -> None:
+        super().__init__()
+        self._session = session
+        self._op = op
+        self._attempt = attempt
+
+    def heartbeat(self) -> None:
+        self._session.task_heartbeat(self._op)
+
+    def stream(self, kind: int, data: Any) -> None:
+        self._session.stream(kind, data, self._op, self._attempt)
+
+
+class Activation:
+    """One copy of an agent in memory."""
+
+    def __init__(self, worker: Worker, session: _native.Session, agent: Agent[Any, Any]) -> None:
+        self.worker = worker
+        self.session = session
+        self.agent = agent
+        self.loop = asyncio.get_running_loop()
+        self.sealed = False
+        self.state: Any = None
+        self.root: OwnTask | None = None
+        self._steps: dict[int, Step[Any]] = {}
+        self._attempts: dict[int, tuple[asyncio.Task[Any], InlineLink]] = {}
+        self._causes: dict[int, BaseException] = {}
+        self._concurrent = False
+        self._turn: asyncio.Handle | None = None
+        self._stirred = False
+        self._turns_left = 0
+        self._known_kinds: set[str] = set()
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Enter the agent's function at its top."""
+        self.session.bind_thread()
+        self.worker.hub.listen(self.session.token, self._act)
+        context = contextvars.copy_context()
+        self.root = context.run(self._make_root)
+        self.root.on_teardown = self.seal
+        self.root.add_done_callback(self._gone)
+        self._stir()
+
+    def _make_root(self) -> OwnTask:
+        current.set(self)
+        return OwnTask(self._run(), loop=self.loop, name=f"flovyn-agent-{self.agent.kind}")
+
+    async def _run(self) -> None:
+        from .context import AgentContext
+
+        try:
+            self.state = self.agent.initial_state(self.session.state())
+            context: AgentContext[Any] = AgentContext(self)
+            args, kwargs = self.agent.arguments(self.session.input())
+            output = await self.agent.fn(context, *args, **kwargs)
+            effects = self.session.completed(output)
+        except asyncio.CancelledError as error:
+            if self.sealed:
+                raise
+            effects = self._failed(error)
+        except BaseException as error:
+            effects = self._ended_by(error)
+        if effects is not None:
+            self._act(effects)
+
+    def _ended_by(self, error: BaseException) -> list[Any] | None:
+        """Tell the engine how the function ended; none where the engine has put it away."""
+        if self.sealed or _consists_of(error, Suspended):
+            return None
+        if _consists_of(error, Cancelled):
+            return self.session.cancelled()
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            # The process is told to end, not the run.
+            self.seal()
+            raise error
+        return self._failed(error)
+
+    def _failed(self, error: BaseException) -> list[Any]:
+        code = error.code if isinstance(error, FlovynError) else "AgentFailed"
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
+        return self.session.failed(code, type_name(error), _message(error), text)
+
+    def seal(self) -> None:
+        """Take nothing more of the agent's code; its run goes on from its journal."""
+        self.sealed = True
+
+    def _gone(self, root: asyncio.Task[Any]) -> None:
+        if not root.cancelled():
+            error = root.exception()
+            if error is not None and not self.sealed:
+                self.loop.call_exception_handler({"message": "a flovyn activation broke", "exception": error})
+
+    def _close(self, reason: str) -> None:
+        self.sealed = True
+        self.worker.hub.forget(self.session.token)
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        for step in self._steps.values():
+            step.put_away()
+        self._steps.clear()
+        for attempt, link in list(self._attempts.values()):
+            link.cancelled = True
+            attempt.cancel()
+        if self.root is not None and not self.root.done() and asyncio.current_task() is not self.root:
+            self.root.cancel()
+        self.worker.closed(self)
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_open(self) -> None:
+        """Refuse ops of a copy that was put away."""
+        if self.sealed:
+            raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+
+    def schedule(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step[Any]:
+        """Schedule a task: takes its slot now, starts once the code is quiet."""
+        if self.sealed:
+            self.check_open()
+        op, uuid = self.session.call_task(task.spec, task.signature.wire(args, kwargs), task.key, once_name.get())
+        step: Step[Any] = Step(self, op, uuid, rebuild=task.rebuild)
+        step._task = task  # pyright: ignore[reportPrivateUsage]
+        step._args = args  # pyright: ignore[reportPrivateUsage]
+        step._kwargs = kwargs  # pyright: ignore[reportPrivateUsage]
+        step._context = contextvars.copy_context()  # pyright: ignore[reportPrivateUsage]
+        if task.kind not in self._known_kinds:
+            self._known_kinds.add(task.kind)
+            self.worker.meet(task)
+        self._steps[op] = step
+        self._called()
+        return step
+
+    def step(self, op: int, uuid: bytes = b"", *, what: str = "") -> Step[Any]:
+        """Make the step of an op that was just called."""
+        step: Step[Any] = Step(self, op, uuid, what=what)
+        self._steps[op] = step
+        self._called()
+        return step
+
+    def touched(self) -> None:
+        """Note a call that has no outcome."""
+        self._called()
+
+    def begin_await(self, step: Step[Any]) -> None:
+        """Register an await with the engine."""
+        self.check_open()
+        op = step._native_op  # pyright: ignore[reportPrivateUsage]
+        if op != CHECKPOINT:
+            self.session.await_op(op)
+        self._steps[op] = step
+        if not self._concurrent and asyncio.current_task() is not self.root:
+            self._concurrent = True
+        self._stir()
+
+    def give_up(self, step: Step[Any]) -> None:
+        """Record that an await was given up; nothing while the engine or the loop puts the agent away."""
+        if self.sealed or asyncio._get_running_loop() is not self.loop:  # pyright: ignore[reportPrivateUsage]
+            return
+        op = step._native_op  # pyright: ignore[reportPrivateUsage]
+        self._steps.pop(op, None)
+        self._act(self.session.abandon(op))
+        self._stir()
+
+    def block_on(self, steps: Sequence[Step[Any]]) -> None:
+        """Wait in the calling thread; only agents declared with `def` may."""
+        raise OutsideAgent("step.result() blocks, so it is for agents declared with `def`; write `await step` here")
+
+    # ── quiet ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _called(self) -> None:
+        if not self._concurrent and asyncio.current_task() is not self.root:
+            self._concurrent = True
+        self._stirred = True
+        if self._turn is None:
+            self._turn = self.loop.call_soon(self._next_turn)
+
+    def _stir(self) -> None:
+        """Something may run now: count quiet turns from here."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._stirred = False
+        self._turns_left = QUIET_TURNS if self._concurrent else 1
+        self._turn = self.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if self._stirred:
+            self._stir()
+            return
+        self._turns_left -= 1
+        if self._turns_left > 0:
+            self._turn = self.loop.call_soon(self._next_turn)
+        elif not self.sealed:
+            self._act(self.session.settle(self._concurrent))
+
+    # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def _act(self, effects: list[Any]) -> None:
+        delivered = False
+        for effect in effects:
+            kind = effect[0]
+            if kind == DELIVER:
+                _, op, tag, value = effect
+                step = self._steps.pop(op, None)
+                if step is not None:
+                    step.deliver(tag, value, self._causes.pop(op, None))
+                delivered = True
+            elif kind == START:
+                self._start_attempt(*effect[1:])
+            elif kind == CANCEL_TASK:
+                running = self._attempts.pop(effect[1], None)
+                if running is not None:
+                    attempt, link = running
+                    link.cancelled = True
+                    attempt.cancel()
+            else:
+                self._close(effect[1])
+                return
+        if delivered:
+            self._stir()
+
+    def _start_attempt(self, op: int, attempt: int, kind: str, uuid: bytes) -> None:
+        step = self._steps.get(op)
+        context = step and step._context  # pyright: ignore[reportPrivateUsage]
+        if step is None or context is None:
+            self._act(self.session.task_failed(op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False))
+            return
+        link = InlineLink(self.session, op, attempt)
+        made = context.copy().run(self._make_attempt, step, op, attempt, uuid, link)
+        self._attempts[op] = (made, link)
+
+    def _make_attempt(self, step: Step[Any], op: int, attempt: int, uuid: bytes, link: InlineLink) -> OwnTask:
+        current.set(None)
+        once_name.set(None)
+        made = OwnTask(self._attempt(step, op, attempt, uuid, link), loop=self.loop)
+        made.on_teardown = self.seal
+        return made
+
+    async def _attempt(self, step: Step[Any], op: int, attempt: int, uuid: bytes, link: InlineLink) -> None:
+        task: Any = step._task  # pyright: ignore[reportPrivateUsage]
+        args = step._args  # pyright: ignore[reportPrivateUsage]
+        kwargs = step._kwargs  # pyright: ignore[reportPrivateUsage]
+        try:
+            if task.signature.takes_context:
+                args = (TaskContext(uuid, attempt, link), *args)
+            if task.is_async:
+                output = await task.fn(*args, **kwargs)
+            else:
+                output = await in_thread(contextvars.copy_context(), task.fn, args, kwargs)
+            if self.sealed or link.cancelled:
+                return
+            effects = self.session.task_completed(op, attempt, output)
+        except (KeyboardInterrupt, SystemExit):
+            # The process is told to end: the attempt is lost with it, not failed.
+            self.seal()
+            raise
+        except BaseException as error:
+            if self.sealed or link.cancelled:
+                return
+            self._causes[op] = error
+            effects = self.session.task_failed(op, attempt, *failure_of(error))
+        finally:
+            running = self._attempts.get(op)
+            if running is not None and running[1] is link:
+                del self._attempts[op]
+        self._act(effects)
+
+    def saved(self) -> None:
+        """Forget the steps of the segment that a checkpoint ended."""
+        self._steps.clear()
+        self._causes.clear()
+
+
+def failure_of(error: BaseException) -> tuple[str, str, str, str | None, bool]:
+    """Describe a task's error: code, type, message, traceback, whether it may be tried again."""
+    code, retryable = "TaskFailed", True
+    if isinstance(error, NonRetryable):
+        code, retryable = "NonRetryable", False
+    elif isinstance(error, NotSerializable):
+        code, retryable = "NotSerializable", False
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
+    return code, type_name(error), _message(error), text, retryable
+
+
+def _message(error: BaseException) -> str:
+    text = str(error)
+    return text.encode("utf-8", "replace").decode() if text else repr(error)
+
+
+def _consists_of(error: BaseException, cls: type[BaseException]) -> bool:
+    """Whether an error is of a class, or a group of nothing else but it and asyncio's own cancellation."""
+    if isinstance(error, cls):
+        return True
+    members: Sequence[BaseException] = getattr(error, "exceptions", ())
+    return bool(members) and any(_consists_of(member, cls) for member in members) and all(
+        isinstance(member, asyncio.CancelledError) or _consists_of(member, cls) for member in members
+    )

@@ -1,0 +1,234 @@
+"""Agents: functions over a durable context."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+
+from .errors import InvalidArgument, WrongStateType
+from .serde import Rebuild, Signature, local_names, rebuilder
+
+if TYPE_CHECKING:
+    from .context import AgentContext, SyncAgentContext
+
+I = TypeVar("I")  # noqa: E741 - the input
+R = TypeVar("R")
+OnDivergence = Literal["continue", "fail", "pause"]
+
+_UNSET: Any = object()
+
+
+class Agent(Generic[I, R]):
+    """A declared agent. Start it with ``run``, ``client.start`` or a worker; it is not called like a function."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        kind: str,
+        version: str | None,
+        state: Any,
+        migrate: Callable[[Any], Any] | None,
+        on_divergence: OnDivergence,
+        timeout: float | None,
+        name: str | None,
+        description: str | None,
+        tags: Sequence[str],
+        cancellable: bool,
+        signature: Signature,
+    ) -> None:
+        if not signature.takes_context and not _has_parameters(fn):
+            raise InvalidArgument(f"agent {kind!r} must take its context as the first parameter")
+        self.fn: Callable[..., Any] = fn
+        """The plain function, for tests: ``agent.fn(ctx, input)``."""
+        self.kind: str = kind
+        """Its name in journals."""
+        self.version: str | None = version
+        self.state: Any = state
+        self.migrate: Callable[[Any], Any] | None = migrate
+        self.on_divergence: OnDivergence = on_divergence
+        self.timeout: float | None = timeout
+        self.name: str = name or kind
+        self.description: str | None = description or fn.__doc__
+        self.tags: tuple[str, ...] = tuple(tags)
+        self.cancellable: bool = cancellable
+        self.is_async: bool = asyncio.iscoroutinefunction(fn)
+        self._signature = signature
+        self._rebuild: Rebuild | None = _UNSET
+        self._rebuild_state: Rebuild | None = _UNSET
+        self.__name__ = getattr(fn, "__name__", kind)
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    @property
+    def code(self) -> str:
+        """What identifies its code: the version, else a fingerprint of the compiled function."""
+        return self.version or _fingerprint(self.fn)
+
+    @property
+    def rebuild(self) -> Rebuild | None:
+        """What turns a decoded result into the annotated return type, if anything."""
+        if self._rebuild is _UNSET:
+            self._rebuild = self._signature.returns()
+        return self._rebuild
+
+    def wire(self, input: Any) -> Any:
+        """Return the value that stands for the input."""
+        names = self._signature.names
+        if len(names) > 1 and not isinstance(input, dict):
+            raise InvalidArgument(f"agent {self.kind!r} takes one input or none; make it one dataclass or dict")
+        return input
+
+    def arguments(self, input: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments after the context for a stored input."""
+        names = self._signature.names
+        if len(names) == 1 and input is None and names[0] in self._signature.defaults:
+            return [], {}
+        return self._signature.unwire(input)
+
+    def initial_state(self, stored: tuple[Any] | None) -> Any:
+        """Return the state to start with: the stored one, migrated and rebuilt, or a new one."""
+        if self.state is None:
+            return None
+        if stored is None:
+            return {} if self.state is dict else self.state()
+        if self._rebuild_state is _UNSET:
+            self._rebuild_state = rebuilder(self.state, nested=True)
+        value = stored[0]
+        if self.migrate is not None:
+            value = self.migrate(value)
+        if self._rebuild_state is None or not isinstance(value, dict):
+            return value
+        return self._rebuild_state(value)
+
+    def check_state(self, value: Any) -> None:
+        """Refuse a checkpoint of another type than the declared one."""
+        if isinstance(self.state, type) and not isinstance(value, self.state):
+            raise WrongStateType(
+                f"agent {self.kind!r} is declared with state={self.state.__qualname__}, "
+                f"but checkpoint() got a {type(value).__qualname__}"
+            )
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"agent {self.kind!r} is not called like a function: use flovyn.run({self.__name__}, input), "
+            f"client.start({self.__name__}, input), or {self.__name__}.fn(ctx, input) in a test"
+        )
+
+    def __repr__(self) -> str:
+        return f"<flovyn agent {self.kind!r}>"
+
+
+def _has_parameters(fn: Callable[..., Any]) -> bool:
+    code = getattr(fn, "__code__", None)
+    return code is None or code.co_argcount > 0
+
+
+def _fingerprint(fn: Callable[..., Any]) -> str:
+    import hashlib
+
+    digest = hashlib.blake2b(digest_size=12)
+
+    def add(code: Any) -> None:
+        digest.update(code.co_code)
+        digest.update(repr(code.co_names).encode())
+        for constant in code.co_consts:
+            if hasattr(constant, "co_code"):
+                add(constant)
+            elif isinstance(constant, frozenset):
+                digest.update(repr(sorted(map(repr, constant))).encode())  # pyright: ignore[reportUnknownArgumentType]
+            else:
+                digest.update(repr(constant).encode())
+
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        digest.update(getattr(fn, "__qualname__", type(fn).__qualname__).encode())
+    else:
+        add(code)
+    return digest.hexdigest()
+
+
+if TYPE_CHECKING:
+    _AsyncWith = Callable[[AgentContext[Any], I], Coroutine[Any, Any, R]]
+    _AsyncWithout = Callable[[AgentContext[Any]], Coroutine[Any, Any, R]]
+    _SyncWith = Callable[[SyncAgentContext[Any], I], R]
+    _SyncWithout = Callable[[SyncAgentContext[Any]], R]
+
+    class AgentDecorator:
+        """What ``agent(...)`` with options gives: it declares the function it is put on."""
+
+        @overload
+        def __call__(self, fn: _AsyncWithout[R], /) -> Agent[None, R]: ...
+        @overload
+        def __call__(self, fn: _AsyncWith[I, R], /) -> Agent[I, R]: ...
+        @overload
+        def __call__(self, fn: _SyncWithout[R], /) -> Agent[None, R]: ...
+        @overload
+        def __call__(self, fn: _SyncWith[I, R], /) -> Agent[I, R]: ...
+        def __call__(self, fn: Any, /) -> Any: ...
+
+
+@overload
+def agent(fn: _AsyncWithout[R], /) -> Agent[None, R]: ...
+@overload
+def agent(fn: _AsyncWith[I, R], /) -> Agent[I, R]: ...
+@overload
+def agent(fn: _SyncWithout[R], /) -> Agent[None, R]: ...
+@overload
+def agent(fn: _SyncWith[I, R], /) -> Agent[I, R]: ...
+@overload
+def agent(
+    *,
+    kind: str | None = None,
+    version: str | None = None,
+    state: Any = None,
+    migrate: Callable[[Any], Any] | None = None,
+    on_divergence: OnDivergence = "continue",
+    timeout: float | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    cancellable: bool = True,
+) -> AgentDecorator: ...
+def agent(
+    fn: Any = None,
+    /,
+    *,
+    kind: str | None = None,
+    version: str | None = None,
+    state: Any = None,
+    migrate: Callable[[Any], Any] | None = None,
+    on_divergence: OnDivergence = "continue",
+    timeout: float | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    cancellable: bool = True,
+) -> Any:
+    """Declare an agent: ``async def`` (or ``def``) over an ``AgentContext`` and one input or none.
+
+    Without ``state`` recovery replays the recorded run, so linear code just works. With ``state=T`` recovery enters
+    the function at its top with ``ctx.state`` as of the last checkpoint: read it, then loop.
+    ``version`` identifies the code (else a fingerprint does); ``on_divergence`` says what happens when edited code no
+    longer matches a recorded run; ``migrate`` turns an older stored state into the present one.
+    """
+
+    def declare(fn: Callable[..., Any], depth: int = 1) -> Agent[Any, Any]:
+        signature = Signature(fn, "AgentContext", local_names(fn, depth), first_is_context=True)
+        return Agent(
+            fn,
+            kind=kind or fn.__name__,
+            version=version,
+            state=state,
+            migrate=migrate,
+            on_divergence=on_divergence,
+            timeout=timeout,
+            name=name,
+            description=description,
+            tags=tags,
+            cancellable=cancellable,
+            signature=signature,
+        )
+
+    return declare if fn is None else declare(fn, 2)

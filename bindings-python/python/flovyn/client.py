@@ -1,0 +1,225 @@
+"""Clients: the door to a backend. Start runs, find them, make workers."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import weakref
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
+
+from . import _native
+from .agent import Agent
+from .errors import FlovynError
+from .handle import Facts, Handle
+from .hub import Hub
+from .task import Task
+from .threads import in_thread
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+I = TypeVar("I")  # noqa: E741 - the input
+R = TypeVar("R")
+
+CLOSE_WITHIN_S = 10.0
+EXIT_WITHIN_S = 2.0
+
+_open: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """An open backend. Close it, or use it as a context manager; its workers are closed first."""
+
+    def __init__(self, native: _native.Runtime) -> None:
+        self.native = native
+        self._workers: set[Worker] = set()
+        self._hub: Hub | None = None
+        self._is_open = True
+        _open.add(self)
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with."""
+        return self.native.url
+
+    @overload
+    async def start(self, agent: Agent[I, R], input: I = ..., **options: Any) -> Handle[R]: ...
+    @overload
+    async def start(self, agent: str, input: Any = None, **options: Any) -> Handle[Any]: ...
+    async def start(
+        self,
+        agent: Any,
+        input: Any = None,
+        *,
+        id: str | UUID | None = None,
+        queue: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        max_steps: int | None = None,
+        max_total_steps: int | None = None,
+        max_tail: int | None = None,
+        budget: Any = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        concurrency_key: str | None = None,
+        delay: float | None = None,
+        traceparent: str | None = None,
+    ) -> Handle[Any]:
+        """Start a run and return its handle; the run is durable when this returns.
+
+        The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
+        ``agent`` is a declared agent or a kind. ``delay`` and ``timeout`` are seconds.
+        """
+        declared = agent if isinstance(agent, Agent) else None
+        kind: str = declared.kind if declared is not None else agent
+        value = declared.wire(input) if declared is not None else input
+        limit = timeout if timeout is not None or declared is None else declared.timeout
+        native = await Hub.current().call(
+            self.native.start,
+            kind,
+            value,
+            id=None if id is None else str(id),
+            queue=queue,
+            metadata=dict(metadata) if metadata else None,
+            max_steps=max_steps,
+            max_total_steps=max_total_steps,
+            max_tail=max_tail,
+            budget=budget,
+            timeout=limit,
+            priority=priority,
+            concurrency_key=concurrency_key,
+            delay=delay,
+            traceparent=traceparent,
+        )
+        return Handle(self, native, declared.rebuild if declared is not None else None)
+
+    async def handle(self, id_or_key: str | UUID) -> Handle[Any]:
+        """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise."""
+        return Handle(self, await Hub.current().call(self.native.handle, str(id_or_key)))
+
+    async def runs(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        kind: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Facts]:
+        """Iterate over runs, newest first."""
+        statuses = [status] if isinstance(status, str) else list(status or ())
+        after: str | None = None
+        while True:
+            page = await Hub.current().call(
+                self.native.runs,
+                statuses=statuses,
+                kind=kind,
+                metadata=dict(metadata) if metadata else None,
+                after=after,
+            )
+            for item in page["items"]:
+                yield Facts(item)
+            after = page["next"]
+            if after is None:
+                return
+
+    def worker(
+        self,
+        agents: Iterable[Agent[Any, Any]] = (),
+        tasks: Iterable[Task[..., Any]] = (),
+        *,
+        queue: str = "default",
+        max_agents: int = 100,
+        max_tasks: int = 32,
+        max_parked: int | None = None,
+    ) -> Worker:
+        """Make a worker: an async context manager, or ``await worker.run()``.
+
+        ``max_agents`` runs advance at a time (waiting ones do not count), ``max_tasks`` claimed tasks run at a time;
+        ``max_parked`` waiting runs are kept in memory.
+        """
+        return Worker(
+            self, agents, tasks, queue=queue, max_agents=max_agents, max_tasks=max_tasks, max_parked=max_parked
+        )
+
+    async def close(self) -> None:
+        """Close the workers, then the backend; everything acknowledged is safe when it returns."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        _open.discard(self)
+        for worker in list(self._workers):
+            await worker.close()
+        try:
+            await Hub.current().call(self.native.close, CLOSE_WITHIN_S)
+        finally:
+            if self._hub is not None:
+                self._hub.__exit__()
+                self._hub = None
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def attach_hub(self) -> Client:
+        """Keep the running loop's hub until the client is closed."""
+        if self._hub is None:
+            self._hub = Hub.current().__enter__()
+        return self
+
+    def opened(self, worker: Worker) -> None:
+        """Note a worker that polls."""
+        self._workers.add(worker)
+
+    def gone(self, worker: Worker) -> None:
+        """Forget a worker."""
+        self._workers.discard(worker)
+
+    def __repr__(self) -> str:
+        return f"<flovyn client of {self.url}>"
+
+
+class Connecting:
+    """What ``connect`` gives: await it for a client, or use it as an async context manager."""
+
+    def __init__(self, url: str | None) -> None:
+        self._url = url
+        self._client: Client | None = None
+
+    async def _connect(self) -> Client:
+        native = await in_thread(contextvars.copy_context(), _native.Runtime.open, (self._url,), {})
+        self._client = Client(native).attach_hub()
+        return self._client
+
+    def __await__(self) -> Generator[Any, Any, Client]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> Client:
+        return await self._connect()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def connect(url: str | None = None) -> Connecting:
+    """Open a backend: ``sqlite:agents.db``, ``memory:``, ``postgres://…`` or ``https://…``.
+
+    Without a URL ``FLOVYN_URL`` counts, else ``sqlite:flovyn.db``. Await it, or ``async with flovyn.connect(...)``.
+    """
+    return Connecting(url)
+
+
+def _close_all() -> None:
+    for client in list(_open):
+        try:
+            client.native.close_now(EXIT_WITHIN_S)
+        except FlovynError:
+            pass
+
+
+atexit.register(_close_all)

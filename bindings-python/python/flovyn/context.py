@@ -1,0 +1,429 @@
+"""What agent code sees: the durable context.
+
+Sync methods take their place in the journal when called and join the batch; nothing leaves the process before an
+await that cannot be served. Async ones give a ``Step``: await it, or hand it to asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from .errors import InvalidArgument, StateNotDeclared, Cancelled
+from .flag import Flag
+from .reducers import reduce_fields
+from .scope import once_name
+from .serde import Signature, rebuilder
+from .step import Step
+from .task import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    from .activation import Activation
+
+    S = _TypeVar("S", default=Any)
+else:
+    S = TypeVar("S")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One entry of the conversation."""
+
+    id: UUID
+    parent_id: UUID | None
+    role: str
+    entry_type: str
+    content: Any
+    turn_id: str | None
+    metadata: Any
+    created_at: datetime
+
+    @classmethod
+    def of(cls, parts: tuple[Any, ...]) -> Message:
+        """Make it from what the engine gives."""
+        id, parent, role, entry_type, content, turn_id, metadata, seconds = parts
+        return cls(
+            id=UUID(id),
+            parent_id=UUID(parent) if parent else None,
+            role=role,
+            entry_type=entry_type,
+            content=content,
+            turn_id=turn_id,
+            metadata=metadata,
+            created_at=datetime.fromtimestamp(seconds, timezone.utc),
+        )
+
+
+class Context(Generic[S]):
+    """What both kinds of agents share: everything that needs no await."""
+
+    def __init__(self, activation: Activation, thread: str = "") -> None:
+        self._activation = activation
+        self._session = activation.session
+        self._thread = thread
+
+    # ── who and what ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def agent_execution_id(self) -> UUID:
+        """The run."""
+        return UUID(self._session.execution_id())
+
+    @property
+    def org_id(self) -> UUID:
+        """The tenant."""
+        return UUID(self._session.org_id())
+
+    @property
+    def key(self) -> str | None:
+        """The id the run was started with, where that is no UUID."""
+        return self._session.key()
+
+    @property
+    def input(self) -> Any:
+        """The input as JSON, as it was given to start."""
+        return self._session.input()
+
+    @property
+    def state(self) -> S:
+        """The state as of the last checkpoint, or what the code has made of it since."""
+        self._check_stateful("ctx.state")
+        return self._activation.state
+
+    @state.setter
+    def state(self, value: S) -> None:
+        self._check_stateful("ctx.state")
+        self._activation.state = value
+
+    def update(self, **fields: Any) -> S:
+        """Change fields of the state by their reducers (``Annotated[list[str], flovyn.append]``); return the state."""
+        self._check_stateful("ctx.update")
+        self._activation.state = reduce_fields(self._activation.state, fields)
+        return self._activation.state
+
+    @property
+    def is_suspending(self) -> Flag:
+        """Whether this copy is being put away: in a ``finally``, leave the outside as it is."""
+        return Flag(self._activation.sealed)
+
+    @property
+    def is_cancellation_requested(self) -> Flag:
+        """Whether the run was asked to stop, as far as this process knows. Not recorded."""
+        return Flag(self._session.is_cancel_requested())
+
+    # ── conversation ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append_entry(
+        self,
+        role: str,
+        content: Any,
+        *,
+        entry_type: str = "message",
+        turn_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> UUID:
+        """Append an entry to the conversation and return its id; durable with the next commit."""
+        self._activation.check_open()
+        entry = self._session.call_entry(
+            role, content, entry_type, turn_id, dict(metadata) if metadata else None, self._thread, once_name.get()
+        )
+        self._activation.touched()
+        return UUID(bytes=entry)
+
+    def load_messages(self) -> list[Message]:
+        """Read the conversation at this point of the journal, from its root to its leaf."""
+        return [Message.of(parts) for parts in self._session.branch_now(self._thread)]
+
+    def context_ref(self) -> dict[str, Any]:
+        """Return a small value that stands for the conversation at this point, to be passed to a task."""
+        return {
+            "execution": self._session.execution_id(),
+            "thread": self._thread,
+            "leaf": self._session.leaf(self._thread),
+        }
+
+    # ── time, chance, cost ──────────────────────────────────────────────────────────────────────────────────────
+
+    def current_time(self) -> datetime:
+        """Return the run's time: the same on replay, never going back."""
+        return datetime.fromtimestamp(self._session.time(), timezone.utc)
+
+    def random(self) -> float:
+        """Return a number from 0 to 1, the same on replay."""
+        return int.from_bytes(self._session.random()[:7], "big") / (1 << 56)
+
+    def random_uuid(self) -> UUID:
+        """Return a UUID (version 4), the same on replay."""
+        return UUID(bytes=self._session.random(), version=4)
+
+    def record_usage(
+        self,
+        model: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        *,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        cost_usd: float | None = None,
+    ) -> None:
+        """Record what a model call cost; sums are in the checkpoint and in ``describe()``."""
+        self._activation.check_open()
+        micros = None if cost_usd is None else round(cost_usd * 1_000_000)
+        self._session.call_usage(
+            model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, micros, once_name.get()
+        )
+        self._activation.touched()
+
+    # ── streaming ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stream_token(self, text: str) -> None:
+        """Show watchers a piece of text before it is durable."""
+        self._session.stream(0, text)
+
+    def stream_data(self, data: Any) -> None:
+        """Show watchers structured data before it is durable."""
+        self._session.stream(1, data)
+
+    def stream_error(self, error: Any) -> None:
+        """Show watchers an error worth seeing."""
+        self._session.stream(2, {"type": type(error).__name__, "message": str(error)} if isinstance(error, BaseException) else error)
+
+    # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    def schedule_task(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
+    @overload
+    def schedule_task(self, task: str, input: Any = None, /) -> Step[Any]: ...
+    def schedule_task(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
+        """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result."""
+        if isinstance(task, Task):
+            return self._activation.schedule(task, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
+        if len(args) > 1 or kwargs:
+            raise InvalidArgument("schedule_task(kind, input) takes one input; make it a dict")
+        return self._activation.schedule(self._activation.worker.task_of(task), args, kwargs)
+
+    # ── private ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_stateful(self, what: str) -> None:
+        if self._activation.agent.state is None:
+            raise StateNotDeclared(
+                f"{what} needs state, but agent {self._activation.agent.kind!r} is declared without it. Without state "
+                "recovery replays the recorded run, and local variables are the state. With @agent(state=YourDataclass) "
+                "recovery enters the function at its top with ctx.state as of the last checkpoint(): read it, then loop."
+            )
+
+    def _signal(self, name: str, of: Any, timeout: float | None) -> Step[Any]:
+        self._activation.check_open()
+        step = self._activation.step(self._session.call_signal(name, timeout, once_name.get()), what=name)
+        if of is not None:
+            step._rebuild = rebuilder(of)  # pyright: ignore[reportPrivateUsage]
+        return step
+
+    def _sleep(self, seconds: float) -> Step[None]:
+        self._activation.check_open()
+        return self._activation.step(self._session.call_timer(float(seconds), once_name.get()))
+
+    def _flush(self) -> Step[None]:
+        self._activation.check_open()
+        return self._activation.step(self._session.call_flush(once_name.get()))
+
+    def _step(self) -> Step[None]:
+        self._activation.check_open()
+        return self._activation.step(self._session.call_step(once_name.get()))
+
+    def _attach(self, ref: str) -> Step[Any]:
+        self._activation.check_open()
+        op, uuid = self._session.call_attach(str(ref), once_name.get())
+        return self._activation.step(op, uuid)
+
+    def _checkpoint(self, given: tuple[Any, ...], metadata: Mapping[str, Any] | None) -> Step[None]:
+        self._activation.check_open()
+        if not given and self._activation.agent.state is None:
+            return self._flush()
+        self._check_stateful("checkpoint(state)")
+        state = given[0] if given else self._activation.state
+        self._activation.agent.check_state(state)
+        op = self._session.checkpoint(state, dict(metadata or {}))
+        self._activation.state = state
+        self._activation.saved()
+        return self._activation.step(op)
+
+    def _inline(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Step[Any]:
+        if isinstance(fn, Task):
+            task: Task[..., Any] = Task(fn.fn, name, {"side_effects": "idempotent"}, signature=fn.signature)
+        else:
+            task = Task(fn, name, {"side_effects": "idempotent"}, signature=Signature(fn, "TaskContext"))
+        return self._activation.schedule(task, args, {})
+
+
+class AgentContext(Context[S]):
+    """The context of an ``async def`` agent."""
+
+    def thread(self, name: str) -> AgentContext[S]:
+        """Return the same context on a branch of the conversation with a leaf of its own."""
+        self._session.open_thread(name)
+        return AgentContext(self._activation, name)
+
+    def checkpoint(self, *state: S, metadata: Mapping[str, Any] | None = None) -> Coroutine[Any, Any, None]:
+        """Save the state and end the segment: recovery replays only what follows.
+
+        Without an argument it saves ``ctx.state``; for an agent without state it only forces a commit. Every op
+        must be settled (``OpenOperations`` names the others). Durable when it returns.
+        """
+        if len(state) > 1:
+            raise InvalidArgument("checkpoint() takes one state")
+        return self._checkpoint(state, metadata)
+
+    def flush(self) -> Coroutine[Any, Any, None]:
+        """Force a commit; all earlier ops are durable when it returns."""
+        return self._flush()
+
+    def step(self) -> Coroutine[Any, Any, None]:
+        """Begin a step: one model call with what it asks for. Counts towards ``max_steps``."""
+        return self._step()
+
+    async def messages(self) -> list[Message]:
+        """Read the conversation at this point of the journal without blocking the loop."""
+        hub = self._activation.worker.hub
+        found = await hub.call(self._session.branch, self._thread)
+        return [Message.of(parts) for parts in found]
+
+    def run(self, name: str, fn: Callable[..., Any], *args: Any) -> Step[Any]:
+        """Run any callable as a durable inline step of this name."""
+        return self._inline(name, fn, args)
+
+    async def once(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run something once per execution, across checkpoints; later calls return the first result."""
+        self._activation.check_open()
+        given = list(args)
+        how, value = self._session.once_begin(name, given)
+        if how == 0:
+            self._activation.touched()
+            return value
+        if how == 1:
+            return await self._activation.step(value)
+        token = once_name.set(name)
+        try:
+            result: Any = fn(*args)
+            if isinstance(result, Awaitable):
+                result = await result  # pyright: ignore[reportUnknownVariableType]
+        finally:
+            once_name.reset(token)
+        return await self._activation.step(self._session.once_end(name, given, result))
+
+    async def join_all(self, *steps: Any) -> list[Any]:
+        """Wait for all; the first failure is raised and the others go on. Takes steps or one list of them."""
+        return list(await asyncio.gather(*_listed(steps)))
+
+    async def join_all_settled(self, *steps: Any) -> list[Any]:
+        """Wait for all and return results and exceptions in order."""
+        return list(await asyncio.gather(*_listed(steps), return_exceptions=True))
+
+    async def select(self, *steps: Any) -> tuple[int, Any]:
+        """Wait for the first and return its index and result; the others are given up."""
+        tasks = [asyncio.ensure_future(step) for step in _listed(steps)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        winner = next(index for index, task in enumerate(tasks) if task.done() and not task.cancelled())
+        await asyncio.gather(*(task for index, task in enumerate(tasks) if index != winner), return_exceptions=True)
+        return winner, tasks[winner].result()
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Sleep durably: the time goes on while no process runs."""
+        return self._sleep(seconds)
+
+    def timeout(self, seconds: float) -> DurableTimeout:
+        """Limit what runs inside ``async with`` by a durable timer; raises ``TimeoutError``."""
+        return DurableTimeout(self, seconds)
+
+    def attach(self, ref: str) -> Step[Any]:
+        """Join a detached task by its ``ref``."""
+        return self._attach(ref)
+
+    @overload
+    def wait_for_signal(self, name: str, type: type[T], *, timeout: float | None = None) -> Step[T]: ...
+    @overload
+    def wait_for_signal(self, name: str, type: None = None, *, timeout: float | None = None) -> Step[Any]: ...
+    def wait_for_signal(self, name: str, type: Any = None, *, timeout: float | None = None) -> Step[Any]:
+        """Wait for the next signal of a name; past ``timeout`` seconds: ``SignalTimeout``."""
+        return self._signal(name, type, timeout)
+
+    async def has_signal(self, name: str) -> bool:
+        """Tell whether a signal of this name waits; recorded."""
+        return self._read(self._session.has_signal, name)
+
+    async def drain_signals(self, name: str, *, turn: bool = False) -> list[Any]:
+        """Take all signals of this name that wait; with ``turn`` also those kept for the next turn."""
+        return self._read(self._session.drain_signals, name, turn)
+
+    async def check_cancellation(self) -> bool:
+        """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""
+        if self._read(self._session.check_cancellation):
+            raise Cancelled("the run was asked to stop")
+        return False
+
+    async def remaining_budget(self) -> Any:
+        """Return what is left of the budget; none where there is none. Recorded."""
+        return self._read(self._session.remaining_budget)
+
+    def _read(self, ask: Callable[..., Any], *args: Any) -> Any:
+        self._activation.check_open()
+        answer = ask(*args, once_name.get())
+        self._activation.touched()
+        return answer
+
+
+class DurableTimeout:
+    """A limit on a block of code, kept by the store's timer."""
+
+    def __init__(self, context: AgentContext[Any], seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+        self._watch: asyncio.Task[None] | None = None
+        self._owner: asyncio.Task[Any] | None = None
+        self._fired = False
+
+    async def __aenter__(self) -> DurableTimeout:
+        self._owner = asyncio.current_task()
+        timer = self._context.sleep(self._seconds)
+        self._watch = asyncio.ensure_future(self._wait(timer))
+        return self
+
+    async def _wait(self, timer: Coroutine[Any, Any, None]) -> None:
+        await timer
+        self._fired = True
+        if self._owner is not None:
+            self._owner.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        if self._watch is not None and not self._watch.done():
+            self._watch.cancel()
+            try:
+                await self._watch
+            except asyncio.CancelledError:
+                if not self._watch.cancelled():
+                    raise
+        if self._fired and kind is not None and issubclass(kind, asyncio.CancelledError):
+            uncancel = getattr(self._owner, "uncancel", None)
+            if uncancel is not None:
+                uncancel()
+            raise TimeoutError(f"the block took longer than {self._seconds:g} s") from error
+
+
+def _listed(steps: tuple[Any, ...]) -> list[Any]:
+    if len(steps) == 1 and isinstance(steps[0], (list, tuple)):
+        return list(steps[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return list(steps)

@@ -1,0 +1,313 @@
+"""The errors of Flovyn: one tree, one class per code, the same names in every language.
+
+An error says what was asked, what was found and what to do. ``code`` is the word that programs compare,
+``context`` has the named facts (ids, sizes, limits), ``retryable`` tells whether the same request may succeed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+__all__ = [
+    "AgentCancelled",
+    "AgentFailed",
+    "BudgetExceeded",
+    "Cancelled",
+    "CorruptCheckpoint",
+    "Diverged",
+    "ExecutionClosed",
+    "ExecutionExists",
+    "ExecutionNotFound",
+    "FlovynError",
+    "ForkedProcess",
+    "InDoubt",
+    "InvalidArgument",
+    "InvalidTransition",
+    "LeaseLost",
+    "NonRetryable",
+    "NotDone",
+    "NotSerializable",
+    "OnceChanged",
+    "OpenOperations",
+    "OutOfOrder",
+    "OutsideAgent",
+    "PayloadTooLarge",
+    "PreambleOp",
+    "SchemaTooNew",
+    "SignalTimeout",
+    "SlotTaken",
+    "StateNotDeclared",
+    "StepLimitReached",
+    "StorageUnavailable",
+    "Suspended",
+    "TaskFailed",
+    "TaskTimeout",
+    "Timeout",
+    "UnknownKind",
+    "UnsupportedFilesystem",
+    "Waiting",
+    "WrongStateType",
+    "WrongThread",
+]
+
+
+class FlovynError(Exception):
+    """The root of all errors."""
+
+    code: str = "FlovynError"
+    """What precisely happened: the same word in every language."""
+    retryable: bool = False
+    """Whether the same request may succeed later without any change."""
+
+    _by_code: ClassVar[dict[str, type[FlovynError]]] = {}
+
+    def __init__(
+        self, message: str = "", *, context: Mapping[str, Any] | None = None, retryable: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message: str = message
+        self.context: dict[str, Any] = dict(context or {})
+        if retryable is not None:
+            self.retryable = retryable
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "code" not in cls.__dict__:
+            cls.code = cls.__name__
+        FlovynError._by_code.setdefault(cls.code, cls)
+
+
+class ExecutionExists(FlovynError):
+    """An id is taken by a run with another input or kind."""
+
+
+class ExecutionNotFound(FlovynError):
+    """No run has this id or key."""
+
+
+class ExecutionClosed(FlovynError):
+    """The run has ended and takes nothing more."""
+
+
+class AgentFailed(FlovynError):
+    """The agent's function raised; ``type`` and the message are those of the causing error."""
+
+    def __init__(self, message: str = "", *, type: str = "", traceback: str | None = None, **options: Any) -> None:
+        super().__init__(message, **options)
+        self.type: str = type
+        self.traceback: str | None = traceback
+
+
+class AgentCancelled(FlovynError):
+    """The run was cancelled; ``output`` is what it kept."""
+
+    def __init__(self, message: str = "", *, output: Any = None, **options: Any) -> None:
+        super().__init__(message, **options)
+        self.output: Any = output
+
+
+class TaskFailed(FlovynError):
+    """A task failed for good: which, with what, after how many attempts.
+
+    ``message`` is the original error's; ``__cause__`` is that error where it happened in this process.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kind: str = "",
+        type: str = "",
+        attempts: int = 1,
+        task_id: str | None = None,
+        traceback: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(message, **options)
+        self.kind: str = kind
+        self.type: str = type
+        self.attempts: int = attempts
+        self.task_id: str | None = task_id
+        self.traceback: str | None = traceback
+
+    def __str__(self) -> str:
+        if not self.kind:
+            return self.message
+        tried = "" if self.attempts <= 1 else f" after {self.attempts} attempts"
+        return f"task {self.kind!r} failed{tried}: {self.type}: {self.message}"
+
+
+class TaskTimeout(TaskFailed):
+    """A task ran out of time."""
+
+
+class SignalTimeout(FlovynError, TimeoutError):
+    """No signal came in time."""
+
+
+class NonRetryable(FlovynError):
+    """Raised by a task that must not be tried again."""
+
+
+class NotDone(FlovynError):
+    """Raised by a ``reconcile`` function: the lost attempt did not take effect, so the task may run again."""
+
+
+class InDoubt(FlovynError):
+    """Nobody knows whether a call took effect; a decision is waited for (``handle.resolve``)."""
+
+
+class Diverged(FlovynError):
+    """The code no longer matches the recorded tail."""
+
+
+class SlotTaken(FlovynError):
+    """A journal slot was named again with another label."""
+
+
+class OutOfOrder(FlovynError):
+    """A commit named a predecessor that is not the last one."""
+
+
+class PreambleOp(FlovynError):
+    """An agent with state called an op before its loop."""
+
+
+class OnceChanged(FlovynError):
+    """A ``once`` was called again with another input."""
+
+
+class WrongThread(FlovynError):
+    """A context was used from another thread than its agent's."""
+
+
+class UnsupportedFilesystem(FlovynError):
+    """The file system cannot hold a database safely."""
+
+
+class StateNotDeclared(FlovynError):
+    """State was used by an agent declared without it."""
+
+
+class WrongStateType(FlovynError):
+    """A checkpoint's state is not of the declared type."""
+
+
+class NotSerializable(FlovynError):
+    """A value has no JSON form; ``path`` says where, ``type`` what was found there."""
+
+    @property
+    def path(self) -> str:
+        """The place of the value, such as ``$.items[3].when``."""
+        return str(self.context.get("path", "$"))
+
+    @property
+    def type(self) -> str:
+        """What was found there."""
+        return str(self.context.get("type", ""))
+
+
+class PayloadTooLarge(FlovynError):
+    """A payload is over the limit."""
+
+
+class BudgetExceeded(FlovynError):
+    """A budget is used up."""
+
+
+class StepLimitReached(FlovynError):
+    """The cumulative step limit of a run is reached."""
+
+
+class InvalidTransition(FlovynError):
+    """The thing's present status does not allow this."""
+
+
+class LeaseLost(FlovynError):
+    """Another worker holds the run now."""
+
+
+class OpenOperations(FlovynError):
+    """A checkpoint was asked for while ops are open."""
+
+
+class CorruptCheckpoint(FlovynError):
+    """A stored checkpoint or journal row failed its check."""
+
+
+class StorageUnavailable(FlovynError):
+    """The backend did not answer; the outcome is unknown."""
+
+    retryable = True
+
+
+class SchemaTooNew(FlovynError):
+    """The database was written by a newer version."""
+
+
+class UnknownKind(FlovynError):
+    """Nobody here serves this kind."""
+
+
+class OutsideAgent(FlovynError):
+    """A context call was made outside an agent."""
+
+
+class ForkedProcess(FlovynError):
+    """A client was used in a forked process."""
+
+
+class InvalidArgument(FlovynError, ValueError):
+    """The argument is wrong."""
+
+
+class Timeout(FlovynError, TimeoutError):
+    """The wait ended before the result came."""
+
+    retryable = True
+
+
+class Waiting(FlovynError):
+    """A run is waiting and the caller asked not to; ``context`` says for what."""
+
+
+class Cancelled(BaseException):
+    """The run was asked to stop: raised into pending awaits, once per branch."""
+
+    code = "Cancelled"
+
+
+class Suspended(BaseException):
+    """This copy of the agent was put away; its run goes on from its journal. Let it pass."""
+
+    code = "Suspended"
+
+
+def from_native(code: str, message: str, context: Mapping[str, Any], retryable: bool) -> BaseException:
+    """Make the exception of an engine error."""
+    if code == "Suspended":
+        return Suspended(message)
+    if code == "Cancelled":
+        return Cancelled(message)
+    by_code = FlovynError._by_code  # pyright: ignore[reportPrivateUsage]
+    cls = by_code.get(code)
+    if cls is None:
+        error = FlovynError(message, context=context, retryable=retryable)
+        error.code = code
+        return error
+    return cls(message, context=context, retryable=retryable)
+
+
+def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str | None]) -> FlovynError:
+    """Make the exception of a failed task from ``(code, type, message, kind, task, attempts, traceback)``."""
+    code, type_, message, kind, task_id, attempts, traceback = failure
+    cls = TaskTimeout if code == "TaskTimeout" else TaskFailed
+    return cls(
+        message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback
+    )
+
+
+def type_name(error: BaseException) -> str:
+    """Name an error's class as journals and ``no_retry`` do: without its module."""
+    return type(error).__qualname__

@@ -1,0 +1,129 @@
+"""What a watcher of a run is told: previews, entries, and the turns of its life, each with an id to resume after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, ClassVar, Union
+
+from . import _native
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of text that is being made; void when its op is retracted, replaced by the entry or result."""
+
+    id: str
+    text: str
+    op: str = ""
+    attempt: int = 0
+    type: ClassVar[str] = "token"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Structured data that is being made; ``name`` is ``data``, ``error`` or ``progress``."""
+
+    id: str
+    data: Any
+    name: str = "data"
+    op: str = ""
+    attempt: int = 0
+    type: ClassVar[str] = "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the conversation is durable."""
+
+    id: str
+    at: datetime
+    segment: int
+    sequence: int | None
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    type: ClassVar[str] = "entry"
+
+
+@dataclass(frozen=True)
+class Retract:
+    """Everything streamed for this op so far is void."""
+
+    id: str
+    op: str
+    type: ClassVar[str] = "retract"
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """A turn of the run's life or of one of its tasks: ``name`` is ``created``, ``waiting``, ``task_started``, …"""
+
+    id: str
+    name: str
+    at: datetime
+    segment: int
+    sequence: int | None
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    type: ClassVar[str] = "lifecycle"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing follows it."""
+        return self.name in ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The cost of a model call is durable."""
+
+    id: str
+    at: datetime
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    type: ClassVar[str] = "usage"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Previews before this place are gone; durable events are not."""
+
+    id: str
+    type: ClassVar[str] = "gap"
+
+
+Event = Union[Token, Data, Entry, Retract, Lifecycle, Usage, Gap]
+
+
+def event_of(parts: tuple[Any, ...]) -> Event:
+    """Make an event from what the engine gives."""
+    what, id = parts[0], parts[1]
+    if what == "durable":
+        return _durable(id, parts[2])
+    if what == "token":
+        return Token(id, parts[2], parts[3], parts[4])
+    if what == "retract":
+        return Retract(id, parts[2])
+    if what == "gap":
+        return Gap(id)
+    return Data(id, parts[2], what, parts[3], parts[4])
+
+
+def _durable(id: str, facts: dict[str, Any]) -> Event:
+    at = datetime.fromtimestamp(facts["at"], timezone.utc)
+    data: dict[str, Any] = facts["data"] or {}
+    if facts["kind"] == "entry":
+        return Entry(id, at, facts["segment"], facts["sequence"], data)
+    if facts["kind"] == "usage":
+        return Usage(id, at, data)
+    if facts["kind"] == "retract":
+        return Retract(id, f"{facts['segment']}-{facts['sequence']}")
+    return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data)
+
+
+def sse(event: Event) -> bytes:
+    """Write an event as one server-sent event."""
+    facts: dict[str, Any] = {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in vars(event).items()
+        if name != "id"
+    }
+    body = _native.encode_json({"type": event.type, **facts})
+    return b"id: " + event.id.encode() + b"\nevent: " + event.type.encode() + b"\ndata: " + body + b"\n\n"

@@ -1,0 +1,208 @@
+"""One run in the hands of a caller: watch it, steer it, wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+from . import _native
+from .context import Message
+from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
+from .events import Event, event_of, sse
+from .hub import Hub
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .serde import Rebuild
+
+R = TypeVar("R")
+Delivery = Literal["next_step", "next_turn", "now"]
+
+_UNSET: Any = object()
+_PAGE = 200
+
+
+class Facts(dict[str, Any]):
+    """Facts by name; readable as attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Handle(Generic[R]):
+    """One run. Handles are cheap, and any number of them may speak of the same run."""
+
+    def __init__(self, client: Client, native: _native.Handle, rebuild: Rebuild | None = None) -> None:
+        self._client = client
+        self._native = native
+        self._rebuild = rebuild
+        self.id: UUID = UUID(native.id)
+        self.key: str | None = native.key
+
+    async def status(self) -> str:
+        """Return the status word: ``PENDING``, ``RUNNING``, ``WAITING``, ``PAUSED``, ``CANCELLING``, ``COMPLETED``, …"""
+        return await Hub.current().call(self._native.status)
+
+    async def describe(self) -> Facts:
+        """Return everything known about the run."""
+        return Facts(await Hub.current().call(self._native.describe))
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the end and return the agent's result.
+
+        Raises ``AgentFailed`` or ``AgentCancelled``; past ``timeout`` seconds ``Timeout`` (a ``TimeoutError``), or
+        ``InDoubt`` where a decision is waited for.
+        """
+        return self._ended(*await Hub.current().call(self._native.outcome, timeout))
+
+    async def _result_or_wait(self) -> R:
+        """Wait for the end, but not for signals and decisions."""
+        return self._ended(*await Hub.current().call(self._native.outcome_or_wait))
+
+    def _ended(self, tag: int, value: Any) -> Any:
+        name = self.key or str(self.id)
+        if tag == 0:
+            return self._rebuild(value) if self._rebuild is not None and value is not None else value
+        if tag == 1:
+            code, type_, message, _, _, _, traceback = value
+            error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
+            by_code = FlovynError._by_code  # pyright: ignore[reportPrivateUsage]
+            if code in by_code and code != "AgentFailed":
+                error.__cause__ = by_code[code](message)
+            raise error
+        if tag == 2:
+            raise AgentCancelled(f"run {name!r} was cancelled", output=value)
+        reason = value["wait_reason"] or value["status"]
+        context = {"status": value["status"], "wait_reason": reason, "waits_for": value["waits_for"]}
+        if reason == "in_doubt":
+            raise InDoubt(f"run {name!r} waits for a decision on a task in doubt; answer with resolve()", context=context)
+        waits_for = ", ".join(value["waits_for"] or ()) or reason
+        raise Waiting(f"run {name!r} has not ended: it waits for {waits_for}", context=context)
+
+    async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Iterate over the run's events from the start, or after the id of one; ends after the terminal event."""
+        hub = Hub.current()
+        watching = self._native.stream(after)
+        with hub:
+            while events := await hub.call(watching.next):
+                for parts in events:
+                    yield event_of(parts)
+
+    async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
+        """Iterate over the run's events as server-sent events; pass a ``Last-Event-ID`` as ``after``."""
+        async for event in self.stream(after):
+            yield sse(event)
+
+    async def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        delivery: Delivery = "next_step",
+    ) -> UUID:
+        """Send a signal; it is durable when this returns. It may come before the agent waits for it.
+
+        A repeated ``idempotency_key`` stores one signal and returns its id. ``delivery="next_turn"`` keeps it for
+        ``wait_for_signal``; ``"now"`` interrupts the model call in flight.
+        """
+        id = await Hub.current().call(self._native.signal, name, payload, delivery, idempotency_key)
+        return UUID(id)
+
+    async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
+        """Ask the run to stop and return its status. Graceful: awaits raise ``Cancelled``, and the run may tidy up for
+        ``timeout`` seconds (30). Hard: it ends at once."""
+        return await Hub.current().call(self._native.cancel, mode, timeout)
+
+    async def resume(
+        self,
+        *,
+        max_steps: int | None = None,
+        max_tail: int | None = None,
+        budget: Any = None,
+        message: Any = None,
+    ) -> str:
+        """Continue a paused run, with fresh limits, and return its status."""
+        options = {"max_steps": max_steps, "max_tail": max_tail, "budget": budget, "message": message}
+        return await Hub.current().call(self._native.resume, **options)
+
+    async def fork(
+        self,
+        *,
+        checkpoint: int | None = None,
+        entry: UUID | str | None = None,
+        op: str | None = None,
+        id: str | None = None,
+        state: Any = _UNSET,
+        input: Any = _UNSET,
+    ) -> Handle[R]:
+        """Start a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one."""
+        native = await Hub.current().call(
+            self._native.fork,
+            checkpoint=checkpoint,
+            entry=None if entry is None else str(entry),
+            op=op,
+            id=id,
+            state=None if state is _UNSET else (state,),
+            input=None if input is _UNSET else (input,),
+        )
+        return Handle(self._client, native, self._rebuild)
+
+    async def resolve(
+        self, op_id: str, *, result: Any = _UNSET, error: BaseException | str | None = None, retry: bool = False
+    ) -> Facts:
+        """Answer for a task in doubt: it has this result, or failed with this error, or shall run again."""
+        given = (result is not _UNSET) + (error is not None) + retry
+        if given != 1:
+            raise ValueError("resolve() takes exactly one of result=, error= and retry=True")
+        failed = None
+        if isinstance(error, BaseException):
+            failed = (type(error).__qualname__, str(error))
+        elif error is not None:
+            failed = ("Error", error)
+        value = None if result is _UNSET else (result,)
+        return Facts(await Hub.current().call(self._native.resolve, op_id, result=value, error=failed))
+
+    async def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> Handle[R]:
+        """Decide a divergence; returns the fork's handle for ``fork``."""
+        native = await Hub.current().call(self._native.resolve_divergence, decision)
+        return Handle(self._client, native, self._rebuild)
+
+    async def messages(self) -> list[Message]:
+        """Return the conversation as of the last commit, from its root to its leaf."""
+        return [Message.of(parts) for parts in await Hub.current().call(self._native.messages)]
+
+    async def entries(self) -> list[Message]:
+        """Return all entries the run appended, on whatever branch."""
+        found: list[Message] = []
+        after: str | None = None
+        while True:
+            items, after = await Hub.current().call(self._native.entries, _PAGE, after)
+            found.extend(Message.of(parts) for parts in items)
+            if after is None:
+                return found
+
+    async def checkpoints(self) -> list[Facts]:
+        """Return the run's checkpoints, oldest first."""
+        return await self._listed(self._native.checkpoints)
+
+    async def tasks(self) -> list[Facts]:
+        """Return the run's tasks in order."""
+        return await self._listed(self._native.tasks)
+
+    async def _listed(self, ask: Any) -> list[Facts]:
+        found: list[Facts] = []
+        after: str | None = None
+        while True:
+            page: Mapping[str, Any] = await Hub.current().call(ask, _PAGE, after)
+            found.extend(Facts(item) for item in page["items"])
+            after = page["next"]
+            if after is None:
+                return found
+
+    def __repr__(self) -> str:
+        return f"<flovyn run {self.key or self.id}>"

@@ -1,0 +1,166 @@
+"""The shortest programs: run an agent to its end, here and now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Literal, TypeVar
+
+from .agent import Agent
+from .client import Client, connect
+from .errors import InvalidArgument, Timeout, Waiting
+from .events import Event
+from .handle import Handle
+from .task import Task
+from .worker import Worker
+
+I = TypeVar("I")  # noqa: E741 - the input
+R = TypeVar("R")
+OnWait = Literal["block", "return"]
+
+
+def run(
+    agent: Agent[I, R],
+    input: Any = None,
+    *,
+    id: str | None = None,
+    url: str | None = None,
+    tasks: Iterable[Task[..., Any]] = (),
+    timeout: float | None = None,
+    on_wait: OnWait = "block",
+    on_event: Callable[[Event], Any] | None = None,
+) -> R:
+    """Run an agent to its end and return its result.
+
+    The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
+    its code calls, and ``tasks``. With ``on_wait="return"`` a run that waits for a signal raises ``Waiting`` and one
+    that waits for a decision ``InDoubt``. Inside a running event loop it works on a thread of its own.
+    """
+
+    def work() -> Any:
+        return asyncio.run(
+            run_async(
+                agent, input, id=id, url=url, tasks=tasks, timeout=timeout, on_wait=on_wait, on_event=on_event
+            )
+        )
+
+    if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+        return work()
+    return _on_thread(work)
+
+
+def _on_thread(work: Callable[[], Any]) -> Any:
+    outcome: list[Any] = []
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            outcome.extend((True, context.run(work)))
+        except BaseException as error:
+            outcome.extend((False, error))
+
+    thread = threading.Thread(target=body, name="flovyn-run", daemon=True)
+    thread.start()
+    thread.join()
+    if not outcome[0]:
+        raise outcome[1]
+    return outcome[1]
+
+
+async def run_async(
+    agent: Agent[I, R],
+    input: Any = None,
+    *,
+    id: str | None = None,
+    url: str | None = None,
+    tasks: Iterable[Task[..., Any]] = (),
+    timeout: float | None = None,
+    on_wait: OnWait = "block",
+    on_event: Callable[[Event], Any] | None = None,
+) -> R:
+    """Run an agent to its end on the running loop and return its result; see ``run``."""
+    _check(agent)
+    async with connect(url) as client:
+        handle = await client.start(agent, input, id=id)
+        async with _own_worker(client, handle, agent, tasks):
+            watch = None if on_event is None else asyncio.ensure_future(_tell(handle, on_event))
+            try:
+                return await _await_end(handle, timeout, on_wait)
+            finally:
+                if watch is not None:
+                    await _finish(watch)
+
+
+async def stream(
+    agent: Agent[I, R],
+    input: Any = None,
+    *,
+    id: str | None = None,
+    url: str | None = None,
+    tasks: Iterable[Task[..., Any]] = (),
+    timeout: float | None = None,
+) -> AsyncIterator[Event]:
+    """Run an agent and iterate over its events, to the terminal one."""
+    _check(agent)
+    async with connect(url) as client:
+        handle = await client.start(agent, input, id=id)
+        async with _own_worker(client, handle, agent, tasks):
+            deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+            events = handle.stream().__aiter__()
+            while True:
+                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                try:
+                    event = await asyncio.wait_for(events.__anext__(), left)
+                except StopAsyncIteration:
+                    return
+                except asyncio.TimeoutError:
+                    raise Timeout(f"run {handle.key or handle.id} has not ended within {timeout:g} s") from None
+                yield event
+
+
+def _check(agent: Any) -> None:
+    if not isinstance(agent, Agent):
+        raise InvalidArgument(f"run() takes a function declared with @agent, not {agent!r}")
+
+
+def _own_worker(client: Client, handle: Handle[Any], agent: Agent[Any, Any], tasks: Iterable[Task[..., Any]]) -> Worker:
+    return Worker(client, [agent], tasks, only=str(handle.id))
+
+
+async def _await_end(handle: Handle[R], timeout: float | None, on_wait: OnWait) -> R:
+    end: Any = handle._result_or_wait()  # pyright: ignore[reportPrivateUsage]
+    try:
+        if timeout is None:
+            return await end
+        return await asyncio.wait_for(end, timeout)
+    except Waiting as waiting:
+        if on_wait == "return":
+            raise
+        _say_what_for(handle, waiting)
+        return await handle.result(timeout)
+    except asyncio.TimeoutError:
+        raise Timeout(f"run {handle.key or handle.id} has not ended within {timeout:g} s") from None
+
+
+def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:
+    name = handle.key or str(handle.id)
+    for signal in waiting.context.get("waits_for") or ():
+        command = f"flovyn runs signal {name} {signal} '{{}}'"
+        print(f"flovyn: run {name!r} waits for signal {signal!r}; send it with: {command}", file=sys.stderr)
+
+
+async def _tell(handle: Handle[Any], on_event: Callable[[Event], Any]) -> None:
+    async for event in handle.stream():
+        told = on_event(event)
+        if asyncio.iscoroutine(told):
+            await told
+
+
+async def _finish(watch: asyncio.Future[None]) -> None:
+    _, unfinished = await asyncio.wait([watch], timeout=1.0)
+    if unfinished:
+        watch.cancel()
+        await asyncio.wait([watch])

@@ -1,0 +1,182 @@
+"""What an op of an agent gives back: an awaitable that is a coroutine too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+from .errors import OutsideAgent, Suspended, SignalTimeout, Cancelled, task_failed
+
+if TYPE_CHECKING:
+    from .activation import Activation
+    from .serde import Rebuild
+    from .task import Task
+
+R = TypeVar("R")
+
+VALUE, FAILED, TIMED_OUT, CANCELLED, UNREADABLE = range(5)
+
+
+class Step(Coroutine[Any, Any, R], Generic[R]):
+    """One op of an agent on its way to its outcome.
+
+    It is a coroutine: ``await`` it, or pass it to ``create_task``, ``gather``, ``wait_for`` or a ``TaskGroup``.
+    It takes its place in the journal when it is made, awaited or not. Awaiting it again gives the same outcome.
+    """
+
+    __slots__ = (
+        "_activation",
+        "_args",
+        "_context",
+        "_error",
+        "_key",
+        "_kwargs",
+        "_native_op",
+        "_rebuild",
+        "_running",
+        "_settled",
+        "_task",
+        "_uuid",
+        "_value",
+        "_waiters",
+        "_what",
+        "__weakref__",
+    )
+
+    def __init__(self, activation: Activation, op: int, uuid: bytes = b"", *, what: str = "", rebuild: Rebuild | None = None) -> None:
+        self._activation = activation
+        self._native_op = op
+        self._uuid = uuid
+        self._what = what
+        self._rebuild = rebuild
+        self._settled = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._running: Generator[Any, Any, R] | None = None
+        self._task: Task[..., Any] | None = None
+        self._args: tuple[Any, ...] = ()
+        self._kwargs: dict[str, Any] = {}
+        self._context: Context | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The UUID of what the op created; for a task its id and idempotency key."""
+        return UUID(bytes=self._uuid) if self._uuid else UUID(int=0)
+
+    @property
+    def ref(self) -> str:
+        """The name by which ``ctx.attach`` joins a detached task again."""
+        return str(self.id)
+
+    def result(self) -> R:
+        """Block until the outcome is there; only in ``def`` agents."""
+        self._activation.block_on((self,))
+        return self._outcome()
+
+    def done(self) -> bool:
+        """Tell whether the outcome was handed over."""
+        return self._settled
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        if self._settled:
+            return self._outcome()
+        activation = self._activation
+        if not self._waiters:
+            activation.begin_await(self)
+        waiter: asyncio.Future[None] = activation.loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            yield from waiter
+        except BaseException:
+            if not self._settled:
+                self._waiters.remove(waiter)
+                if not self._waiters:
+                    activation.give_up(self)
+            raise
+        return self._outcome()
+
+    def send(self, value: Any) -> Any:
+        """Go on, as the event loop asks."""
+        if self._running is None:
+            self._running = self.__await__()
+        return self._running.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
+        """Raise inside the await, as the event loop asks."""
+        if self._running is None:
+            self._running = self.__await__()
+        if val is None and tb is None:
+            return self._running.throw(typ)
+        return self._running.throw(typ, val, tb)
+
+    def close(self) -> None:
+        """Give up the await."""
+        if self._running is not None:
+            self._running.close()
+
+    def _outcome(self) -> R:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def deliver(self, tag: int, value: Any, cause: BaseException | None = None) -> None:
+        """Take the outcome and wake whoever awaits it; the engine calls this, once."""
+        self._settled = True
+        if tag == VALUE:
+            try:
+                self._value = self._rebuild(value) if self._rebuild is not None and value is not None else value
+            except Exception as error:
+                self._error = error
+        elif tag == FAILED:
+            self._error = task_failed(value)
+            self._error.__cause__ = cause
+        elif tag == TIMED_OUT:
+            self._error = SignalTimeout(f"no signal {self._what!r} came in time")
+        elif tag == CANCELLED:
+            self._error = Cancelled("the run was asked to stop")
+        else:
+            self._error = value
+        self._args, self._kwargs, self._context = (), {}, None
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def put_away(self) -> None:
+        """Make every later await raise ``Suspended``."""
+        if not self._settled:
+            self._settled = True
+            self._error = Suspended("this copy of the agent was put away")
+
+
+class LocalStep(Step[R]):
+    """A task called outside an agent: it just runs."""
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._coroutine = coroutine
+        self._uuid = b""
+
+    def result(self) -> R:
+        raise OutsideAgent("step.result() blocks an agent declared with `def`; outside an agent call task.fn(...)")
+
+    def done(self) -> bool:
+        return False
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
+        if val is None and tb is None:
+            return self._coroutine.throw(typ)
+        return self._coroutine.throw(typ, val, tb)
+
+    def close(self) -> None:
+        self._coroutine.close()

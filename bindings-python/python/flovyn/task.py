@@ -1,0 +1,261 @@
+"""Tasks: functions whose calls inside an agent are durable steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from . import _native
+from .errors import InvalidArgument
+from .scope import current
+from .serde import Rebuild, Signature, local_names
+from .step import LocalStep, Step
+from .threads import in_thread
+
+if TYPE_CHECKING:
+    from .flag import Flag
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SideEffects = Literal["idempotent", "at_most_once"]
+
+_UNSET: Any = object()
+
+
+class TaskContext:
+    """What a task may know and tell while it runs; declare it as the first parameter to get it."""
+
+    __slots__ = ("_attempt", "_link", "_uuid")
+
+    def __init__(self, uuid: bytes, attempt: int, link: TaskLink) -> None:
+        self._uuid = uuid
+        self._attempt = attempt
+        self._link = link
+
+    @property
+    def task_id(self) -> UUID:
+        """The idempotency key for the outside world: the same in every attempt."""
+        return UUID(bytes=self._uuid)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._attempt
+
+    @property
+    def is_cancelled(self) -> Flag:
+        """Whether the run wants this attempt to stop. Async tasks are cancelled too; ``def`` tasks must look."""
+        from .flag import Flag
+
+        return Flag(self._link.is_cancelled())
+
+    def heartbeat(self) -> None:
+        """Give a sign of life; needed when ``heartbeat_timeout`` is set."""
+        self._link.heartbeat()
+
+    def report_progress(self, fraction: float, message: str = "") -> None:
+        """Tell watchers how far the task is, from 0 to 1; a sign of life too. Not durable."""
+        self._link.heartbeat()
+        self._link.stream(3, {"fraction": float(fraction), "message": message})
+
+    def stream_token(self, text: str) -> None:
+        """Show watchers a piece of text; void once the task has a result."""
+        self._link.stream(0, text)
+
+    def stream_data(self, data: Any) -> None:
+        """Show watchers structured data; void once the task has a result."""
+        self._link.stream(1, data)
+
+
+class TaskLink:
+    """How a running attempt speaks with the engine: nowhere, by default."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def heartbeat(self) -> None:
+        """Give a sign of life."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the attempt shall stop."""
+        return self.cancelled
+
+    def stream(self, kind: int, data: Any) -> None:
+        """Publish a preview."""
+
+
+class Task(Generic[P, R]):
+    """A declared task. Calling it inside an agent schedules a durable step; outside it just runs."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        kind: str,
+        options: dict[str, Any],
+        *,
+        key: str | None = None,
+        reconcile: Callable[..., Any] | None = None,
+        signature: Signature | None = None,
+    ) -> None:
+        self.fn: Callable[..., Any] = fn
+        """The plain function."""
+        self.kind: str = kind
+        """Its name in journals."""
+        self.reconcile: Callable[..., Any] | None = reconcile
+        self.key: str | None = key
+        self._options = options
+        self.signature = signature or Signature(fn, "TaskContext")
+        self.is_async: bool = asyncio.iscoroutinefunction(fn) or asyncio.iscoroutinefunction(
+            getattr(fn, "__call__", None)  # noqa: B004 - the callable of an object
+        )
+        detached = bool(options.get("detached"))
+        inline = options.get("queue") is None and not detached
+        self.spec = _native.TaskSpec(kind, inline=inline, **options)
+        self.inline: bool = inline
+        self._rebuild: Rebuild | None = _UNSET
+        self.__name__ = getattr(fn, "__name__", kind)
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    @property
+    def rebuild(self) -> Rebuild | None:
+        """What turns a decoded result into the annotated return type, if anything."""
+        if self._rebuild is _UNSET:
+            self._rebuild = self.signature.returns()
+        return self._rebuild
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]:
+        activation = current.get()
+        if activation is not None:
+            return activation.schedule(self, args, kwargs)
+        return LocalStep(self._run_here(args, kwargs))
+
+    def options(
+        self,
+        *,
+        key: str | None = _UNSET,
+        retries: int = _UNSET,
+        timeout: float | None = _UNSET,
+        deadline: float | None = _UNSET,
+        queue: str | None = _UNSET,
+        side_effects: SideEffects = _UNSET,
+        detached: bool = _UNSET,
+    ) -> Task[P, R]:
+        """Return the same task with other options for the calls made through it.
+
+        ``key`` names a call among identical ones; ``deadline`` limits all attempts together, in seconds;
+        ``queue`` lets a worker of that queue run it; ``detached`` lets it outlive its segment.
+        """
+        given = {
+            "retries": retries,
+            "timeout": timeout,
+            "deadline": deadline,
+            "queue": queue,
+            "side_effects": side_effects,
+            "detached": detached,
+        }
+        changed = {name: value for name, value in given.items() if value is not _UNSET}
+        return Task(
+            self.fn,
+            self.kind,
+            self._options | changed,
+            key=self.key if key is _UNSET else key,
+            reconcile=self.reconcile,
+            signature=self.signature,
+        )
+
+    async def _run_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.signature.takes_context:
+            args = (TaskContext(UUID(int=0).bytes, 1, TaskLink()), *args)
+        if self.is_async:
+            return await self.fn(*args, **kwargs)
+        return await in_thread(contextvars.copy_context(), self.fn, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<flovyn task {self.kind!r}>"
+
+
+@overload
+def task(fn: Callable[Concatenate[TaskContext, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+@overload
+def task(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
+@overload
+def task(fn: Callable[Concatenate[TaskContext, P], R], /) -> Task[P, R]: ...
+@overload
+def task(fn: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    kind: str | None = None,
+    retries: int = 0,
+    timeout: float | None = None,
+    heartbeat_timeout: float | None = None,
+    no_retry: Sequence[type[BaseException] | str] = (),
+    queue: str | None = None,
+    side_effects: SideEffects = "idempotent",
+    reconcile: Callable[..., Any] | None = None,
+) -> TaskDecorator: ...
+def task(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    kind: str | None = None,
+    retries: int = 0,
+    timeout: float | None = None,
+    heartbeat_timeout: float | None = None,
+    no_retry: Sequence[type[BaseException] | str] = (),
+    queue: str | None = None,
+    side_effects: SideEffects = "idempotent",
+    reconcile: Callable[..., Any] | None = None,
+) -> Any:
+    """Declare a task: a function whose calls inside an agent are durable steps.
+
+    ``retries=n`` allows n + 1 attempts that return an error or time out. ``timeout`` and ``heartbeat_timeout`` are
+    seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does.
+    ``side_effects="at_most_once"`` makes a lost attempt wait for a decision instead of running again;
+    ``reconcile=fn`` (called with the task's arguments) settles it: its return value is the result, and raising
+    ``flovyn.NotDone`` says that it did not take effect.
+    """
+    effects: str = side_effects
+    if reconcile is not None:
+        if side_effects == "at_most_once":
+            raise InvalidArgument("a task is either at_most_once or has reconcile=; drop one of the two")
+        effects = "reconcile"
+    options: dict[str, Any] = {
+        "retries": retries,
+        "timeout": timeout,
+        "heartbeat_timeout": heartbeat_timeout,
+        "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in no_retry],
+        "queue": queue,
+        "side_effects": effects,
+    }
+
+    def declare(fn: Callable[..., Any], depth: int = 1) -> Task[..., Any]:
+        name = kind or getattr(fn, "__name__", "")
+        if not name or name == "<lambda>":
+            raise InvalidArgument("a task without a name needs kind=")
+        signature = Signature(fn, "TaskContext", local_names(fn, depth))
+        return Task(fn, name, dict(options), reconcile=reconcile, signature=signature)
+
+    return declare if fn is None else declare(fn, 2)
+
+
+class TaskDecorator:
+    """What ``task(...)`` with options gives: it declares the function it is put on."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, fn: Callable[Concatenate[TaskContext, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+        @overload
+        def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
+        @overload
+        def __call__(self, fn: Callable[Concatenate[TaskContext, P], R], /) -> Task[P, R]: ...
+        @overload
+        def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+        def __call__(self, fn: Any, /) -> Any: ...

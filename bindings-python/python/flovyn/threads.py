@@ -1,0 +1,77 @@
+"""Threads for `def` tasks: bounded, reused, and never a reason to keep the interpreter alive."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+Job = Callable[[], None]
+
+MAX_THREADS = 64
+_IDLE_S = 10.0
+
+_lock = threading.Condition()
+_jobs: deque[Job] = deque()
+_threads = 0
+_idle = 0
+
+
+def submit(job: Job) -> None:
+    """Run a job in a thread of the pool; it must not raise."""
+    global _threads
+    with _lock:
+        _jobs.append(job)
+        if _idle >= len(_jobs):
+            _lock.notify()
+        elif _threads < MAX_THREADS:
+            _threads += 1
+            threading.Thread(target=_work, name="flovyn-task", daemon=True).start()
+
+
+def _work() -> None:
+    global _threads, _idle
+    while True:
+        with _lock:
+            _idle += 1
+            while not _jobs:
+                if not _lock.wait(_IDLE_S) and not _jobs:
+                    _idle -= 1
+                    _threads -= 1
+                    return
+            _idle -= 1
+            job = _jobs.popleft()
+        job()
+
+
+async def in_thread(context: Context, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a blocking function in a thread of the pool, in a copy of the caller's context, and wait for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def job() -> None:
+        value, error = None, None
+        try:
+            value = context.run(fn, *args, **kwargs)
+        except StopIteration as stop:
+            error = RuntimeError(f"a task raised {stop!r}")
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, value, error)
+        except RuntimeError:
+            pass  # the loop is gone, and whoever waited with it
+
+    submit(job)
+    return await future

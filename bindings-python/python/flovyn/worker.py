@@ -1,0 +1,255 @@
+"""Workers: the part of a process that advances runs and runs tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from .activation import Activation, OwnTask, failure_of
+from .agent import Agent
+from .errors import InvalidArgument, NotDone
+from .hub import Hub
+from .scope import current, once_name
+from .serde import Signature
+from .task import Task, TaskContext, TaskLink
+from .threads import in_thread
+
+if TYPE_CHECKING:
+    from .client import Client
+
+CLOSE_GRACE_S = 5.0
+
+
+class TicketLink(TaskLink):
+    """How a claimed attempt speaks with the engine: through its ticket."""
+
+    __slots__ = ("_ticket",)
+
+    def __init__(self, ticket: _native.Ticket) -> None:
+        super().__init__()
+        self._ticket = ticket
+
+    def heartbeat(self) -> None:
+        self._ticket.heartbeat()
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled or self._ticket.is_cancelled()
+
+
+class Worker:
+    """Serves agents and tasks of a queue while it is open: ``async with client.worker(...)``, or ``await worker.run()``.
+
+    A kind stands for one function; two different ones of one kind are refused when the worker is made.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        agents: Iterable[Agent[Any, Any]] = (),
+        tasks: Iterable[Task[..., Any]] = (),
+        *,
+        queue: str = "default",
+        max_agents: int = 100,
+        max_tasks: int = 32,
+        max_parked: int | None = None,
+        only: str | None = None,
+    ) -> None:
+        self._client = client
+        self._options: dict[str, Any] = {
+            "queue": queue,
+            "max_agents": max_agents,
+            "max_tasks": max_tasks,
+            "max_parked": max_parked,
+            "only": only,
+        }
+        self.queue = queue
+        self._agents: dict[str, Agent[Any, Any]] = {}
+        self._tasks: dict[str, Task[..., Any]] = {}
+        for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
+            self._add(self._agents, agent)
+        for task in tasks:
+            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
+            self._add(self._tasks, task)
+        self.hub: Hub
+        self._native: _native.Worker | None = None
+        self._activations: set[Activation] = set()
+        self._attempts: dict[bytes, tuple[OwnTask, TicketLink]] = {}
+        self._closed: asyncio.Event | None = None
+
+    @staticmethod
+    def _add(known: dict[str, Any], new: Any) -> None:
+        old = known.get(new.kind)
+        if old is not None and old.fn is not new.fn:
+            raise InvalidArgument(
+                f"two different functions have the kind {new.kind!r}: {_where(old.fn)} and {_where(new.fn)}; give one of them kind="
+            )
+        known[new.kind] = new
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> Worker:
+        """Begin to poll; durable work is taken on from the moment it returns."""
+        if self._native is not None:
+            return self
+        self.hub = Hub.current().__enter__()
+        self._closed = asyncio.Event()
+        native = self._native = _native.Worker(self._client.native, self.hub.native)
+        for agent in self._agents.values():
+            stateful = agent.state is not None
+            native.serve_agent(agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable)
+        for kind in self._tasks:
+            native.serve_task(kind)
+        self.hub.listen(native.token, self._take)
+        self._client.opened(self)
+        await self.hub.call(native.start, self._client.native, **self._options)
+        return self
+
+    async def close(self, grace: float = CLOSE_GRACE_S) -> None:
+        """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
+        native, self._native = self._native, None
+        if native is None:
+            return
+        try:
+            await self.hub.call(native.close, grace)
+            roots = [activation.root for activation in self._activations if activation.root is not None]
+            running = [task for task, _ in self._attempts.values()]
+            for task in running:
+                task.cancel()
+            others = {task for task in (*roots, *running) if task is not asyncio.current_task()}
+            if others:
+                await asyncio.wait(others, timeout=grace)
+        finally:
+            self.hub.forget(native.token)
+            self._client.gone(self)
+            if self._closed is not None:
+                self._closed.set()
+            self.hub.__exit__()
+
+    async def run(self) -> None:
+        """Serve until the client or the worker is closed, or this is cancelled."""
+        await self.start()
+        assert self._closed is not None
+        try:
+            await self._closed.wait()
+        finally:
+            await self.close()
+
+    async def __aenter__(self) -> Worker:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ── what agents ask ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def meet(self, task: Task[..., Any]) -> None:
+        """Serve a task that an agent called, so that its later attempts find it here."""
+        if task.kind not in self._tasks:
+            self._tasks[task.kind] = task
+        if self._native is not None and (task.inline or task.spec.queue == self.queue):
+            self._native.serve_task(task.kind)
+
+    def task_of(self, kind: str) -> Task[..., Any]:
+        """Return the task of a kind; one that runs elsewhere if none is served here."""
+        return self._tasks.get(kind) or Task(_elsewhere, kind, {"queue": self.queue}, signature=_ONE_INPUT)
+
+    def closed(self, activation: Activation) -> None:
+        """Forget an activation."""
+        self._activations.discard(activation)
+
+    # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, news: tuple[Any, ...]) -> None:
+        if news[0] == "agent":
+            _, session, kind = news
+            activation = self._activate(session, self._agents[kind])
+            self._activations.add(activation)
+            activation.start()
+        elif news[0] == "task":
+            self._run_task(*news[1:])
+        else:
+            running = self._attempts.pop(news[1], None)
+            if running is not None:
+                task, link = running
+                link.cancelled = True
+                task.cancel()
+
+    def _activate(self, session: _native.Session, agent: Agent[Any, Any]) -> Activation:
+        if agent.is_async:
+            return Activation(self, session, agent)
+        from .blocking import SyncActivation
+
+        return SyncActivation(self, session, agent)
+
+    def _run_task(
+        self, ticket: _native.Ticket, kind: str, input: Any, uuid: bytes, attempt: int, reconcile: bool
+    ) -> None:
+        link = TicketLink(ticket)
+        context = contextvars.copy_context()
+
+        def make() -> OwnTask:
+            current.set(None)
+            once_name.set(None)
+            return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile))
+
+        made = context.run(make)
+        made.on_teardown = ticket.released
+        self._attempts[uuid] = (made, link)
+
+    async def _attempt(
+        self,
+        ticket: _native.Ticket,
+        link: TicketLink,
+        kind: str,
+        input: Any,
+        uuid: bytes,
+        attempt: int,
+        reconcile: bool,
+    ) -> None:
+        task = self._tasks[kind]
+        try:
+            fn: Callable[..., Any] = task.reconcile if reconcile and task.reconcile is not None else task.fn
+            args, kwargs = task.signature.unwire(input)
+            if fn is task.fn and task.signature.takes_context:
+                args = [TaskContext(uuid, attempt, link), *args]
+            if asyncio.iscoroutinefunction(fn):
+                output = await fn(*args, **kwargs)
+            else:
+                output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
+            ticket.completed(output)
+        except NotDone:
+            ticket.not_done()
+        except (KeyboardInterrupt, SystemExit):
+            ticket.released()
+            raise
+        except asyncio.CancelledError as error:
+            if link.is_cancelled():
+                ticket.cancelled()
+            elif self._native is None:
+                ticket.released()
+            else:
+                ticket.failed(*failure_of(error))
+        except BaseException as error:
+            ticket.failed(*failure_of(error))
+        finally:
+            self._attempts.pop(uuid, None)
+
+
+def _where(fn: Any) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', fn)}"
+
+
+async def _elsewhere(input: Any = None) -> Any:
+    raise NotImplementedError("this task runs in another worker")
+
+
+_ONE_INPUT = Signature(_elsewhere, "TaskContext")
+
+AgentList = Sequence[Agent[Any, Any]]
+TaskList = Sequence[Task[..., Any]]

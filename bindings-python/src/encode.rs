@@ -1,0 +1,258 @@
+//! Python values to JSON text.
+//!
+//! Keys are sorted, numbers are written in their shortest form, and what has no JSON form is refused with its place.
+
+use crate::error::{Failure, not_serializable, type_name};
+use flovyn_core::Error;
+use flovyn_core::payload::Payload;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use std::fmt::Write;
+
+/// How deep a value may be nested: digests are taken of the parsed text, which is read no deeper either.
+const MAX_DEPTH: usize = 120;
+
+static DATACLASS_FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A value as a payload: JSON, or raw bytes for `bytes` at the top.
+pub(crate) fn payload(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(Payload::raw(bytes.as_bytes().to_vec()));
+    }
+    if let Ok(bytes) = value.cast::<PyByteArray>() {
+        return Ok(Payload::raw(bytes.to_vec()));
+    }
+    Ok(Payload::json(json(value)?))
+}
+
+/// A value as JSON text.
+pub(crate) fn json(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, Failure> {
+    let mut out = Vec::with_capacity(64);
+    write(value, &mut out, 0).map_err(Stop::failure)?;
+    Ok(out)
+}
+
+/// Why a value cannot be written, with the steps from the top to it in reverse.
+enum Stop {
+    Refused { steps: Vec<Place>, found: String, why: &'static str },
+    Python(PyErr),
+}
+
+enum Place {
+    Key(String),
+    Index(usize),
+}
+
+impl From<PyErr> for Stop {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl Stop {
+    fn refused(found: impl Into<String>, why: &'static str) -> Self {
+        Self::Refused { steps: Vec::new(), found: found.into(), why }
+    }
+
+    fn at(mut self, place: impl FnOnce() -> Place) -> Self {
+        if let Self::Refused { steps, .. } = &mut self {
+            steps.push(place());
+        }
+        self
+    }
+
+    fn failure(self) -> Failure {
+        match self {
+            Self::Python(error) => Failure::Python(error),
+            Self::Refused { steps, found, why } => Failure::Engine(refusal(&steps, &found, why)),
+        }
+    }
+}
+
+fn refusal(steps: &[Place], found: &str, why: &str) -> Error {
+    let mut path = String::from("$");
+    for step in steps.iter().rev() {
+        let _ = match step {
+            Place::Index(index) => write!(path, "[{index}]"),
+            Place::Key(key) if is_plain(key) => write!(path, ".{key}"),
+            Place::Key(key) => write!(path, "[{key:?}]"),
+        };
+    }
+    not_serializable(&path, found, why)
+}
+
+fn is_plain(key: &str) -> bool {
+    !key.is_empty()
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !key.as_bytes()[0].is_ascii_digit()
+}
+
+fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
+    if depth > MAX_DEPTH {
+        return Err(Stop::refused("nested too deeply", ": it may refer to itself; at most 120 levels are allowed"));
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return write_text(text, out);
+    }
+    if value.is_none() {
+        out.extend_from_slice(b"null");
+    } else if let Ok(flag) = value.cast::<PyBool>() {
+        out.extend_from_slice(if flag.is_true() { b"true" } else { b"false" });
+    } else if let Ok(number) = value.cast::<PyInt>() {
+        write_int(number, out)?;
+    } else if let Ok(number) = value.cast::<PyFloat>() {
+        write_float(number.value(), out)?;
+    } else if let Ok(map) = value.cast::<PyDict>() {
+        write_dict(map, out, depth)?;
+    } else if let Ok(items) = value.cast::<PyList>() {
+        write_items(items.iter(), out, depth)?;
+    } else if let Ok(items) = value.cast::<PyTuple>() {
+        write_items(items.iter(), out, depth)?;
+    } else {
+        write_object(value, out, depth)?;
+    }
+    Ok(())
+}
+
+fn write_int(number: &Bound<'_, PyInt>, out: &mut Vec<u8>) -> Result<(), Stop> {
+    match number.extract::<i64>() {
+        Ok(small) => out.extend_from_slice(itoa::Buffer::new().format(small).as_bytes()),
+        Err(_) => {
+            // `int.__str__`: a subclass may print itself in another way.
+            let digits = number.py().get_type::<PyInt>().call_method1(intern!(number.py(), "__repr__"), (number,));
+            let digits = digits.map_err(|_| Stop::refused("an int of too many digits", ""))?;
+            out.extend_from_slice(digits.cast::<PyString>().map_err(PyErr::from)?.to_str()?.as_bytes());
+        }
+    }
+    Ok(())
+}
+
+fn write_float(number: f64, out: &mut Vec<u8>) -> Result<(), Stop> {
+    if !number.is_finite() {
+        return Err(Stop::refused(number.to_string(), ": JSON knows finite numbers only; pass None or a string"));
+    }
+    out.extend_from_slice(ryu::Buffer::new().format_finite(number).as_bytes());
+    Ok(())
+}
+
+fn write_text(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> Result<(), Stop> {
+    let text = text
+        .to_str()
+        .map_err(|_| Stop::refused("a str with a lone surrogate", ": decode the bytes it came from as UTF-8"))?;
+    quote(text, out);
+    Ok(())
+}
+
+fn quote(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let escape: &[u8] = match byte {
+            b'"' => b"\\\"",
+            b'\\' => b"\\\\",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            0x08 => b"\\b",
+            0x0c => b"\\f",
+            0..=0x1f => b"",
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[from..at]);
+        if escape.is_empty() {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        } else {
+            out.extend_from_slice(escape);
+        }
+        from = at + 1;
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out.push(b'"');
+}
+
+fn write_items<'py>(
+    items: impl Iterator<Item = Bound<'py, PyAny>>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<(), Stop> {
+    out.push(b'[');
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(&item, out, depth + 1).map_err(|stop| stop.at(|| Place::Index(index)))?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn write_dict(map: &Bound<'_, PyDict>, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
+    let mut pairs = Vec::with_capacity(map.len());
+    for (key, value) in map.iter() {
+        let Ok(text) = key.cast::<PyString>() else {
+            let shown = key.repr().map_or_else(|_| "?".to_owned(), |shown| shown.to_string());
+            let found = format!("a dict with the key {shown} of type {}", type_name(&key.get_type()));
+            return Err(Stop::refused(found, ": keys must be str"));
+        };
+        let text = text.to_str().map_err(|_| Stop::refused("a dict whose key has a lone surrogate", ""))?.to_owned();
+        pairs.push((text, value));
+    }
+    write_pairs(pairs, out, depth)
+}
+
+fn write_pairs(mut pairs: Vec<(String, Bound<'_, PyAny>)>, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
+    // RFC 8785 sorts by UTF-16 code units, which is byte order for ASCII.
+    if pairs.iter().all(|(key, _)| key.is_ascii()) {
+        pairs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    } else {
+        pairs.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+    }
+    out.push(b'{');
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        quote(key, out);
+        out.push(b':');
+        write(value, out, depth + 1).map_err(|stop| stop.at(|| Place::Key(key.clone())))?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn write_object(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
+    let py = value.py();
+    let class = value.get_type();
+    if class.hasattr(intern!(py, "__pydantic_core_schema__"))? && class.hasattr(intern!(py, "model_dump"))? {
+        let options = PyDict::new(py);
+        options.set_item("mode", "json")?;
+        let plain = value.call_method(intern!(py, "model_dump"), (), Some(&options))?;
+        return write(&plain, out, depth + 1);
+    }
+    if class.hasattr(intern!(py, "__dataclass_fields__"))? {
+        let fields = DATACLASS_FIELDS
+            .get_or_try_init(py, || py.import("dataclasses")?.getattr("fields").map(Bound::unbind))?
+            .bind(py);
+        let mut pairs = Vec::new();
+        for field in fields.call1((value,))?.try_iter()? {
+            let name: String = field?.getattr(intern!(py, "name"))?.extract()?;
+            let inner = value.getattr(name.as_str())?;
+            pairs.push((name, inner));
+        }
+        return write_pairs(pairs, out, depth);
+    }
+    if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>() {
+        return Err(Stop::refused(
+            type_name(&class),
+            ": bytes may only be a whole value; encode them (base64), or pass them alone",
+        ));
+    }
+    Err(Stop::refused(
+        type_name(&class),
+        ": pass str, int, float, bool, None, list, tuple, dict, a dataclass or a pydantic model",
+    ))
+}

@@ -1,0 +1,86 @@
+//! Stored things as JSON facts for Python: what people look at, never what a program computes with on a hot path.
+
+use flovyn_core::clock::Timestamp;
+use flovyn_core::model::{Checkpoint, Event, Execution, Failure, Task};
+use serde_json::{Value, json};
+
+fn seconds(at: Timestamp) -> f64 {
+    at.0 as f64 / 1e6
+}
+
+fn failure(failure: &Failure) -> Value {
+    serde_json::to_value(failure).unwrap_or_default()
+}
+
+/// A run.
+pub(crate) fn execution(run: &Execution) -> Value {
+    json!({
+        "id": run.new.id,
+        "key": run.new.key,
+        "kind": run.new.kind,
+        "queue": run.new.queue,
+        "status": run.status.as_str(),
+        "wait_reason": run.wait.as_ref().and_then(|wait| wait.reason),
+        "waits_for": run.wait.as_ref().map(|wait| &wait.signals),
+        "failure": run.failure.as_ref().map(failure),
+        "metadata": run.new.metadata,
+        "priority": run.new.priority,
+        "segment": run.segment,
+        "leaf": run.leaf,
+        "code": run.code,
+        "epoch": run.epoch,
+        "worker": run.worker,
+        "lease_expires": run.lease_expires.map(seconds),
+        "cancel_requested": run.cancel.is_some(),
+        "step_count": run.step_count,
+        "step_limit": run.step_limit,
+        "tail_limit": run.tail_limit,
+        "usage": run.usage,
+        "parent": run.parent,
+        "root": run.root,
+        "forked_from": run.forked_from,
+        "created_at": seconds(run.created_at),
+        "updated_at": seconds(run.updated_at),
+        "ended_at": run.ended_at.map(seconds),
+    })
+}
+
+/// A task.
+pub(crate) fn task(task: &Task) -> Value {
+    json!({
+        "id": task.new.id,
+        "op": format!("{}-{}", task.execution, task.slot),
+        "kind": task.new.kind,
+        "queue": task.new.queue,
+        "status": task.status,
+        "attempt": task.attempt,
+        "failed_attempts": task.failed_attempts,
+        "failure": task.failure.as_ref().map(failure),
+        "progress": task.progress.as_ref().and_then(|text| serde_json::from_str::<Value>(text).ok()),
+        "created_at": seconds(task.created_at),
+        "started_at": task.started_at.map(seconds),
+        "ended_at": task.ended_at.map(seconds),
+    })
+}
+
+/// A checkpoint, without its state.
+pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Value {
+    json!({
+        "sequence": checkpoint.sequence,
+        "leaf": checkpoint.saved.leaves.get(""),
+        "metadata": serde_json::from_str::<Value>(&checkpoint.saved.metadata).ok(),
+        "usage": checkpoint.usage,
+        "created_at": seconds(checkpoint.created_at),
+    })
+}
+
+/// A durable event.
+pub(crate) fn event(event: &Event) -> Value {
+    json!({
+        "kind": event.kind,
+        "at": seconds(event.at),
+        "segment": event.segment,
+        "sequence": event.sequence,
+        "data": event.data,
+    })
+}

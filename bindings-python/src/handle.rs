@@ -1,0 +1,364 @@
+//! One run in the hands of a caller.
+
+use crate::decode;
+use crate::encode;
+use crate::error::Failure;
+use crate::facts;
+use crate::hub::{Hub, spawn};
+use crate::reply::Reply;
+use crate::runtime::{GRACE, text};
+use crate::session::{Branch, duration, failed, failure};
+use flovyn_core::Error;
+use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching};
+use flovyn_core::error::Code;
+use flovyn_core::id::{OpId, RequestId};
+use flovyn_core::model::{
+    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
+};
+use futures::FutureExt;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::sync::Arc;
+
+/// Events handed over at a time.
+const BATCH: usize = 256;
+
+/// One run.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct Handle {
+    core: Core,
+    runtime: tokio::runtime::Handle,
+}
+
+/// A handle on its way to Python.
+pub(crate) struct Found(Handle);
+
+impl Handle {
+    pub(crate) fn of(core: Core, runtime: tokio::runtime::Handle) -> Found {
+        Found(Self { core, runtime })
+    }
+}
+
+impl From<Found> for Reply {
+    fn from(found: Found) -> Self {
+        Self::Object(Box::new(move |py| Ok(Py::new(py, found.0)?.into_any())))
+    }
+}
+
+/// How a run ended, or where it waits: 0 value, 1 failure, 2 what was kept, 3 facts.
+struct Ended(Result<Outcome, Box<Execution>>);
+
+impl From<Ended> for Reply {
+    fn from(ended: Ended) -> Self {
+        Self::Object(Box::new(move |py| {
+            let (tag, value) = match &ended.0 {
+                Ok(Outcome::Completed(output)) => (0u8, decode::payload(py, output)?),
+                Ok(Outcome::Failed(failure)) => (1, failed(py, failure)?),
+                Ok(Outcome::Cancelled(Some(kept))) => (2, decode::payload(py, kept)?),
+                Ok(Outcome::Cancelled(None)) => (2, py.None().into_bound(py)),
+                Err(run) => (3, decode::json(py, facts::execution(run).to_string().as_bytes())?),
+            };
+            Ok((tag, value).into_pyobject(py)?.into_any().unbind())
+        }))
+    }
+}
+
+#[pymethods]
+impl Handle {
+    #[getter]
+    fn id(&self) -> String {
+        self.core.id().to_string()
+    }
+
+    #[getter]
+    fn key(&self) -> Option<&str> {
+        self.core.key()
+    }
+
+    fn describe(&self, hub: &Hub, token: u64) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move { Ok(facts::execution(&core.describe().await?)) });
+    }
+
+    fn status(&self, hub: &Hub, token: u64) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move { Ok(core.status().await?.as_str().to_owned()) });
+    }
+
+    #[pyo3(signature = (hub, token, timeout=None))]
+    fn outcome(&self, hub: &Hub, token: u64, timeout: Option<f64>) -> PyResult<Abort> {
+        let (core, timeout) = (self.core.clone(), timeout.map(duration).transpose()?);
+        let end = async move { core.outcome(timeout).await.map(|outcome| Ended(Ok(outcome))) };
+        Ok(Abort(spawn(&self.runtime, &hub.inbox, token, end)))
+    }
+
+    fn outcome_or_wait(&self, hub: &Hub, token: u64) -> Abort {
+        let core = self.core.clone();
+        let end = async move { core.outcome_or_wait().await.map(Ended) };
+        Abort(spawn(&self.runtime, &hub.inbox, token, end))
+    }
+
+    #[pyo3(signature = (after=None))]
+    fn stream(&self, after: Option<&str>) -> PyResult<Watching> {
+        let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;
+        let _inside = self.runtime.enter();
+        Ok(Watching {
+            core: Arc::new(tokio::sync::Mutex::new(self.core.stream(after))),
+            runtime: self.runtime.clone(),
+        })
+    }
+
+    #[pyo3(signature = (hub, token, name, payload, delivery, idempotency_key=None))]
+    fn signal(
+        &self,
+        hub: &Hub,
+        token: u64,
+        name: String,
+        payload: &Bound<'_, PyAny>,
+        delivery: &str,
+        idempotency_key: Option<String>,
+    ) -> PyResult<()> {
+        let delivery = match delivery {
+            "next_step" => Delivery::NextStep,
+            "next_turn" => Delivery::NextTurn,
+            "now" => Delivery::Now,
+            other => {
+                let known = "pass \"next_step\", \"next_turn\" or \"now\"";
+                return Err(invalid(format!("delivery={other:?} is unknown; {known}")));
+            }
+        };
+        let (core, payload) = (self.core.clone(), encode::payload(payload)?);
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let stored = core.signal(&name, payload, delivery, idempotency_key).await?;
+            Ok(stored.id.to_string())
+        });
+        Ok(())
+    }
+
+    #[pyo3(signature = (hub, token, mode, timeout=None))]
+    fn cancel(&self, hub: &Hub, token: u64, mode: &str, timeout: Option<f64>) -> PyResult<()> {
+        let mode = match mode {
+            "graceful" => CancelMode::Graceful,
+            "hard" => CancelMode::Hard,
+            other => return Err(invalid(format!("mode={other:?} is unknown; pass \"graceful\" or \"hard\""))),
+        };
+        let (core, grace) = (self.core.clone(), timeout.map(duration).transpose()?.unwrap_or(GRACE));
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            Ok(core.cancel(mode, grace).await?.status.as_str().to_owned())
+        });
+        Ok(())
+    }
+
+    #[pyo3(signature = (hub, token, *, max_steps=None, max_tail=None, budget=None, message=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn resume(
+        &self,
+        hub: &Hub,
+        token: u64,
+        max_steps: Option<u32>,
+        max_tail: Option<u32>,
+        budget: Option<&Bound<'_, PyAny>>,
+        message: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let budget = budget.map(text).transpose()?;
+        let message = message.map(encode::payload).transpose()?;
+        let request = ResumeRequest { max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            Ok(core.resume(request).await?.status.as_str().to_owned())
+        });
+        Ok(())
+    }
+
+    /// `state` and `input` are `(value,)` where they are given.
+    #[pyo3(signature = (hub, token, *, checkpoint=None, entry=None, op=None, id=None, state=None, input=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn fork(
+        &self,
+        hub: &Hub,
+        token: u64,
+        checkpoint: Option<u32>,
+        entry: Option<&str>,
+        op: Option<&str>,
+        id: Option<String>,
+        state: Option<(Bound<'_, PyAny>,)>,
+        input: Option<(Bound<'_, PyAny>,)>,
+    ) -> PyResult<()> {
+        let from = match (checkpoint, entry, op) {
+            (None, None, None) => ForkFrom::Latest,
+            (Some(sequence), None, None) => ForkFrom::Checkpoint(sequence),
+            (None, Some(entry), None) => {
+                ForkFrom::Entry(entry.parse().map_err(|_| invalid(format!("{entry:?} is no entry id")))?)
+            }
+            (None, None, Some(op)) => {
+                ForkFrom::Op(OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id")))?.slot)
+            }
+            _ => return Err(invalid("a fork starts at one place: give checkpoint=, entry= or op=, not several".into())),
+        };
+        let state = state.map(|(state,)| encode::payload(&state)).transpose()?;
+        let input = input.map(|(input,)| encode::payload(&input)).transpose()?;
+        let (core, runtime) = (self.core.clone(), self.runtime.clone());
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            core.fork(from, id.as_deref(), state, input).await.map(|fork| Handle::of(fork, runtime))
+        });
+        Ok(())
+    }
+
+    /// `result` is `(value,)`, `error` is `(type, message)`; without both: retry.
+    #[pyo3(signature = (hub, token, op, *, result=None, error=None))]
+    fn resolve(
+        &self,
+        hub: &Hub,
+        token: u64,
+        op: &str,
+        result: Option<(Bound<'_, PyAny>,)>,
+        error: Option<(String, String)>,
+    ) -> PyResult<()> {
+        let op = OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
+        let resolution = match (result, error) {
+            (Some((value,)), _) => Resolution::Result(encode::payload(&value)?),
+            (None, Some((kind, message))) => {
+                Resolution::Error(failure("TaskFailed", &kind, &message, None, Code::TaskFailed))
+            }
+            (None, None) => Resolution::Retry,
+        };
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move { Ok(facts::task(&core.resolve(op, resolution).await?)) });
+        Ok(())
+    }
+
+    fn resolve_divergence(&self, hub: &Hub, token: u64, decision: &str) -> PyResult<()> {
+        let decision = match decision {
+            "continue" => Divergence::Continue,
+            "fork" => Divergence::Fork,
+            "stay" => Divergence::Stay,
+            other => {
+                return Err(invalid(format!("{other:?} is no decision; pass \"continue\", \"fork\" or \"stay\"")));
+            }
+        };
+        let (core, runtime) = (self.core.clone(), self.runtime.clone());
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            core.resolve_divergence(decision).await.map(|run| Handle::of(run, runtime))
+        });
+        Ok(())
+    }
+
+    fn messages(&self, hub: &Hub, token: u64) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move { core.messages().await.map(Branch) });
+    }
+
+    /// Ends with `(messages, next)`.
+    #[pyo3(signature = (hub, token, limit, after=None))]
+    fn entries(&self, hub: &Hub, token: u64, limit: usize, after: Option<String>) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let page = core.entries(PageRequest { limit, after: after.map(Cursor) }).await?;
+            Ok(Reply::Object(Box::new(move |py| {
+                let items = crate::session::messages(py, &page.items)?;
+                Ok((items, page.next.map(|cursor| cursor.0)).into_pyobject(py)?.into_any().unbind())
+            })))
+        });
+    }
+
+    #[pyo3(signature = (hub, token, limit, after=None))]
+    fn checkpoints(&self, hub: &Hub, token: u64, limit: usize, after: Option<String>) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let page = core.checkpoints(PageRequest { limit, after: after.map(Cursor) }).await?;
+            let items: Vec<_> = page.items.iter().map(facts::checkpoint).collect();
+            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
+        });
+    }
+
+    #[pyo3(signature = (hub, token, limit, after=None))]
+    fn tasks(&self, hub: &Hub, token: u64, limit: usize, after: Option<String>) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let page = core.tasks(PageRequest { limit, after: after.map(Cursor) }).await?;
+            let items: Vec<_> = page.items.iter().map(facts::task).collect();
+            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
+        });
+    }
+}
+
+/// Gives up a call whose caller no longer waits.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct Abort(tokio::task::AbortHandle);
+
+#[pymethods]
+impl Abort {
+    fn abort(&self) {
+        self.0.abort();
+    }
+}
+
+/// A reader of a run's events.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct Watching {
+    core: Arc<tokio::sync::Mutex<CoreWatching>>,
+    runtime: tokio::runtime::Handle,
+}
+
+#[pymethods]
+impl Watching {
+    /// Ends with a list of events; an empty one after the terminal event.
+    fn next(&self, hub: &Hub, token: u64) -> Abort {
+        let core = self.core.clone();
+        let read = async move {
+            let mut watching = core.lock().await;
+            let mut events = Vec::new();
+            if let Some(event) = watching.next().await? {
+                events.push(event);
+                while events.len() < BATCH
+                    && let Some(Ok(Some(event))) = watching.next().now_or_never()
+                {
+                    events.push(event);
+                }
+            }
+            Ok::<_, Error>(Events(events))
+        };
+        Abort(spawn(&self.runtime, &hub.inbox, token, read))
+    }
+}
+
+struct Events(Vec<StreamEvent>);
+
+impl From<Events> for Reply {
+    fn from(events: Events) -> Self {
+        Self::Object(Box::new(move |py| Ok(listed(py, &events.0)?.into_any().unbind())))
+    }
+}
+
+/// Events as tuples `(what, id, …)`.
+fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for event in events {
+        let id = event.id().to_string();
+        match event {
+            StreamEvent::Durable(event) => {
+                let facts = decode::json(py, facts::event(event).to_string().as_bytes())?;
+                list.append(("durable", id, facts))?;
+            }
+            StreamEvent::Chunk(_, chunk) => {
+                let (what, data) = match chunk.kind {
+                    ChunkKind::Token => ("token", chunk.data.as_ref().into_pyobject(py)?.into_any()),
+                    ChunkKind::Data => ("data", decode::json(py, chunk.data.as_bytes())?),
+                    ChunkKind::Error => ("error", decode::json(py, chunk.data.as_bytes())?),
+                    ChunkKind::Progress => ("progress", decode::json(py, chunk.data.as_bytes())?),
+                };
+                let op = format!("{}-{}-{}", chunk.execution, chunk.segment, chunk.sequence);
+                list.append((what, id, data, op, chunk.attempt))?;
+            }
+            StreamEvent::Retract { op: (segment, sequence), .. } => {
+                list.append(("retract", id, format!("{segment}-{sequence}")))?;
+            }
+            StreamEvent::Gap(_) => list.append(("gap", id))?,
+        }
+    }
+    Ok(list)
+}
+
+fn invalid(message: String) -> PyErr {
+    Failure::Engine(Error::new(Code::InvalidArgument, message)).into()
+}

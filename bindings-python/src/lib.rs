@@ -1,0 +1,47 @@
+//! The native half of the `flovyn` Python package: conversion, and the bridge between the engine and an event loop.
+//!
+//! Rust never calls into the interpreter. What happens on its threads goes into the queue of a [`hub`], which the loop
+//! drains; what Python asks is either answered at once or ends through that queue.
+
+mod decode;
+mod encode;
+mod error;
+mod facts;
+mod handle;
+mod hub;
+mod reply;
+mod runtime;
+mod session;
+mod task;
+mod worker;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// JSON text of a value, as it would be stored.
+#[pyfunction]
+fn encode_json<'py>(py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &encode::json(value)?))
+}
+
+/// The value of JSON text.
+#[pyfunction]
+fn decode_json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    Ok(decode::json(py, text)?)
+}
+
+#[pymodule(name = "_native", gil_used = false)]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<hub::Hub>()?;
+    module.add_class::<runtime::Runtime>()?;
+    module.add_class::<runtime::Worker>()?;
+    module.add_class::<handle::Handle>()?;
+    module.add_class::<handle::Abort>()?;
+    module.add_class::<handle::Watching>()?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<task::TaskSpec>()?;
+    module.add_class::<worker::Ticket>()?;
+    module.add_function(wrap_pyfunction!(encode_json, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_json, module)?)
+}

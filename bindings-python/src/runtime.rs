@@ -1,0 +1,279 @@
+//! An open backend and the workers on it.
+
+use crate::encode;
+use crate::error::Failure;
+use crate::facts;
+use crate::handle::Handle;
+use crate::hub::{Hub, spawn};
+use crate::session::duration;
+use crate::worker::{Port, config};
+use flovyn_core::Error;
+use flovyn_core::client::{Client, StartOptions};
+use flovyn_core::error::Code;
+use flovyn_core::host::HostRuntime;
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::worker::{Worker as CoreWorker, WorkerOptions};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An open backend.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct Runtime {
+    host: HostRuntime,
+    client: Client,
+    handle: tokio::runtime::Handle,
+}
+
+#[pymethods]
+impl Runtime {
+    /// Opens a URL; blocks until the backend is ready, without the GIL.
+    #[staticmethod]
+    #[pyo3(signature = (url=None))]
+    fn open(py: Python<'_>, url: Option<String>) -> PyResult<Self> {
+        let (host, handle) = py
+            .detach(|| {
+                let host = HostRuntime::open(url.as_deref())?;
+                let handle = host.block_on(async { tokio::runtime::Handle::current() })?;
+                Ok::<_, Error>((host, handle))
+            })
+            .map_err(Failure::from)?;
+        Ok(Self { client: host.client(), host, handle })
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        self.host.url()
+    }
+
+    /// Starts a run; ends with a `Handle`.
+    #[pyo3(signature = (
+        hub, token, kind, input, *, id=None, queue=None, metadata=None, max_steps=None, max_total_steps=None,
+        max_tail=None, budget=None, timeout=None, priority=0, concurrency_key=None, delay=None, traceparent=None,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn start(
+        &self,
+        hub: &Hub,
+        token: u64,
+        kind: String,
+        input: &Bound<'_, PyAny>,
+        id: Option<String>,
+        queue: Option<String>,
+        metadata: Option<BTreeMap<String, String>>,
+        max_steps: Option<u32>,
+        max_total_steps: Option<u32>,
+        max_tail: Option<u32>,
+        budget: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+        priority: i32,
+        concurrency_key: Option<String>,
+        delay: Option<f64>,
+        traceparent: Option<String>,
+    ) -> PyResult<()> {
+        self.host.check_process().map_err(Failure::from)?;
+        let input = encode::payload(input)?;
+        let budget = budget.map(text).transpose()?;
+        let timeout = timeout.map(duration).transpose()?;
+        let options = StartOptions {
+            id,
+            queue,
+            metadata: metadata.unwrap_or_default(),
+            limits: StartLimits { max_steps, max_total_steps, max_tail, budget, timeout },
+            priority,
+            concurrency_key,
+            delay: delay.map(duration).transpose()?,
+            traceparent,
+        };
+        let (client, handle) = (self.client.clone(), self.handle.clone());
+        spawn(&self.handle, &hub.inbox, token, async move {
+            client.start(&kind, input, options).await.map(|run| Handle::of(run, handle))
+        });
+        Ok(())
+    }
+
+    /// Finds a run; ends with a `Handle`.
+    fn handle(&self, hub: &Hub, token: u64, id: String) -> PyResult<()> {
+        self.host.check_process().map_err(Failure::from)?;
+        let (client, handle) = (self.client.clone(), self.handle.clone());
+        spawn(&self.handle, &hub.inbox, token, async move {
+            client.handle(&id).await.map(|run| Handle::of(run, handle))
+        });
+        Ok(())
+    }
+
+    /// Lists runs; ends with `{"items": [...], "next": cursor}`.
+    #[pyo3(signature = (hub, token, *, statuses, kind=None, metadata=None, limit=100, after=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn runs(
+        &self,
+        hub: &Hub,
+        token: u64,
+        statuses: Vec<String>,
+        kind: Option<String>,
+        metadata: Option<BTreeMap<String, String>>,
+        limit: usize,
+        after: Option<String>,
+    ) -> PyResult<()> {
+        self.host.check_process().map_err(Failure::from)?;
+        let statuses = statuses.iter().map(|word| status(word)).collect::<Result<Vec<_>, _>>()?;
+        let filter =
+            ExecutionFilter { statuses, kind, metadata: metadata.unwrap_or_default(), ..ExecutionFilter::default() };
+        let page = PageRequest { limit, after: after.map(Cursor) };
+        let client = self.client.clone();
+        spawn(&self.handle, &hub.inbox, token, async move {
+            let page = client.runs(filter, page).await?;
+            let items: Vec<_> = page.items.iter().map(facts::execution).collect();
+            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
+        });
+        Ok(())
+    }
+
+    /// Closes workers and backend through the hub.
+    fn close(&self, hub: &Hub, token: u64, within: f64) -> PyResult<()> {
+        let (runtime, within) = (self.host.runtime().clone(), duration(within)?);
+        spawn(&self.handle, &hub.inbox, token, async move {
+            tokio::time::timeout(within, runtime.close()).await.unwrap_or(Ok(()))
+        });
+        Ok(())
+    }
+
+    /// Closes workers and backend here and now, without the GIL. Nothing after a fork.
+    fn close_now(&self, py: Python<'_>, within: f64) -> PyResult<()> {
+        let within = duration(within)?;
+        if self.host.check_process().is_err() {
+            return Ok(());
+        }
+        Ok(py.detach(|| self.host.close(within)).map_err(Failure::from)?)
+    }
+}
+
+/// A worker: declared first, then started.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct Worker {
+    port: Arc<Port>,
+    handle: tokio::runtime::Handle,
+    started: Arc<Mutex<Option<CoreWorker>>>,
+}
+
+#[pymethods]
+impl Worker {
+    #[new]
+    fn new(runtime: &Runtime, hub: &Hub) -> Self {
+        let port = Port::new(hub.inbox.clone(), runtime.handle.clone());
+        Self { port, handle: runtime.handle.clone(), started: Arc::default() }
+    }
+
+    /// Names the worker among what a hub drains.
+    #[getter]
+    fn token(&self) -> u64 {
+        self.port.token
+    }
+
+    fn serve_agent(
+        &self,
+        kind: String,
+        stateful: bool,
+        code: Option<String>,
+        on_divergence: &str,
+        cancellable: bool,
+    ) -> PyResult<()> {
+        let Some(config) = config(stateful, code, on_divergence, cancellable) else {
+            let message = format!("on_divergence={on_divergence:?} is unknown; pass \"continue\", \"fail\" or \"pause\"");
+            return Err(Failure::Engine(Error::new(Code::InvalidArgument, message)).into());
+        };
+        self.port.serve_agent(kind, config);
+        Ok(())
+    }
+
+    /// Serves a task from now on; true if its kind is new.
+    fn serve_task(&self, kind: &str) -> bool {
+        let new = self.port.serve_task(kind);
+        if new && let Some(worker) = &*self.started.lock() {
+            worker.nudge();
+        }
+        new
+    }
+
+    /// Starts to poll.
+    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks, max_parked=None, only=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn start(
+        &self,
+        hub: &Hub,
+        token: u64,
+        runtime: &Runtime,
+        queue: String,
+        max_agents: usize,
+        max_tasks: usize,
+        max_parked: Option<usize>,
+        only: Option<String>,
+    ) -> PyResult<()> {
+        let only = match only {
+            Some(id) => Some(id.parse::<ExecutionId>().map_err(|error| {
+                Failure::Engine(Error::new(Code::InvalidArgument, format!("{id:?} is no UUID: {error}")))
+            })?),
+            None => None,
+        };
+        let mut options = WorkerOptions { queue, max_agents, max_tasks, only, ..WorkerOptions::default() };
+        options.max_parked = max_parked.unwrap_or(options.max_parked);
+        let (host, port, started) = (runtime.host.clone(), self.port.clone(), self.started.clone());
+        spawn(&self.handle, &hub.inbox, token, async move {
+            host.check_process()?;
+            let worker = host.runtime().worker(port, options).await?;
+            *started.lock() = Some(worker);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Looks for work now.
+    fn nudge(&self) {
+        if let Some(worker) = &*self.started.lock() {
+            worker.nudge();
+        }
+    }
+
+    /// Drops waiting runs from memory.
+    fn evict(&self) {
+        if let Some(worker) = &*self.started.lock() {
+            worker.evict_parked();
+        }
+    }
+
+    /// Runs that advance, and waiting runs in memory.
+    fn counts(&self) -> (usize, usize) {
+        self.started.lock().as_ref().map_or((0, 0), |worker| (worker.active(), worker.parked()))
+    }
+
+    /// Stops: runs are put away and given back, tasks get the grace.
+    fn close(&self, hub: &Hub, token: u64, grace: f64) -> PyResult<()> {
+        let (worker, grace) = (self.started.lock().clone(), duration(grace)?);
+        spawn(&self.handle, &hub.inbox, token, async move {
+            match worker {
+                Some(worker) => worker.close(grace).await,
+                None => Ok(()),
+            }
+        });
+        Ok(())
+    }
+}
+
+fn status(word: &str) -> PyResult<Status> {
+    Status::parse(word).ok_or_else(|| {
+        let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
+        let message = format!("{word:?} is no status; known are {}", known.join(", "));
+        Failure::Engine(Error::new(Code::InvalidArgument, message)).into()
+    })
+}
+
+/// JSON text of a small value.
+pub(crate) fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(String::from_utf8_lossy(&encode::json(value)?).into_owned())
+}
+
+/// How long a run may tidy up when nothing else is said.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);

@@ -1,0 +1,91 @@
+//! How a task is declared.
+
+use crate::session::duration;
+use flovyn_core::Error;
+use flovyn_core::error::Code;
+use flovyn_core::journal::Call;
+use flovyn_core::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
+use flovyn_core::payload::Payload;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+use crate::error::Failure;
+
+/// Kind and options of a task, made once per declaration.
+#[pyclass(frozen, module = "flovyn._native")]
+pub(crate) struct TaskSpec {
+    kind: Arc<str>,
+    options: TaskOptions,
+    placement: Placement,
+    queue: String,
+}
+
+impl TaskSpec {
+    /// The call that schedules it.
+    pub(crate) fn call(&self, input: Payload, key: Option<Arc<str>>) -> Call {
+        Call::Task {
+            kind: self.kind.clone(),
+            input,
+            options: self.options.clone(),
+            placement: self.placement,
+            queue: self.queue.clone(),
+            key,
+        }
+    }
+}
+
+#[pymethods]
+impl TaskSpec {
+    /// The queue whose workers may run it.
+    #[getter]
+    fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    #[new]
+    #[pyo3(signature = (
+        kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, no_retry=Vec::new(), queue=None,
+        side_effects="idempotent", detached=false, inline=true,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        kind: &str,
+        retries: u32,
+        timeout: Option<f64>,
+        heartbeat_timeout: Option<f64>,
+        deadline: Option<f64>,
+        no_retry: Vec<String>,
+        queue: Option<String>,
+        side_effects: &str,
+        detached: bool,
+        inline: bool,
+    ) -> PyResult<Self> {
+        let side_effects = match side_effects {
+            "idempotent" => SideEffects::Idempotent,
+            "at_most_once" => SideEffects::AtMostOnce,
+            "reconcile" => SideEffects::Reconcile,
+            other => return Err(invalid(format!(
+                "side_effects={other:?} of task {kind:?} is unknown; pass \"idempotent\" or \"at_most_once\", or give reconcile="
+            ))),
+        };
+        if side_effects == SideEffects::AtMostOnce && retries > 0 {
+            return Err(invalid(format!(
+                "task {kind:?} is at_most_once and has retries={retries}; an error of such a task is final, so drop one of the two"
+            )));
+        }
+        let options = TaskOptions {
+            retry: RetryPolicy { retries, no_retry, ..RetryPolicy::default() },
+            timeout: timeout.map(duration).transpose()?,
+            heartbeat_timeout: heartbeat_timeout.map(duration).transpose()?,
+            deadline: deadline.map(duration).transpose()?,
+            side_effects,
+            detached,
+        };
+        let placement = if inline { Placement::Inline } else { Placement::Queue };
+        Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })
+    }
+}
+
+fn invalid(message: String) -> PyErr {
+    Failure::Engine(Error::new(Code::InvalidArgument, message)).into()
+}
