@@ -36,8 +36,8 @@ def run(
     """Run an agent to its end and return its result.
 
     The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
-    its code calls, and ``tasks``. With ``on_wait="return"`` a run that waits for a signal raises ``Waiting`` and one
-    that waits for a decision ``InDoubt``. Inside a running event loop it works on a thread of its own.
+    its code calls, and ``tasks``. With ``on_wait="return"`` a run that waits for a signal is left waiting and None is
+    returned; one that waits for a decision raises ``InDoubt``, a paused one ``Waiting``. Inside a running event loop it works on a thread of its own.
     """
 
     def work() -> Any:
@@ -130,7 +130,7 @@ def _own_worker(client: Client, handle: Handle[Any], agent: Agent[Any, Any], tas
     return Worker(client, [agent], tasks, only=str(handle.id))
 
 
-async def _await_end(handle: Handle[R], timeout: float | None, on_wait: OnWait) -> R:
+async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait) -> Any:
     end: Any = handle._result_or_wait()  # pyright: ignore[reportPrivateUsage]
     try:
         if timeout is None:
@@ -138,7 +138,9 @@ async def _await_end(handle: Handle[R], timeout: float | None, on_wait: OnWait) 
         return await asyncio.wait_for(end, timeout)
     except Waiting as waiting:
         if on_wait == "return":
-            raise
+            if waiting.context.get("wait_reason") != "signal":
+                raise
+            return None
         _say_what_for(handle, waiting)
         return await handle.result(timeout)
     except asyncio.TimeoutError:
