@@ -1,8 +1,8 @@
 //! Workers and what they hold: claims, signs of life, reports, and work given back.
 
-use super::commit::forget_requests;
 use super::fault::Done;
 use super::lock::{Locks, host};
+use super::request::forget_requests;
 use super::run::{Run, execution_at};
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, all, first};
@@ -144,7 +144,8 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         }
         forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;
-        log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
+        run.claim_number =
+            log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
         run.save(tx)?;
         claims.push(Claim {
             execution: execution_at(tx.conn, run.run)?,

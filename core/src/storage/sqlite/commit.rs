@@ -1,147 +1,27 @@
 //! A commit: the fence, then the batch in the contract's order, then its end and the answer, in one transaction.
 //!
-//! The usual step costs three reads (run, last request, last event) and three inserts. A refusal after the first write is
+//! The usual step costs two reads (run, last event) and two inserts (task, event). A refusal after the first write is
 //! undone by the writer, so later checks may sit where their data is.
 
 use super::fault::Done;
+use super::request::{Request, last_request, request_of};
 use super::run::{Ending, Run};
 use super::task::{TaskRow, has_open, open_attached};
 use super::tx::{Log, Tx};
-use super::values::{Cell, blob, id, key, number_of, span, text_of};
+use super::values::{Cell, blob, key, text_of};
 use super::{facts, op, payloads, segment};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
-use crate::id::{RequestId, Slot, WorkerId};
+use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
     NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, Wait, WaitReason,
 };
-use crate::payload::{Body, Digest};
-use rusqlite::{Row, params};
+use crate::payload::Body;
+use rusqlite::params;
 use serde_json::json;
 use std::time::Duration;
-
-/// A commit of the current epoch.
-#[derive(Debug)]
-struct Request {
-    number: u64,
-    id: RequestId,
-    digest: Digest,
-    top: u32,
-    known: u64,
-    high: u64,
-    fact_high: u64,
-    committed: Committed,
-    paused: Option<WaitReason>,
-    at: Timestamp,
-}
-
-macro_rules! select_request {
-    () => {
-        "SELECT key, request_id, digest, top, known, high, fact_high, outcome, paused, at FROM commit_request "
-    };
-}
-
-/// Reasons a commit can pause for, in the order of their numbers.
-const PAUSES: [WaitReason; 3] = [WaitReason::StepLimit, WaitReason::TailLimit, WaitReason::Quarantined];
-
-impl Request {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            number: number_of(row.get(0)?),
-            id: RequestId(id(row, 1)?),
-            digest: Digest(row.get(2)?),
-            top: row.get(3)?,
-            known: row.get(4)?,
-            high: row.get(5)?,
-            fact_high: row.get(6)?,
-            committed: match row.get::<_, usize>(7)? {
-                0 => Committed::Continue,
-                1 => Committed::Suspended,
-                status => Committed::Finished(Status::ALL.get(status - 2).copied().unwrap_or(Status::Paused)),
-            },
-            paused: row.get::<_, Option<usize>>(8)?.and_then(|number| PAUSES.get(number).copied()),
-            at: Timestamp(row.get(9)?),
-        })
-    }
-
-    fn save(&self, tx: &Tx, run: &Run) -> Done<()> {
-        let outcome = match self.committed {
-            Committed::Continue => 0,
-            Committed::Suspended => 1,
-            Committed::Finished(status) => status as u8 + 2,
-        };
-        tx.execute(
-            "INSERT INTO commit_request (key, request_id, digest, top, known, high, fact_high, outcome, paused, at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            params![
-                key(run.run, self.number as i64)?,
-                blob(&self.id.0),
-                &self.digest.0[..],
-                self.top,
-                self.known,
-                self.high,
-                self.fact_high,
-                outcome,
-                self.paused.and_then(|paused| PAUSES.iter().position(|reason| *reason == paused)),
-                self.at.0,
-            ],
-        )?;
-        Ok(())
-    }
-
-    /// The answer it had.
-    fn answer(&self, tx: &Tx, run: &Run) -> Done<CommitAnswer> {
-        Ok(CommitAnswer {
-            number: self.number,
-            committed: self.committed,
-            facts: facts::between(tx.conn, run, self.known, self.high, None)?,
-            high: self.high,
-            now: self.at,
-            cancel: run.stop.filter(|stop| stop.number <= self.high).map(|stop| stop.cancellation),
-            paused: self.paused,
-        })
-    }
-}
-
-/// The last commit of the current epoch.
-fn last_request(tx: &Tx, run: i64) -> Done<Option<Request>> {
-    let (low, high) = span(run);
-    tx.first(
-        concat!(select_request!(), "WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1"),
-        [low, high],
-        Request::read,
-    )
-}
-
-/// A commit of the current epoch by its id.
-fn request_of(tx: &Tx, run: i64, id: RequestId) -> Done<Option<Request>> {
-    let (low, high) = span(run);
-    tx.first(
-        concat!(select_request!(), "WHERE key BETWEEN ?1 AND ?2 AND request_id = ?3"),
-        params![low, high, blob(&id.0)],
-        Request::read,
-    )
-}
-
-/// Removes the commits of the past epoch; what they told is kept in the run's row.
-pub(super) fn forget_requests(tx: &Tx, run: &mut Run) -> Done<()> {
-    if let Some(last) = last_request(tx, run.run)? {
-        run.base = run.base.max(last.number);
-        run.top = run.top.max(last.top);
-        run.fact_high = run.fact_high.max(last.fact_high);
-        let (low, high) = span(run.run);
-        tx.execute("DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2", [low, high])?;
-    }
-    Ok(())
-}
-
-/// The next free sequence of the run's segment and its last commit's number.
-pub(super) fn position(tx: &Tx, run: &Run) -> Done<(u32, u64)> {
-    let last = last_request(tx, run.run)?;
-    Ok(last.map_or((run.top, run.base), |last| (run.top.max(last.top), run.base.max(last.number))))
-}
 
 /// Makes a batch durable.
 pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
@@ -153,7 +33,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
                 return Err(lost.into());
             }
             // The very request that ended the sender's right still gets its answer, unless somebody else came since.
-            if let Some(known) = request_of(tx, run.run, request.request_id)? {
+            if let Some(known) = request_of(tx, &run, request.request_id)? {
                 return known_answer(tx, &run, &known, request);
             }
             let open = matches!(run.status, Status::Waiting | Status::Pending | Status::Cancelling);
@@ -163,10 +43,10 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
             true
         }
     };
-    let last = last_request(tx, run.run)?;
+    let (before, last) = last_request(tx, &run)?;
     let base = last.as_ref().map_or(run.base, |last| last.number);
     if base != request.base || last.as_ref().is_some_and(|last| last.id == request.request_id) {
-        if let Some(known) = request_of(tx, run.run, request.request_id)? {
+        if let Some(known) = request_of(tx, &run, request.request_id)? {
             return known_answer(tx, &run, &known, request);
         }
         return Err(Error::new(
@@ -197,8 +77,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     }
     run.losses = 0;
 
-    let log = Log::open(tx, &run)?;
-    let before = log.high;
+    let log = Log::of_commit(tx, &run, before);
     // Facts up to the last commit were looked at then.
     let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
     let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
@@ -235,12 +114,13 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
         paused,
         at: tx.now,
     };
-    row.save(tx, &run)?;
+    let high = log.high;
+    log.record(&row)?;
     Ok(CommitAnswer {
         number: row.number,
         committed,
         facts: found,
-        high: log.high,
+        high,
         now: tx.now,
         cancel: run.stop.map(|stop| stop.cancellation),
         paused,
@@ -318,7 +198,7 @@ impl<'a> Writing<'a, '_> {
         }
         for event in &batch.events {
             match event.sequence {
-                Some(sequence) => self.log.about(event.kind, self.slot(sequence), &event.data.to_string())?,
+                Some(sequence) => self.log.about(event.kind, self.slot(sequence), event.data.to_string())?,
                 None => self.log.event(event.kind, &event.data)?,
             };
         }
@@ -362,7 +242,7 @@ impl<'a> Writing<'a, '_> {
                     "UPDATE agent_execution SET usage = ?2 WHERE run = ?1",
                     params![run.run, text_of(&totals)?],
                 )?;
-                log.about(EventKind::Usage, slot, &json!({ "model": model, "usage": usage }).to_string())?;
+                log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
             OpBody::Step => run.step_count = run.step_count.saturating_add(1),
             _ => {}

@@ -1,7 +1,7 @@
 //! What is asked of a run from outside: start, signal, cancel, resume, and answers for tasks and divergences.
 
-use super::commit::position;
 use super::fault::Done;
+use super::request::position;
 use super::run::{Cause, Ending, Run, Stop, execution_at, execution_of};
 use super::task::{TaskRow, open_attached, open_with};
 use super::tx::{Log, Tx};
@@ -231,7 +231,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         }
         run.quarantined = false;
     }
-    run.unpause(tx, &mut log, EventKind::Continued, &json!({ "reason": reason }))?;
+    run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": reason }))?;
     run.save(tx)?;
     execution_at(tx.conn, run.run)
 }
@@ -249,11 +249,7 @@ fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Paylo
         turn_id: None,
         metadata: None,
     };
-    let label = Label {
-        kind: OpKind::Entry,
-        name: "user".into(),
-        key: LabelKey::Key(format!("resume-{}", log.high + 1).into()),
-    };
+    let label = Label { kind: OpKind::Entry, name: "resume".into(), key: LabelKey::Key("flovyn:resume".into()) };
     let op = NewOp { sequence: top, once: None, label, seen: Vec::new(), body: OpBody::Flush };
     op::append(tx, run, log, slot, &op, &entry)?;
     run.top = top + 1;
@@ -317,7 +313,7 @@ pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision:
         Divergence::Continue => {
             let mut log = Log::open(tx, &run)?;
             run.code = Some("mixed".into());
-            run.unpause(tx, &mut log, EventKind::Continued, &json!({ "reason": WaitReason::Divergence }))?;
+            run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
             run.save(tx)?;
             execution_at(tx.conn, run.run)
         }

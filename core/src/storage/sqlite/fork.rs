@@ -1,10 +1,11 @@
 //! Forks: a new row that points at the place in its parent it starts from. What the parent had there is read when the
 //! fork is loaded, limited to what had happened when the fork was made, so a fork costs the same however long the parent.
 
-use super::commit::{position, store_checkpoint};
+use super::commit::store_checkpoint;
 use super::executions::{exists, insert, unknown};
 use super::fault::{Done, Fault};
 use super::op::depth_of;
+use super::request::position;
 use super::run::{Run, execution_at, execution_of};
 use super::segment::{Point, checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
 use super::tx::{Log, Tx, first, high};

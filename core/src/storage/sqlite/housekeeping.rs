@@ -254,7 +254,7 @@ fn fire_timers(tx: &Tx) -> Done<()> {
     for (place, slot) in due {
         let Some(mut run) = Run::at(tx.conn, place >> SHIFT)? else { continue };
         let mut log = Log::open(tx, &run)?;
-        let number = log.about(EventKind::Timer, slot, "{}")?;
+        let number = log.about(EventKind::Timer, slot, "{}".to_owned())?;
         tx.execute(
             "UPDATE agent_op SET due_at = NULL, fired = ?2, fired_at = ?3 WHERE place = ?1",
             params![place, number, tx.now.0],

@@ -61,6 +61,11 @@ impl Locks {
         self.is_own(byte) || probe(&self.file, byte).unwrap_or(true)
     }
 
+    /// Whether somebody stands in line for the write lock.
+    pub(super) fn is_awaited(&self) -> bool {
+        probe(&self.file, TURN).unwrap_or(false)
+    }
+
     /// Waits in line for the write lock, for a bounded time: a process that wants it stands here while it polls, so the
     /// one that has just committed cannot overtake it. A stopped process in line delays the others by `patience` only.
     pub(super) fn turn(&self, patience: Duration) -> Turn<'_> {
@@ -143,6 +148,26 @@ use system::{probe, set};
 pub(super) fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     format!("{}/{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"))
+}
+
+/// A number that a forked child has another of than its parent. No system call after the first time.
+#[cfg(unix)]
+pub(super) fn process() -> u64 {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static FORKS: AtomicU64 = AtomicU64::new(0);
+    static HOOKED: OnceLock<bool> = OnceLock::new();
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only touches an atomic, which is allowed in a forked child.
+    let hooked = *HOOKED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) == 0 });
+    if hooked { FORKS.load(Ordering::Relaxed) } else { u64::from(std::process::id()) }
+}
+
+#[cfg(not(unix))]
+pub(super) fn process() -> u64 {
+    0
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Everything that waits becomes one transaction and one fsync ([`writer`]); reads have connections of their own
 //! ([`readers`]). Rows of a run are keyed by one integer made of the run's compact number and the row's number in it
-//! ([`values`]), so a step is three seeks and three short inserts. The run belongs to one org and every query enters
+//! ([`values`]), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
 //! through org and id, hence rows under a run carry no org.
 
 mod catalog;
@@ -19,6 +19,7 @@ mod migrations;
 mod op;
 mod payloads;
 mod readers;
+mod request;
 mod run;
 mod segment;
 mod task;
@@ -97,7 +98,7 @@ struct Shared {
     /// The moment the last housekeeping pass gave as the next one.
     next_due: Arc<AtomicI64>,
     pulse: Mutex<housekeeping::Pulse>,
-    process: u32,
+    process: u64,
 }
 
 impl std::fmt::Debug for SqliteStorage {
@@ -149,13 +150,13 @@ impl SqliteStorage {
             thread: Mutex::new(Some(thread)),
             next_due,
             pulse: Mutex::default(),
-            process: std::process::id(),
+            process: lock::process(),
         })))
     }
 
     /// Refuses a process that was forked after the file was opened: threads and locks did not come along.
     fn check_process(&self) -> Result<()> {
-        if self.0.process == std::process::id() {
+        if self.0.process == lock::process() {
             return Ok(());
         }
         Err(Error::new(

@@ -110,7 +110,7 @@ pub(super) fn append(
         text_of(&new.role)?,
         text_of(&new.entry_type)?
     );
-    log.about(EventKind::Entry, slot, &data)?;
+    log.about(EventKind::Entry, slot, data)?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ macro_rules! run_columns {
     () => {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
-         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run"
+         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number"
     };
 }
 pub(super) use run_columns;
@@ -36,9 +36,10 @@ macro_rules! select_execution {
             ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, x.concurrency_key, \
              x.traceparent, x.usage, x.parent_id, x.root_id, x.forked_id, x.forked_segment, x.forked_sequence, \
              x.created_at, x.updated_at, x.ended_at, x.failure, x.input, x.output, \
-             (SELECT max(key) & 2147483647 FROM commit_request WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647), \
-             (SELECT at FROM event WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 ORDER BY key DESC LIMIT 1), \
-             (SELECT at FROM commit_request WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 ORDER BY key DESC LIMIT 1) \
+             (SELECT commit_number FROM event WHERE key BETWEEN x.run << 31 | x.claim_number AND x.run << 31 | 2147483647 \
+             AND commit_number IS NOT NULL ORDER BY key DESC LIMIT 1), \
+             (SELECT max(at, ifnull(committed_at, 0)) FROM event WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 \
+             ORDER BY key DESC LIMIT 1) \
              FROM agent_execution x "
         )
     };
@@ -84,6 +85,8 @@ pub(super) struct Run {
     /// It may have a quarantined task.
     pub quarantined: bool,
     pub forked: Option<i64>,
+    /// The event of the last claim.
+    pub claim_number: u64,
 }
 
 impl Run {
@@ -143,6 +146,7 @@ impl Run {
             wait: row.get(27)?,
             quarantined: row.get(28)?,
             forked: row.get(29)?,
+            claim_number: row.get(30)?,
         })
     }
 
@@ -180,7 +184,7 @@ impl Run {
              lease_expires = ?7, lease_ttl = ?8, segment = ?9, start = ?10, base = ?11, top = ?12, fact_high = ?13, \
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
              cancel_number = ?20, cancel_mode = ?21, cancel_grace = ?22, cancel_until = ?23, begins_at = ?24, \
-             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29 WHERE run = ?1",
+             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30 WHERE run = ?1",
             params![
                 self.run,
                 self.status as u8,
@@ -211,6 +215,7 @@ impl Run {
                 due,
                 tx.now.0,
                 self.quarantined,
+                self.claim_number,
             ],
         )?;
         if ready {
@@ -428,54 +433,54 @@ pub(super) fn not_found(execution: ExecutionId) -> Error {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 42)? {
+    let forked_from = match id_opt(row, 43)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(43)?, sequence: row.get(44)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(44)?, sequence: row.get(45)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(45)?);
-    let updated_at: i64 = row.get(46)?;
-    let last_event = row.get::<_, Option<i64>>(52)?.max(row.get(53)?);
+    let created_at = Timestamp(row.get(46)?);
+    let updated_at: i64 = row.get(47)?;
+    let last_event: Option<i64> = row.get(53)?;
     Ok(Execution {
         new: NewExecution {
             org: run.org,
             id: run.id,
-            kind: row.get(30)?,
-            queue: row.get(31)?,
-            priority: row.get(32)?,
-            key: row.get(33)?,
-            input_digest: Digest(row.get(34)?),
-            limits: json_column(row, 35)?,
-            metadata: json_column(row, 36)?,
-            concurrency_key: row.get(37)?,
-            traceparent: row.get(38)?,
-            input: payload(row, 49)?,
+            kind: row.get(31)?,
+            queue: row.get(32)?,
+            priority: row.get(33)?,
+            key: row.get(34)?,
+            input_digest: Digest(row.get(35)?),
+            limits: json_column(row, 36)?,
+            metadata: json_column(row, 37)?,
+            concurrency_key: row.get(38)?,
+            traceparent: row.get(39)?,
+            input: payload(row, 50)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 50)?,
-        failure: json_opt(row, 48)?,
+        output: payload_opt(row, 51)?,
+        failure: json_opt(row, 49)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(51)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(52)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 39)?,
-        parent: id_opt(row, 40)?.map(ExecutionId),
-        root: ExecutionId(id(row, 41)?),
+        usage: json_column(row, 40)?,
+        parent: id_opt(row, 41)?.map(ExecutionId),
+        root: ExecutionId(id(row, 42)?),
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(47)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(48)?.map(Timestamp),
     })
 }
 

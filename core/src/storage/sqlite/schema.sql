@@ -61,8 +61,9 @@ CREATE TABLE agent_execution (
     lease_ttl INTEGER NOT NULL DEFAULT 0,
     segment INTEGER NOT NULL DEFAULT 0,
     start INTEGER NOT NULL DEFAULT 0,   -- the place of the segment's op 0
+    claim_number INTEGER NOT NULL DEFAULT 0, -- the event of the last claim
     base INTEGER NOT NULL DEFAULT 0,    -- commits, next free sequence and highest fact as of the last claim;
-    top INTEGER NOT NULL DEFAULT 0,     -- later ones are in commit_request
+    top INTEGER NOT NULL DEFAULT 0,     -- later ones are on the events since
     fact_high INTEGER NOT NULL DEFAULT 0,
     losses INTEGER NOT NULL DEFAULT 0,
     quarantined INTEGER NOT NULL DEFAULT 0, -- may have a quarantined task
@@ -165,15 +166,14 @@ CREATE TABLE audit (
 CREATE TABLE commit_request (
     key INTEGER PRIMARY KEY,
     run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,
+    high INTEGER NOT NULL,
+    at INTEGER NOT NULL,
     request_id BLOB NOT NULL,
     digest BLOB NOT NULL,
     top INTEGER NOT NULL,
     known INTEGER NOT NULL,
-    high INTEGER NOT NULL,
     fact_high INTEGER NOT NULL,
-    outcome INTEGER NOT NULL,           -- 0 continue, 1 suspended, 2 + status finished
-    paused INTEGER,
-    at INTEGER NOT NULL
+    outcome INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE event (
@@ -184,7 +184,16 @@ CREATE TABLE event (
     kind INTEGER NOT NULL,
     segment INTEGER NOT NULL,
     sequence INTEGER,
-    data TEXT
+    data TEXT,
+    -- The commit after which this was the last event: enough to give its answer again.
+    commit_number INTEGER,
+    committed_at INTEGER,
+    request_id BLOB,
+    digest BLOB,
+    top INTEGER,                        -- the next free sequence of the segment
+    known INTEGER,
+    fact_high INTEGER,
+    outcome INTEGER                     -- 0 continue, 1 suspended, 2 + status finished; 16 times the pause's reason
 ) STRICT;
 
 CREATE TABLE ledger (

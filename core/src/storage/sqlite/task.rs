@@ -311,12 +311,12 @@ impl TaskRow {
                 text_of(&task.new.kind)?,
                 task.attempt
             );
-            return log.about(kind, task.slot, &text);
+            return log.about(kind, task.slot, text);
         }
         data["task"] = json!(task.new.id);
         data["kind"] = json!(task.new.kind);
         data["attempt"] = json!(task.attempt);
-        log.about(kind, task.slot, &data.to_string())
+        log.about(kind, task.slot, data.to_string())
     }
 
     /// An attempt ended by itself or ran out of time.

@@ -1,6 +1,7 @@
 //! One transaction as commands see it: statements, the present moment, event numbers, and the news to announce afterwards.
 
 use super::fault::Done;
+use super::request::Request;
 use super::run::Run;
 use super::values::{key, number_of, span};
 use crate::clock::Timestamp;
@@ -129,38 +130,85 @@ pub(super) struct Log<'t, 'c> {
     pub segment: u32,
     /// The last number given.
     pub high: u64,
+    /// Whether the last event is held back, because a commit will be recorded on it.
+    holds: bool,
+    held: Option<Held>,
+}
+
+struct Held {
+    row: i64,
+    kind: EventKind,
+    segment: u32,
+    sequence: Option<u32>,
+    data: Option<String>,
 }
 
 impl<'t, 'c> Log<'t, 'c> {
     /// Continues a run's events.
     pub(super) fn open(tx: &'t Tx<'c>, run: &Run) -> Done<Self> {
-        Ok(Self { tx, run: run.run, id: run.id, segment: run.segment, high: high(tx.conn, run.run)? })
+        let high = high(tx.conn, run.run)?;
+        Ok(Self { tx, run: run.run, id: run.id, segment: run.segment, high, holds: false, held: None })
+    }
+
+    /// Continues a run's events after the last number, for a commit that ends with [`record`](Self::record).
+    pub(super) fn of_commit(tx: &'t Tx<'c>, run: &Run, high: u64) -> Self {
+        Self { tx, run: run.run, id: run.id, segment: run.segment, high, holds: true, held: None }
     }
 
     /// Writes an event about the run.
     pub(super) fn event(&mut self, kind: EventKind, data: &Value) -> Done<u64> {
-        self.write(kind, None, &data.to_string())
+        self.write(kind, None, data.to_string())
     }
 
     /// Writes an event about an op; `data` is JSON.
-    pub(super) fn about(&mut self, kind: EventKind, slot: Slot, data: &str) -> Done<u64> {
+    pub(super) fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Done<u64> {
         self.write(kind, Some(slot), data)
     }
 
-    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: &str) -> Done<u64> {
+    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Done<u64> {
         self.high += 1;
+        let event = Held {
+            row: key(self.run, self.high as i64)?,
+            kind,
+            segment: slot.map_or(self.segment, |slot| slot.segment),
+            sequence: slot.map(|slot| slot.sequence),
+            data: (data != "{}").then_some(data),
+        };
+        let event = if self.holds { self.held.replace(event) } else { Some(event) };
+        if let Some(event) = event {
+            self.tx.execute(
+                "INSERT INTO event (key, at, kind, segment, sequence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![event.row, self.tx.now.0, event.kind as u8, event.segment, event.sequence, event.data],
+            )?;
+        }
+        Ok(self.high)
+    }
+
+    /// Records a commit on the run's last event.
+    pub(super) fn record(mut self, request: &Request) -> Done<()> {
+        let Some(event) = self.held.take() else {
+            return request.attach(self.tx, key(self.run, self.high as i64)?);
+        };
         self.tx.execute(
-            "INSERT INTO event (key, at, kind, segment, sequence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO event (key, at, kind, segment, sequence, data, commit_number, committed_at, request_id, digest, \
+             top, known, fact_high, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?2, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
-                key(self.run, self.high as i64)?,
+                event.row,
                 self.tx.now.0,
-                kind as u8,
-                slot.map_or(self.segment, |slot| slot.segment),
-                slot.map(|slot| slot.sequence),
-                (data != "{}").then_some(data),
+                event.kind as u8,
+                event.segment,
+                event.sequence,
+                event.data,
+                request.number,
+                request.id.0.as_bytes(),
+                &request.digest.0,
+                request.top,
+                request.known,
+                request.fact_high,
+                request.outcome(),
             ],
         )?;
-        Ok(self.high)
+        Ok(())
     }
 }
 

@@ -23,6 +23,10 @@ use tokio::sync::oneshot;
 const GROUP: usize = 256;
 /// How often the file is looked at for writes of other processes.
 const POLL: Duration = Duration::from_millis(20);
+/// How often the writer looks whether another process waits for its turn, while it has no sign of one.
+const GLANCE: Duration = Duration::from_millis(2);
+/// How long it keeps in line after a sign of another process.
+const CROWDED: Duration = Duration::from_secs(1);
 /// A log of this size is folded into the file when the writer is idle.
 const FOLD: u64 = 4 << 20;
 
@@ -114,7 +118,7 @@ impl Writer {
         let (sender, queue) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("flovyn-sqlite".into())
-            .spawn(move || Loop { connection, setting, version: None, synchronous: None, fold: false }.run(&queue))
+            .spawn(move || Loop::new(connection, setting).run(&queue))
             .map_err(|error| {
                 Error::new(Code::StorageUnavailable, format!("no thread for the database's writer: {error}"))
             })?;
@@ -162,9 +166,17 @@ struct Loop {
     version: Option<i64>,
     synchronous: Option<Synchronous>,
     fold: bool,
+    /// Until when other processes are taken to write too.
+    crowded: Option<Instant>,
+    glanced: Instant,
 }
 
 impl Loop {
+    fn new(connection: Connection, setting: Setting) -> Self {
+        let now = Instant::now();
+        Self { connection, setting, version: None, synchronous: None, fold: false, crowded: None, glanced: now }
+    }
+
     fn run(mut self, queue: &mpsc::Receiver<Message>) {
         let mut group: Vec<Box<dyn Work>> = Vec::new();
         let mut looked = Instant::now();
@@ -206,6 +218,7 @@ impl Loop {
             .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
         if let Ok(version) = version {
             if self.version.is_some_and(|before| before != version) {
+                self.crowded = Some(Instant::now() + CROWDED);
                 self.setting.hints.everything_changed();
             }
             self.version = Some(version);
@@ -282,7 +295,7 @@ impl Loop {
             self.connection.execute_batch(wanted.pragma())?;
             self.synchronous = Some(wanted);
         }
-        let _turn = self.setting.locks.turn(POLL);
+        let mut turn = self.is_crowded().then(|| self.setting.locks.turn(POLL));
         let mut since = None;
         let mut pause = Duration::from_micros(50);
         loop {
@@ -292,12 +305,27 @@ impl Loop {
                     if since.get_or_insert_with(Instant::now).elapsed() > self.setting.busy_timeout {
                         return Err(error);
                     }
+                    turn.get_or_insert_with(|| self.setting.locks.turn(POLL));
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(1));
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether another process writes too, or waits to. Then everybody stands in line; alone, nobody pays for it.
+    fn is_crowded(&mut self) -> bool {
+        let now = Instant::now();
+        if self.crowded.is_some_and(|until| now < until) {
+            return true;
+        }
+        if now.duration_since(self.glanced) < GLANCE {
+            return false;
+        }
+        self.glanced = now;
+        self.crowded = self.setting.locks.is_awaited().then(|| now + CROWDED);
+        self.crowded.is_some()
     }
 
     fn rollback(&self) {
