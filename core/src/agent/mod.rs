@@ -1,6 +1,9 @@
 //! Agents in Rust: what a definition is, and the host that drives its futures.
 
 mod drive;
+mod state;
+
+pub use state::{AgentState, Append, Merge, Reduce};
 
 use crate::context::AgentContext;
 use crate::error::{Code, Error, Result};
@@ -18,16 +21,6 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-
-/// The state of an agent. `()` declares an agent without state: its recovery replays the whole recorded run.
-pub trait AgentState: Serialize + DeserializeOwned + Default + Send + Sync {
-    /// Whether checkpoints carry state.
-    const DECLARED: bool = true;
-}
-
-impl AgentState for () {
-    const DECLARED: bool = false;
-}
 
 /// A durable agent: a plain async function over a context.
 #[async_trait]
