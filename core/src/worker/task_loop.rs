@@ -25,6 +25,8 @@ struct Inner {
     cancelled: AtomicBool,
     over: AtomicBool,
     on_cancel: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Ends with the last ticket of the attempt.
+    span: tracing::Span,
 }
 
 impl Ticket {
@@ -36,6 +38,11 @@ impl Ticket {
     /// The attempt's number.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
+    }
+
+    /// The span in which the attempt runs.
+    pub fn span(&self) -> tracing::Span {
+        self.0.span.clone()
     }
 
     /// A sign of life of the task itself.
@@ -147,6 +154,10 @@ pub(super) async fn run(core: Arc<Core>) {
 
 async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
     let task = &mut claimed.task;
+    let span = tracing::info_span!(
+        parent: None, "flovyn.task", task = %task.new.id, kind = %task.new.kind, attempt = task.attempt,
+        execution = %task.execution
+    );
     let ticket = Ticket(Arc::new(Inner {
         core: Arc::downgrade(core),
         org: task.org,
@@ -156,6 +167,7 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
         on_cancel: Mutex::new(None),
+        span,
     }));
     core.tickets.lock().insert(task.new.id, ticket.clone());
     if matches!(task.new.input.body, crate::payload::Body::Stored { .. }) {
