@@ -144,8 +144,7 @@ impl TaskExecutor for Shout {
 #[tokio::test]
 async fn an_executor_of_ones_own_runs_the_tasks() {
     let (signals, source) = ChannelSignals::new();
-    let agents =
-        AgentBuilder::new().storage("memory:").task_executor(Shout).signals(source).build().await.unwrap();
+    let agents = AgentBuilder::new().storage("memory:").task_executor(Shout).signals(source).build().await.unwrap();
     signals.send("more", "!").unwrap();
     assert_eq!(agents.execute(Talker, "otter".to_owned()).await.unwrap(), "greet: OTTER! !");
     agents.close().await.unwrap();
@@ -161,8 +160,7 @@ async fn a_dropped_execution_goes_on_under_its_id() {
     assert!(tokio::time::timeout(Duration::from_millis(200), waiting).await.is_err());
     let (signals, source) = ChannelSignals::new();
     signals.send("more", "again").unwrap();
-    let agents =
-        AgentBuilder::new().storage(runtime).task_executor(executor()).signals(source).build().await.unwrap();
+    let agents = AgentBuilder::new().storage(runtime).task_executor(executor()).signals(source).build().await.unwrap();
     let output = agents.execute_with(Talker, &name, with_id("d-1")).await.unwrap();
     assert_eq!(output, "hello, otter again");
     agents.close().await.unwrap();

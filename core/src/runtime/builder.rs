@@ -186,12 +186,8 @@ impl AgentRunner {
         if let Some(executor) = &self.executor {
             host = host.task_executor(executor)?;
         }
-        let serving = WorkerOptions {
-            queue,
-            only: Some(handle.id()),
-            tracer: self.tracer.clone(),
-            ..WorkerOptions::default()
-        };
+        let serving =
+            WorkerOptions { queue, only: Some(handle.id()), tracer: self.tracer.clone(), ..WorkerOptions::default() };
         let storage = self.runtime.storage().clone();
         let worker = Worker::start(storage, self.runtime.0.chunks.clone(), Arc::new(host), serving).await?;
         let putting_away = PutAway(Some(worker));

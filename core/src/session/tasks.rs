@@ -85,14 +85,10 @@ impl Session {
                 })
                 .abort_handle()
         });
-        inner.running.insert(start.op, Running {
-            task: start.task,
-            kind: start.kind.clone(),
-            attempt: start.attempt,
-            started,
-            beat,
-            watch,
-        });
+        inner.running.insert(
+            start.op,
+            Running { task: start.task, kind: start.kind.clone(), attempt: start.attempt, started, beat, watch },
+        );
     }
 }
 

@@ -147,15 +147,7 @@ impl Activation {
         result: &AttemptResult,
     ) {
         self.spans.lock().attempts.remove(&op);
-        let (task, kind, attempt) = task;
-        let error = match result {
-            AttemptResult::Completed(_) => None,
-            AttemptResult::Failed { failure, .. } => Some(format!("{}: {}", failure.error_type, failure.message)),
-            AttemptResult::Cancelled => Some("cancelled".to_owned()),
-            AttemptResult::NotDone | AttemptResult::Released => Some("given back".to_owned()),
-        };
-        let duration_micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        self.record(now, Traced::TaskEnded { task, kind: kind.clone(), attempt, duration_micros, error });
+        self.record(now, Traced::task_ended(task, duration, result));
     }
 
     fn checkpointed(&self, now: Timestamp, segment: u32) {
@@ -217,7 +209,7 @@ impl Activation {
             Trace {
                 at,
                 execution: self.execution,
-                agent: self.agent.clone(),
+                agent: Some(self.agent.clone()),
                 epoch: spans.epoch,
                 segment: spans.segment,
                 what,

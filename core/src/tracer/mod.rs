@@ -10,6 +10,7 @@
 //! | `flovyn.task` | info | an attempt's start, its end | `task`, `kind`, `attempt` |
 
 mod activation;
+mod attempt;
 mod background;
 mod composite;
 mod file;
@@ -19,6 +20,7 @@ mod sqlite;
 mod stdout;
 
 pub(crate) use activation::{Activation, Named, Noted};
+pub(crate) use attempt::Attempt;
 pub use composite::CompositeTracer;
 pub use file::FileTracer;
 pub use record::{Trace, Traced};

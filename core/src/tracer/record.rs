@@ -2,10 +2,11 @@
 
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, TaskId};
-use crate::model::{Status, Usage};
+use crate::model::{AttemptResult, Status, Usage};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Something a run did in this process. As JSON: one flat object with camelCase names, `what` telling the kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,9 +16,10 @@ pub struct Trace {
     pub at: Timestamp,
     /// The run.
     pub execution: ExecutionId,
-    /// Its kind.
-    pub agent: Arc<str>,
-    /// The claim under which it happened.
+    /// Its kind; unknown for an attempt claimed from a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Arc<str>>,
+    /// The claim under which it happened; 0 for an attempt claimed from a queue.
     pub epoch: u64,
     /// The segment it happened in.
     pub segment: u32,
@@ -55,7 +57,7 @@ pub enum Traced {
         /// It was recorded before and does not count again.
         replayed: bool,
     },
-    /// An attempt of a task started in the run's own process.
+    /// An attempt of a task started in this process.
     TaskStarted {
         /// The task.
         task: TaskId,
@@ -64,7 +66,7 @@ pub enum Traced {
         /// From 1.
         attempt: u32,
     },
-    /// An attempt of a task ended in the run's own process.
+    /// An attempt of a task ended in this process.
     TaskEnded {
         /// The task.
         task: TaskId,
@@ -96,6 +98,21 @@ pub enum Traced {
 }
 
 impl Traced {
+    pub(super) fn task_ended(
+        (task, kind, attempt): (TaskId, &Arc<str>, u32),
+        duration: Duration,
+        result: &AttemptResult,
+    ) -> Self {
+        let error = match result {
+            AttemptResult::Completed(_) => None,
+            AttemptResult::Failed { failure, .. } => Some(format!("{}: {}", failure.error_type, failure.message)),
+            AttemptResult::Cancelled => Some("cancelled".to_owned()),
+            AttemptResult::NotDone | AttemptResult::Released => Some("given back".to_owned()),
+        };
+        let duration_micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self::TaskEnded { task, kind: kind.clone(), attempt, duration_micros, error }
+    }
+
     /// The word that tells the kind, as in JSON.
     pub fn word(&self) -> &'static str {
         match self {
@@ -117,7 +134,8 @@ impl fmt::Display for Trace {
     /// One line: agent, the run's short name, segment, what happened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = self.execution.to_string();
-        write!(f, "{} {} [{}] ", self.agent, &run[run.len() - 8..], self.segment)?;
+        let agent = self.agent.as_deref().unwrap_or("task of");
+        write!(f, "{agent} {} [{}] ", &run[run.len() - 8..], self.segment)?;
         let again = |replayed: bool| if replayed { " (replayed)" } else { "" };
         match &self.what {
             Traced::Activated { tail: 0 } => write!(f, "activated, epoch {}", self.epoch),

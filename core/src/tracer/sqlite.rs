@@ -11,7 +11,7 @@ const SCHEMA: &str = "
         id        INTEGER PRIMARY KEY,
         at        INTEGER NOT NULL,  -- microseconds since the Unix epoch
         execution TEXT    NOT NULL,
-        agent     TEXT    NOT NULL,
+        agent     TEXT,
         epoch     INTEGER NOT NULL,
         segment   INTEGER NOT NULL,
         what      TEXT    NOT NULL,
@@ -71,7 +71,7 @@ impl Table {
                 insert.execute(params![
                     record.at.0,
                     record.execution.to_string(),
-                    &*record.agent,
+                    record.agent.as_deref(),
                     record.epoch,
                     record.segment,
                     record.what.word(),
