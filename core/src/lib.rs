@@ -18,6 +18,7 @@ pub mod session;
 pub mod storage;
 pub mod streaming;
 pub mod task;
+pub mod tracer;
 pub mod worker;
 
 pub use error::{Error, Result};

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tracing::Instrument;
 
 struct Bell(AtomicWaker);
 
@@ -49,7 +50,8 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
                 }
             }
             let Some(running) = future.as_mut() else { continue };
-            match running.as_mut().poll(cx) {
+            let span = session.span();
+            match span.in_scope(|| running.as_mut().poll(cx)) {
                 Poll::Pending => session.settle(false),
                 Poll::Ready(result) => {
                     future = None;
@@ -103,7 +105,8 @@ impl Driver {
         let task = self.context.shared().tasks.get(&start.kind);
         let context = TaskContext::inline(session.clone(), start.op, start.task, start.attempt);
         let (op, attempt, kind) = (start.op, start.attempt, start.kind.clone());
-        let run = tokio::spawn(async move {
+        let span = session.attempt_span(op);
+        let attempted = async move {
             let run = async {
                 match (work, task) {
                     (Some(Work::Local(work)), _) => match work.await {
@@ -116,7 +119,8 @@ impl Driver {
             };
             let result = AssertUnwindSafe(run).catch_unwind().await;
             session.task_ended(op, attempt, result.unwrap_or_else(|panic| panicked(&*panic)));
-        });
+        };
+        let run = tokio::spawn(attempted.instrument(span));
         self.running.retain(|_, running| !running.is_finished());
         self.running.insert(op, run.abort_handle());
     }

@@ -1,6 +1,9 @@
 //! Agents in Rust: what a definition is, and the host that drives its futures.
 
 mod drive;
+mod state;
+
+pub use state::{AgentState, Append, Merge, Reduce};
 
 use crate::context::AgentContext;
 use crate::error::{Code, Error, Result};
@@ -8,7 +11,7 @@ use crate::journal::{MachineConfig, OnDivergence};
 use crate::model::ClaimedTask;
 use crate::payload::Payload;
 use crate::session::Session;
-use crate::task::{TaskContext, TaskRegistry};
+use crate::task::{TaskContext, TaskExecutor, TaskRegistry};
 use crate::worker::{Host, Ticket};
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -18,16 +21,7 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-
-/// The state of an agent. `()` declares an agent without state: its recovery replays the whole recorded run.
-pub trait AgentState: Serialize + DeserializeOwned + Default + Send + Sync {
-    /// Whether checkpoints carry state.
-    const DECLARED: bool = true;
-}
-
-impl AgentState for () {
-    const DECLARED: bool = false;
-}
+use tracing::Instrument;
 
 /// A durable agent: a plain async function over a context.
 #[async_trait]
@@ -118,6 +112,12 @@ impl NativeHost {
         self.tasks.add(task)?;
         Ok(self)
     }
+
+    /// Adds what an executor runs; a kind that is there already is an error.
+    pub fn task_executor(self, executor: &Arc<dyn TaskExecutor>) -> Result<Self> {
+        self.tasks.add_executor(executor)?;
+        Ok(self)
+    }
 }
 
 impl Host for NativeHost {
@@ -147,7 +147,8 @@ impl Host for NativeHost {
         let context = TaskContext::queued(ticket.clone());
         let timeout = claimed.task.new.options.timeout;
         let ended = ticket.clone();
-        let work = tokio::spawn(async move {
+        let span = ticket.span();
+        let attempt = async move {
             let input = claimed.task.new.input;
             let run = AssertUnwindSafe(task.run(context, input, claimed.reconcile)).catch_unwind();
             let result = match timeout {
@@ -155,7 +156,8 @@ impl Host for NativeHost {
                 None => run.await,
             };
             ended.finish(result.unwrap_or_else(|panic| drive::panicked(&*panic)));
-        });
+        };
+        let work = tokio::spawn(attempt.instrument(span));
         let stop = work.abort_handle();
         let stopped = ticket.clone();
         ticket.on_cancel(move || {

@@ -1,7 +1,13 @@
 //! A backend, its client and its housekeeping in one process, chosen by a URL.
 
+mod builder;
+mod flovyn;
+mod signals;
 mod url;
 
+pub use builder::{AgentBuilder, AgentRunner, Backing};
+pub use flovyn::{FlovynClient, FlovynClientBuilder};
+pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
 pub use url::{Backend, parse_url};
 
 use crate::client::Client;

@@ -1,11 +1,12 @@
 //! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
 
-use super::{Closed, HostEffect, PATIENCE, Session};
+use super::{Closed, HostEffect, PATIENCE, Session, traces};
 use crate::error::{Code, Kind, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, Outcome};
 use crate::model::{CommitAnswer, CommitRequest, OpBody};
 use crate::payload::{Body, Digest, Payload};
+use crate::tracer::Noted;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,14 @@ impl Session {
         let result = act(&mut inner.machine);
         let mut ready = false;
         let mut after = Vec::new();
+        let (traced, mut noted) = (self.trace().is_on(), Vec::new());
         while let Some(effect) = inner.machine.next_effect() {
+            match &effect {
+                Effect::Deliver(handed) if traced => noted.extend(traces::handed(handed, inner.machine.segment())),
+                Effect::Start(start) if traced => noted.push(traces::started(start)),
+                Effect::Parked if traced => noted.push(Noted::Parked),
+                _ => {}
+            }
             match effect {
                 Effect::Deliver(handed) if handed.iter().any(needs_fetch) => after.push(After::Fetch(handed)),
                 Effect::Deliver(handed) => {
@@ -49,6 +57,7 @@ impl Session {
             }
         }
         drop(inner);
+        self.tell(noted);
         if ready && let Some(port) = self.port.get() {
             port.ready(&me);
         }

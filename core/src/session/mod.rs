@@ -6,6 +6,7 @@
 mod carry;
 mod reads;
 mod tasks;
+mod traces;
 
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
@@ -16,6 +17,7 @@ use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
 use crate::payload::{Digest, Payload};
 use crate::storage::Storage;
 use crate::streaming::Chunks;
+use crate::tracer::{Activation, Tracer};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,6 +92,7 @@ pub struct Session {
     closed: AtomicBool,
     chunk_seq: AtomicU64,
     draws: Mutex<(u32, u64)>,
+    trace: Activation,
 }
 
 struct Inner {
@@ -113,13 +116,17 @@ pub(crate) struct SessionParts {
     pub config: MachineConfig,
     pub max_payload: u64,
     pub ttl: Duration,
+    pub tracer: Tracer,
 }
 
 impl Session {
     pub(crate) fn new(parts: SessionParts) -> Arc<Self> {
-        let SessionParts { storage, chunks, runtime, claim, mut segment, config, max_payload, ttl } = parts;
+        let SessionParts { storage, chunks, runtime, claim, mut segment, config, max_payload, ttl, tracer } = parts;
         let state = segment.checkpoint.as_ref().map(|checkpoint| checkpoint.saved.state.clone());
         segment.execution.base = claim.execution.base;
+        let (stored_now, epoch) = (storage.clock().now(), claim.lease.epoch);
+        let (number, tail) = (segment.execution.segment, segment.tail.len());
+        let trace = Activation::begin(tracer, &claim.execution, epoch, number, tail, stored_now);
         let inner = Inner {
             machine: Machine::new(segment, config),
             effects: VecDeque::new(),
@@ -145,6 +152,7 @@ impl Session {
             closed: AtomicBool::new(false),
             chunk_seq: AtomicU64::new(0),
             draws: Mutex::new((0, 0)),
+            trace,
         })
     }
 
@@ -178,6 +186,7 @@ impl Session {
             }),
             _ => None,
         };
+        let named = self.trace.is_on().then(|| traces::named(&call));
         let mut inner = self.inner.lock();
         let parent = entry.as_ref().and_then(|entry| inner.machine.leaf(&entry.thread));
         let called = inner.machine.call(call, once)?;
@@ -185,6 +194,10 @@ impl Session {
             entry.id = id;
             entry.parent = parent;
             inner.recent.insert(id, entry);
+        }
+        drop(inner);
+        if let Some(named) = named {
+            self.trace_call(&called, named);
         }
         Ok(called)
     }
@@ -235,6 +248,9 @@ impl Session {
 
     /// Ends the run.
     pub fn finish(&self, ending: Ending) {
+        if let Ending::Failed(failure) | Ending::Paused(_, failure) = &ending {
+            self.trace.failing(failure);
+        }
         let ending = match ending {
             Ending::Completed(output) => match output.check_size(self.max_payload) {
                 Ok(()) => Ending::Completed(output),
@@ -329,6 +345,7 @@ impl Session {
     /// Goes on under a new claim.
     pub(crate) fn resume(&self, claim: &Claim, facts: Vec<Fact>, high: u64, ttl: Duration) {
         *self.lease.lock() = (claim.lease, now() + ttl);
+        self.trace.resumed(self.storage.clock().now(), claim.lease.epoch);
         self.with(|machine| machine.resumed(claim.execution.base, facts, high));
     }
 
@@ -365,6 +382,7 @@ impl Session {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.trace_close(&why);
         {
             let mut inner = self.inner.lock();
             inner.machine.seal();

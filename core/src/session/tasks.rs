@@ -2,6 +2,7 @@
 
 use super::{HostEffect, Inner, Session};
 use crate::error::Code;
+use crate::id::TaskId;
 use crate::journal::{OpRef, StartTask};
 use crate::model::{AttemptResult, Failure};
 use parking_lot::Mutex;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// An attempt that runs in this process.
 pub(super) struct Running {
+    task: TaskId,
+    kind: Arc<str>,
     attempt: u32,
     started: Instant,
     beat: Arc<Mutex<Instant>>,
@@ -35,6 +38,10 @@ impl Session {
         let Some(running) = inner.running.remove(&op) else { return };
         drop(inner);
         let duration = super::now().saturating_duration_since(running.started);
+        if self.trace().is_on() {
+            let task = (running.task, &running.kind, attempt);
+            self.trace().task_ended(self.storage.clock().now(), op.0, task, duration, &result);
+        }
         running.stop();
         let result = match result {
             AttemptResult::Completed(output) => match output.check_size(self.max_payload) {
@@ -78,7 +85,10 @@ impl Session {
                 })
                 .abort_handle()
         });
-        inner.running.insert(start.op, Running { attempt: start.attempt, started, beat, watch });
+        inner.running.insert(
+            start.op,
+            Running { task: start.task, kind: start.kind.clone(), attempt: start.attempt, started, beat, watch },
+        );
     }
 }
 

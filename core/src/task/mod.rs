@@ -1,5 +1,9 @@
 //! Tasks in Rust: what a definition is, what runs it, and what it may use while it runs.
 
+mod executor;
+
+pub use executor::{LocalTaskExecutor, QueueTaskExecutor, TaskExecutor};
+
 use crate::error::{Code, Error, Result};
 use crate::id::TaskId;
 use crate::journal::OpRef;
@@ -115,7 +119,20 @@ impl TaskContext {
 #[async_trait]
 pub(crate) trait AnyTask: Send + Sync {
     fn options(&self) -> TaskOptions;
-    async fn run(&self, ctx: TaskContext, input: Payload, reconcile: bool) -> AttemptResult;
+    async fn execute(&self, ctx: &TaskContext, input: Payload) -> Result<Payload>;
+    async fn reconcile(&self, ctx: &TaskContext, input: Payload) -> Result<Option<Payload>>;
+
+    async fn run(&self, ctx: TaskContext, input: Payload, reconcile: bool) -> AttemptResult {
+        let ended = match reconcile {
+            true => self.reconcile(&ctx, input).await,
+            false => self.execute(&ctx, input).await.map(Some),
+        };
+        match ended {
+            Ok(Some(output)) => AttemptResult::Completed(output),
+            Ok(None) => AttemptResult::NotDone,
+            Err(error) => failed(&error),
+        }
+    }
 }
 
 #[async_trait]
@@ -124,20 +141,13 @@ impl<T: TaskDefinition> AnyTask for T {
         TaskDefinition::options(self)
     }
 
-    async fn run(&self, ctx: TaskContext, input: Payload, reconcile: bool) -> AttemptResult {
-        let work = async {
-            let input = input.parse()?;
-            if reconcile {
-                let found = self.reconcile(&ctx, input).await?;
-                return found.map(|output| Payload::of(&output)).transpose();
-            }
-            Payload::of(&self.execute(&ctx, input).await?).map(Some)
-        };
-        match work.await {
-            Ok(Some(output)) => AttemptResult::Completed(output),
-            Ok(None) => AttemptResult::NotDone,
-            Err(error) => failed(&error),
-        }
+    async fn execute(&self, ctx: &TaskContext, input: Payload) -> Result<Payload> {
+        Payload::of(&TaskDefinition::execute(self, ctx, input.parse()?).await?)
+    }
+
+    async fn reconcile(&self, ctx: &TaskContext, input: Payload) -> Result<Option<Payload>> {
+        let found = TaskDefinition::reconcile(self, ctx, input.parse()?).await?;
+        found.map(|output| Payload::of(&output)).transpose()
     }
 }
 
@@ -159,8 +169,19 @@ pub struct TaskRegistry(RwLock<HashMap<String, Arc<dyn AnyTask>>>);
 impl TaskRegistry {
     /// Adds a task; two definitions of one kind are an error.
     pub fn add<T: TaskDefinition>(&self, task: T) -> Result<()> {
-        let kind = task.kind().to_owned();
-        if self.0.write().insert(kind.clone(), Arc::new(task)).is_some() {
+        self.add_any(task.kind().to_owned(), Arc::new(task))
+    }
+
+    /// Adds what an executor runs.
+    pub fn add_executor(&self, executor: &Arc<dyn TaskExecutor>) -> Result<()> {
+        executor.kinds().into_iter().try_for_each(|kind| {
+            let task = executor::Executed::new(executor.clone(), &kind);
+            self.add_any(kind, Arc::new(task))
+        })
+    }
+
+    fn add_any(&self, kind: String, task: Arc<dyn AnyTask>) -> Result<()> {
+        if self.0.write().insert(kind.clone(), task).is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,
                 format!("two tasks of kind {kind:?} were given to one worker; rename one"),

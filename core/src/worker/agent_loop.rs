@@ -108,6 +108,7 @@ async fn start(core: Arc<Core>, claim: Claim) {
         config,
         max_payload: core.options.max_payload,
         ttl: LEASE_TTL,
+        tracer: core.options.tracer.clone(),
     });
     if let Some(keeper) = core.me.upgrade() {
         session.keep(keeper);

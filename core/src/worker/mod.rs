@@ -17,6 +17,7 @@ use crate::model::ClaimedTask;
 use crate::session::{Closed, Keeper, Session};
 use crate::storage::{Storage, WorkerInfo};
 use crate::streaming::Chunks;
+use crate::tracer::Tracer;
 use hold::Holds;
 use parked::Parked;
 use parking_lot::Mutex;
@@ -66,6 +67,8 @@ pub struct WorkerOptions {
     pub max_payload: u64,
     /// For people.
     pub name: String,
+    /// Takes records of what runs do here.
+    pub tracer: Tracer,
 }
 
 impl Default for WorkerOptions {
@@ -80,6 +83,7 @@ impl Default for WorkerOptions {
             only: None,
             max_payload: crate::payload::MAX_PAYLOAD,
             name: format!("process {}", std::process::id()),
+            tracer: Tracer::default(),
         }
     }
 }

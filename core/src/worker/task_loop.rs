@@ -5,6 +5,7 @@ use crate::error::{Code, Kind};
 use crate::id::{OrgId, TaskId};
 use crate::model::{AttemptResult, ClaimedTask, TaskReport};
 use crate::storage::ClaimRequest;
+use crate::tracer::Attempt;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,6 +26,7 @@ struct Inner {
     cancelled: AtomicBool,
     over: AtomicBool,
     on_cancel: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    trace: Attempt,
 }
 
 impl Ticket {
@@ -36,6 +38,11 @@ impl Ticket {
     /// The attempt's number.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
+    }
+
+    /// The span in which the attempt runs.
+    pub fn span(&self) -> tracing::Span {
+        self.0.trace.span()
     }
 
     /// A sign of life of the task itself.
@@ -62,6 +69,7 @@ impl Ticket {
             return;
         }
         let Some(core) = self.0.core.upgrade() else { return };
+        self.0.trace.ended(core.storage.clock().now(), &result);
         let (ticket, runtime) = (self.clone(), core.runtime.clone());
         runtime.spawn(async move { ticket.report(core, result).await });
     }
@@ -147,6 +155,7 @@ pub(super) async fn run(core: Arc<Core>) {
 
 async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
     let task = &mut claimed.task;
+    let trace = Attempt::begin(core.options.tracer.clone(), task, core.storage.clock().now());
     let ticket = Ticket(Arc::new(Inner {
         core: Arc::downgrade(core),
         org: task.org,
@@ -156,6 +165,7 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
         on_cancel: Mutex::new(None),
+        trace,
     }));
     core.tickets.lock().insert(task.new.id, ticket.clone());
     if matches!(task.new.input.body, crate::payload::Body::Stored { .. }) {

@@ -1,0 +1,258 @@
+//! Agents in one process, put together piece by piece: where runs are kept, who runs tasks, where signals come from, who
+//! looks on.
+
+use super::signals::{Listener, SignalSource};
+use super::{Runtime, connect};
+use crate::agent::{AgentDefinition, NativeHost};
+use crate::client::{Client, Handle, StartOptions};
+use crate::error::Result;
+use crate::payload::Payload;
+use crate::storage::Storage;
+use crate::storage::memory::MemoryStorage;
+use crate::task::TaskExecutor;
+use crate::tracer::{AgentTracer, Tracer};
+use crate::worker::{Worker, WorkerOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long claimed tasks may take to end when a run is over.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Where runs are kept: a URL, an open backend or an open runtime.
+pub struct Backing(Kept);
+
+enum Kept {
+    Default,
+    Url(String),
+    Storage(Arc<dyn Storage>),
+    Runtime(Runtime),
+}
+
+impl Default for Backing {
+    /// `FLOVYN_URL`, else `sqlite:flovyn.db`.
+    fn default() -> Self {
+        Self(Kept::Default)
+    }
+}
+
+impl Backing {
+    pub(super) async fn open(self) -> Result<Runtime> {
+        match self.0 {
+            Kept::Default => connect(None).await,
+            Kept::Url(url) => Runtime::open(&url).await,
+            Kept::Storage(storage) => Ok(Runtime::over(storage)),
+            Kept::Runtime(runtime) => Ok(runtime),
+        }
+    }
+}
+
+impl From<&str> for Backing {
+    fn from(url: &str) -> Self {
+        Self(Kept::Url(url.to_owned()))
+    }
+}
+
+impl From<String> for Backing {
+    fn from(url: String) -> Self {
+        Self(Kept::Url(url))
+    }
+}
+
+impl From<Arc<dyn Storage>> for Backing {
+    fn from(storage: Arc<dyn Storage>) -> Self {
+        Self(Kept::Storage(storage))
+    }
+}
+
+impl From<MemoryStorage> for Backing {
+    fn from(storage: MemoryStorage) -> Self {
+        Self(Kept::Storage(Arc::new(storage)))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl From<crate::storage::sqlite::SqliteStorage> for Backing {
+    fn from(storage: crate::storage::sqlite::SqliteStorage) -> Self {
+        Self(Kept::Storage(Arc::new(storage)))
+    }
+}
+
+impl From<Runtime> for Backing {
+    fn from(runtime: Runtime) -> Self {
+        Self(Kept::Runtime(runtime))
+    }
+}
+
+/// Puts an [`AgentRunner`] together.
+///
+/// ```
+/// # use flovyn_core::{agent::AgentDefinition, context::{AgentContext, AgentContextExt}, Result};
+/// # struct Hello;
+/// # #[async_trait::async_trait]
+/// # impl AgentDefinition for Hello {
+/// #     type State = ();
+/// #     type Input = String;
+/// #     type Output = String;
+/// #     fn kind(&self) -> &str { "hello" }
+/// #     async fn execute(&self, _: &dyn AgentContext, name: String) -> Result<String> { Ok(format!("hello, {name}")) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// use flovyn_core::runtime::AgentBuilder;
+///
+/// let agents = AgentBuilder::new().storage("memory:").build().await?;
+/// assert_eq!(agents.execute(Hello, "otter".to_owned()).await?, "hello, otter");
+/// # agents.close().await
+/// # }
+/// ```
+#[derive(Default)]
+pub struct AgentBuilder {
+    backing: Backing,
+    executor: Option<Arc<dyn TaskExecutor>>,
+    signals: Option<Arc<dyn SignalSource>>,
+    tracer: Tracer,
+}
+
+impl AgentBuilder {
+    /// Runs kept where `FLOVYN_URL` says, else in `sqlite:flovyn.db`; no tasks of its own, no signals, no tracer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps runs in this backend: a URL, an open one, or that of an open [`Runtime`].
+    #[must_use]
+    pub fn storage(mut self, backing: impl Into<Backing>) -> Self {
+        self.backing = backing.into();
+        self
+    }
+
+    /// Runs tasks by this executor; kinds it does not have wait for the workers of their queue.
+    #[must_use]
+    pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
+        self.executor = Some(Arc::new(executor));
+        self
+    }
+
+    /// Feeds executed runs with signals.
+    #[must_use]
+    pub fn signals(mut self, source: impl SignalSource) -> Self {
+        self.signals = Some(Arc::new(source));
+        self
+    }
+
+    /// Hands a tracer the records of executed runs.
+    #[must_use]
+    pub fn tracer(mut self, tracer: impl AgentTracer) -> Self {
+        self.tracer = Tracer::new(tracer);
+        self
+    }
+
+    /// Opens the backend. Must be called inside a tokio runtime.
+    pub async fn build(self) -> Result<AgentRunner> {
+        let runtime = self.backing.open().await?;
+        Ok(AgentRunner { runtime, executor: self.executor, signals: self.signals, tracer: self.tracer })
+    }
+}
+
+/// Executes agents in this process. Clones share everything.
+#[derive(Clone)]
+pub struct AgentRunner {
+    runtime: Runtime,
+    executor: Option<Arc<dyn TaskExecutor>>,
+    signals: Option<Arc<dyn SignalSource>>,
+    tracer: Tracer,
+}
+
+impl AgentRunner {
+    /// Runs an agent to its end under a fresh id.
+    pub async fn execute<A: AgentDefinition>(&self, agent: A, input: A::Input) -> Result<A::Output> {
+        self.execute_with(agent, &input, StartOptions::default()).await
+    }
+
+    /// Runs an agent to its end. The same id again continues that run, or returns its recorded result; failures are
+    /// `AgentFailed` and `AgentCancelled`. A dropped future puts the run away; it goes on under the same id.
+    pub async fn execute_with<A: AgentDefinition>(
+        &self,
+        agent: A,
+        input: &A::Input,
+        options: StartOptions,
+    ) -> Result<A::Output> {
+        let queue = options.queue.clone().unwrap_or_else(|| "default".into());
+        let handle = self.client().start(agent.kind(), Payload::of(input)?, options).await?;
+        if handle.status().await?.is_terminal() {
+            return handle.result(None).await?.parse();
+        }
+        let mut host = NativeHost::default().agent(agent)?;
+        if let Some(executor) = &self.executor {
+            host = host.task_executor(executor)?;
+        }
+        let serving =
+            WorkerOptions { queue, only: Some(handle.id()), tracer: self.tracer.clone(), ..WorkerOptions::default() };
+        let storage = self.runtime.storage().clone();
+        let worker = Worker::start(storage, self.runtime.0.chunks.clone(), Arc::new(host), serving).await?;
+        let putting_away = PutAway(Some(worker));
+        let result = tokio::select! {
+            result = handle.result(None) => result,
+            error = self.pump(handle.clone()) => Err(error),
+        };
+        putting_away.now().await?;
+        result?.parse()
+    }
+
+    /// Hands signals over until the source ends; returns only with an error.
+    async fn pump(&self, handle: Handle) -> crate::Error {
+        let Some(source) = &self.signals else { return std::future::pending().await };
+        let listener = Listener::new(self.runtime.storage().clone(), handle.clone());
+        loop {
+            let sent = match source.next(&listener).await {
+                Ok(None) => return std::future::pending().await,
+                Ok(Some(one)) => handle.signal(&one.name, one.payload, one.delivery, one.idempotency_key).await,
+                Err(error) => return error,
+            };
+            match sent {
+                // The run ended in the meantime: its result says the rest.
+                Err(error) if error.code() == crate::error::Code::ExecutionClosed => {
+                    return std::future::pending().await;
+                }
+                Err(error) => return error,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// A client of the backend, to signal, watch and list runs.
+    pub fn client(&self) -> Client {
+        self.runtime.client()
+    }
+
+    /// The runtime behind it.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Closes the backend; every trace is written when it returns.
+    pub async fn close(&self) -> Result<()> {
+        self.tracer.flush();
+        self.runtime.close().await
+    }
+}
+
+/// Closes the worker of an execution, also when its caller goes away.
+struct PutAway(Option<Worker>);
+
+impl PutAway {
+    async fn now(mut self) -> Result<()> {
+        match self.0.take() {
+            Some(worker) => worker.close(GRACE).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for PutAway {
+    fn drop(&mut self) {
+        if let (Some(worker), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { worker.close(GRACE).await });
+        }
+    }
+}

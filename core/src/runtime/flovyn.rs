@@ -1,0 +1,149 @@
+//! The client of a service: registered agents and tasks, starts from typed definitions, one worker for all.
+
+use super::Runtime;
+use super::builder::Backing;
+use crate::agent::{AgentDefinition, NativeHost};
+use crate::client::{Client, Handle, StartOptions};
+use crate::error::Result;
+use crate::payload::Payload;
+use crate::task::{TaskDefinition, TaskExecutor};
+use crate::tracer::{AgentTracer, Tracer};
+use crate::worker::{Worker, WorkerOptions};
+use std::sync::Arc;
+
+/// Puts a [`FlovynClient`] together.
+pub struct FlovynClientBuilder {
+    backing: Backing,
+    host: Result<NativeHost>,
+    options: WorkerOptions,
+}
+
+impl FlovynClientBuilder {
+    /// Keeps runs in this backend: a URL, an open one, or that of an open [`Runtime`].
+    #[must_use]
+    pub fn storage(mut self, backing: impl Into<Backing>) -> Self {
+        self.backing = backing.into();
+        self
+    }
+
+    /// As [`storage`](Self::storage), with a URL.
+    #[must_use]
+    pub fn url(self, url: &str) -> Self {
+        self.storage(url)
+    }
+
+    /// Serves an agent. Two of one kind are an error of [`build`](Self::build).
+    #[must_use]
+    pub fn agent<A: AgentDefinition>(mut self, agent: A) -> Self {
+        self.host = self.host.and_then(|host| host.agent(agent));
+        self
+    }
+
+    /// Serves a task. Two of one kind are an error of [`build`](Self::build).
+    #[must_use]
+    pub fn task<T: TaskDefinition>(mut self, task: T) -> Self {
+        self.host = self.host.and_then(|host| host.task(task));
+        self
+    }
+
+    /// Serves what an executor runs.
+    #[must_use]
+    pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
+        let executor: Arc<dyn TaskExecutor> = Arc::new(executor);
+        self.host = self.host.and_then(|host| host.task_executor(&executor));
+        self
+    }
+
+    /// Hands a tracer the records of the runs served here.
+    #[must_use]
+    pub fn tracer(mut self, tracer: impl AgentTracer) -> Self {
+        self.options.tracer = Tracer::new(tracer);
+        self
+    }
+
+    /// Polls this queue; `default` otherwise.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.options.queue = queue.into();
+        self
+    }
+
+    /// Advances at most so many runs at a time; waiting ones do not count.
+    #[must_use]
+    pub fn max_agents(mut self, limit: usize) -> Self {
+        self.options.max_agents = limit;
+        self
+    }
+
+    /// Runs at most so many claimed tasks at a time.
+    #[must_use]
+    pub fn max_tasks(mut self, limit: usize) -> Self {
+        self.options.max_tasks = limit;
+        self
+    }
+
+    /// Opens the backend. Serves nothing before [`FlovynClient::worker`]. Must be called inside a tokio runtime.
+    pub async fn build(self) -> Result<FlovynClient> {
+        let host = Arc::new(self.host?);
+        let runtime = self.backing.open().await?;
+        Ok(FlovynClient { client: runtime.client(), runtime, host, options: self.options })
+    }
+}
+
+/// A backend with the agents and tasks this process serves. Clones share them.
+#[derive(Clone)]
+pub struct FlovynClient {
+    runtime: Runtime,
+    client: Client,
+    host: Arc<NativeHost>,
+    options: WorkerOptions,
+}
+
+impl FlovynClient {
+    /// Runs kept where `FLOVYN_URL` says, else in `sqlite:flovyn.db`; nothing served yet.
+    pub fn builder() -> FlovynClientBuilder {
+        FlovynClientBuilder {
+            backing: Backing::default(),
+            host: Ok(NativeHost::default()),
+            options: WorkerOptions::default(),
+        }
+    }
+
+    /// Starts to serve the registered agents and tasks, until the worker or this client is closed.
+    pub async fn worker(&self) -> Result<Worker> {
+        self.runtime.worker(self.host.clone(), self.options.clone()).await
+    }
+
+    /// Starts a run of an agent; durable when returned. It advances where a worker serves its kind, here or elsewhere.
+    pub async fn start<A: AgentDefinition>(
+        &self,
+        agent: &A,
+        input: &A::Input,
+        mut options: StartOptions,
+    ) -> Result<Handle> {
+        options.queue.get_or_insert_with(|| self.options.queue.clone());
+        self.client.start(agent.kind(), Payload::of(input)?, options).await
+    }
+
+    /// The handle of a run that exists; `ExecutionNotFound` otherwise.
+    pub async fn handle(&self, id_or_key: &str) -> Result<Handle> {
+        self.client.handle(id_or_key).await
+    }
+
+    /// The untyped client, to list runs and start them by kind.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The runtime behind it.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Closes its workers, then the backend. Everything acknowledged is safe when it returns.
+    pub async fn close(&self) -> Result<()> {
+        let closed = self.runtime.close().await;
+        self.options.tracer.flush();
+        closed
+    }
+}

@@ -1,0 +1,143 @@
+//! Where the signals of a run come from while [`AgentRunner`](super::AgentRunner) executes it.
+
+use crate::client::Handle;
+use crate::error::{Code, Error, Result};
+use crate::model::{Delivery, Status};
+use crate::payload::Payload;
+use crate::storage::Storage;
+use async_trait::async_trait;
+use serde::Serialize;
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Mutex, mpsc};
+
+/// A signal on its way to a run.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    /// The mailbox slot it goes to.
+    pub name: String,
+    /// The value.
+    pub payload: Payload,
+    /// When it may be seen.
+    pub delivery: Delivery,
+    /// Makes a retried send one signal.
+    pub idempotency_key: Option<String>,
+}
+
+impl Incoming {
+    /// A signal of a name with a serialisable value.
+    pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, value: &T) -> Result<Self> {
+        let payload = Payload::of(value)?;
+        Ok(Self { name: name.into(), payload, delivery: Delivery::default(), idempotency_key: None })
+    }
+}
+
+/// Gives a run its signals. Other processes may send more through a handle at any time.
+#[async_trait]
+pub trait SignalSource: Send + Sync + 'static {
+    /// The next signal; none when the source is at its end. Dropped when the run ends first.
+    async fn next(&self, run: &Listener) -> Result<Option<Incoming>>;
+}
+
+/// The run that a source is asked for.
+pub struct Listener {
+    storage: Arc<dyn Storage>,
+    handle: Handle,
+}
+
+impl Listener {
+    pub(super) fn new(storage: Arc<dyn Storage>, handle: Handle) -> Self {
+        Self { storage, handle }
+    }
+
+    /// The run.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Ends when the run waits for signals, with their names. Does not end for a run that has ended.
+    pub async fn wanted(&self) -> Result<Vec<String>> {
+        let mut news = self.storage.hints().watch(self.handle.id());
+        loop {
+            let run = self.handle.describe().await?;
+            match run.wait {
+                Some(wait) if run.status == Status::Waiting && !wait.signals.is_empty() => return Ok(wait.signals),
+                _ => news.changed().await,
+            }
+        }
+    }
+}
+
+/// Signals from other code of this process; made with its [`SignalSender`].
+pub struct ChannelSignals(Mutex<mpsc::UnboundedReceiver<Incoming>>);
+
+/// Sends signals to the run that listens to the other end. Clones send to the same.
+#[derive(Debug, Clone)]
+pub struct SignalSender(mpsc::UnboundedSender<Incoming>);
+
+impl ChannelSignals {
+    /// A source and what feeds it. Signals of one source go to one run at a time, in order.
+    pub fn new() -> (SignalSender, Self) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (SignalSender(sender), Self(Mutex::new(receiver)))
+    }
+}
+
+impl SignalSender {
+    /// Queues a signal. It becomes durable when the run's executor takes it.
+    pub fn send<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<()> {
+        self.0.send(Incoming::new(name, value)?).map_err(|_| {
+            Error::new(Code::ExecutionClosed, format!("signal {name:?} was sent, but nobody listens to the channel"))
+        })
+    }
+}
+
+#[async_trait]
+impl SignalSource for ChannelSignals {
+    async fn next(&self, _: &Listener) -> Result<Option<Incoming>> {
+        Ok(self.0.lock().await.recv().await)
+    }
+}
+
+/// Signals from the terminal: one line each, asked for when the run waits.
+///
+/// A line goes to the first name the run waits for, as a JSON string. The name is shown as a prompt on a terminal.
+#[derive(Default)]
+pub struct StdinSignals {
+    lines: OnceLock<Mutex<mpsc::Receiver<String>>>,
+}
+
+impl StdinSignals {
+    /// Reads nothing before the first question.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+#[async_trait]
+impl SignalSource for StdinSignals {
+    async fn next(&self, run: &Listener) -> Result<Option<Incoming>> {
+        let names = run.wanted().await?;
+        let Some(name) = names.first() else { return Ok(None) };
+        if std::io::stdin().is_terminal() {
+            let mut prompt = std::io::stderr().lock();
+            let _ = write!(prompt, "{name}> ").and_then(|()| prompt.flush());
+        }
+        let line = self.lines.get_or_init(read_lines).lock().await.recv().await;
+        line.map(|line| Incoming::new(name, &line)).transpose()
+    }
+}
+
+/// A thread of its own reads: a blocked read must not hold up the end of the async runtime.
+fn read_lines() -> Mutex<mpsc::Receiver<String>> {
+    let (lines, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if lines.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    Mutex::new(receiver)
+}
