@@ -1,12 +1,13 @@
 //! The contract as tests: one suite for every backend.
 //!
 //! A backend brings a [`Factory`]; [`run_all`] runs every case on a subject of its own, and `conformance_tests!` makes one
-//! test of each. The page
+//! test of each. [`differential`] compares it with the reference on random histories. The page
 //! `docs/decisions/0001-storage-contract.md` is what they check.
 
 pub mod cancel;
 pub mod checkpoints;
 pub mod commit;
+pub mod differential;
 pub mod entries;
 pub mod events;
 pub mod executions;
@@ -22,6 +23,7 @@ pub mod snapshot;
 pub mod tasks;
 pub mod tasks_inline;
 pub mod timers;
+pub mod unknown;
 
 use crate::clock::ManualClock;
 use crate::id::{ExecutionId, OrgId};
@@ -128,6 +130,9 @@ macro_rules! conformance_cases {
             payloads {
                 every_size_is_read_back sources_are_read every_place_takes_large_payloads references_are_passed_on
                 equal_content_is_one too_large_is_refused
+            }
+            unknown {
+                one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed
             }
         }
     };

@@ -12,7 +12,7 @@ use crate::storage::Storage;
 use serde_json::Value;
 
 /// A run with all its rows.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The row, as text.
     pub row: String,

@@ -137,9 +137,9 @@ impl Run {
             once.extend(self.inherited.once.clone());
         }
 
+        let settled = self.settled();
         let unfinished = |op: &RecordedOp| op.once.as_ref().is_some_and(|place| !once.contains_key(&place.name));
-        let kept =
-            |slot: &Slot, op: &RecordedOp| (point.sequence.is_some() || unfinished(op)) && self.settled(*slot, op);
+        let kept = |slot: &Slot, op: &RecordedOp| (point.sequence.is_some() || unfinished(op)) && settled(slot, op);
         let mut ops: BTreeMap<Slot, RecordedOp> =
             before.iter().filter(|(slot, op)| kept(slot, op)).map(|(slot, op)| (*slot, op.clone())).collect();
         let there: BTreeSet<Slot> = ops.keys().copied().collect();
@@ -157,20 +157,20 @@ impl Run {
         inherited.chain(self.ops.iter().map(|(slot, op)| (*slot, self.recorded(*slot, op)))).collect()
     }
 
-    /// Whether an op has its outcome, or needs none.
-    fn settled(&self, slot: Slot, op: &RecordedOp) -> bool {
-        if self.inherited.ops.contains_key(&slot) {
-            return true;
-        }
-        let fired = || self.facts.values().any(|fact| matches!(fact.what, FactOf::Timer(fired) if fired == slot));
-        match &op.body {
-            RecordedBody::Task { status, .. } => status.is_terminal(),
-            RecordedBody::Timer => fired(),
-            RecordedBody::Signal => self.signals.values().any(|signal| signal.consumed_by == Some(slot)) || fired(),
-            RecordedBody::Attach { task } => {
-                let own = self.tasks.values().find(|row| row.task.new.id == *task);
-                own.is_none_or(|row| row.task.status.is_terminal())
-            }
+    /// Ops that have their outcome, or need none.
+    fn settled(&self) -> impl Fn(&Slot, &RecordedOp) -> bool {
+        let of_timer = |fact: &super::rows::FactRow| match fact.what {
+            FactOf::Timer(slot) => Some(slot),
+            _ => None,
+        };
+        let mut answered: BTreeSet<Slot> = self.facts.values().filter_map(of_timer).collect();
+        answered.extend(self.signals.values().filter_map(|signal| signal.consumed_by));
+        answered.extend(self.inherited.ops.keys());
+        let open: BTreeSet<TaskId> =
+            self.open.iter().filter_map(|slot| self.tasks.get(slot)).map(|row| row.task.new.id).collect();
+        move |slot, op| match &op.body {
+            RecordedBody::Task { id: task, .. } | RecordedBody::Attach { task } => !open.contains(task),
+            RecordedBody::Timer | RecordedBody::Signal => answered.contains(slot),
             _ => true,
         }
     }

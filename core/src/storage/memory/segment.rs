@@ -78,9 +78,10 @@ impl Run {
     /// Ops from a segment on, and those of unfinished `once`s before it.
     pub fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
         let counts = |slot: &Slot| slot.segment >= from || self.in_unfinished_once(*slot);
-        let inherited = self.inherited.ops.iter().map(|(slot, op)| (*slot, op.clone()));
-        let own = self.ops.iter().map(|(slot, op)| (*slot, self.recorded(*slot, op)));
-        inherited.chain(own).filter(|(slot, _)| counts(slot)).collect()
+        let inherited = self.inherited.ops.iter().filter(|(slot, _)| counts(slot));
+        let own = self.ops.iter().filter(|(slot, _)| counts(slot));
+        let inherited = inherited.map(|(slot, op)| (*slot, op.clone()));
+        inherited.chain(own.map(|(slot, op)| (*slot, self.recorded(*slot, op)))).collect()
     }
 
     /// Inline attempts of earlier claims went with their worker: those that must not simply run again are settled now.

@@ -1,0 +1,246 @@
+//! Random batches: mostly what a session could send, sometimes what it never would.
+
+use super::super::random::Random;
+use super::super::rig::{Holder, json};
+use crate::error::Code;
+use crate::id::{EntryId, OnceSlot, TaskId};
+use crate::model::{
+    AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, EventKind, Failure, NewCheckpoint, NewEvent, NewOp,
+    OpBody, Placement, RetryPolicy, Seen, SideEffects, Signal, Task, TaskOptions, TaskStatus, Usage, Wait, WaitReason,
+};
+use crate::payload::Payload;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a random batch may speak about.
+pub(super) struct Known {
+    pub tasks: Vec<Task>,
+    pub signals: Vec<Signal>,
+    pub entries: Vec<EntryId>,
+}
+
+/// Names that are waited for and sent.
+pub(super) const NAMES: [&str; 3] = ["go", "stop", "news"];
+
+/// A payload, now and then one above the size of a row.
+pub(super) fn payload(random: &mut Random) -> Payload {
+    let n = random.below(1_000);
+    if random.percent(5) {
+        let bytes: Vec<u8> = (0..9_000 + n).map(|i| (i * (n + 1) / 7) as u8).collect();
+        return Payload::raw(bytes);
+    }
+    json(&n)
+}
+
+/// How a task is run: everything that changes its life.
+fn options(random: &mut Random) -> TaskOptions {
+    let seconds = |random: &mut Random| Some(Duration::from_secs(1 + random.below(40) as u64));
+    TaskOptions {
+        retry: RetryPolicy {
+            retries: if random.percent(30) { random.below(3) as u32 } else { 0 },
+            no_retry: if random.percent(20) { vec!["Fatal".into()] } else { vec![] },
+            ..RetryPolicy::default()
+        },
+        timeout: if random.percent(20) { seconds(random) } else { None },
+        heartbeat_timeout: if random.percent(15) { seconds(random) } else { None },
+        deadline: if random.percent(10) { seconds(random) } else { None },
+        side_effects: match random.below(10) {
+            0 | 1 => SideEffects::AtMostOnce,
+            2 => SideEffects::Reconcile,
+            _ => SideEffects::Idempotent,
+        },
+        detached: random.percent(15),
+    }
+}
+
+/// How an attempt may end.
+pub(super) fn result(random: &mut Random) -> AttemptResult {
+    let failure = |code, error_type: &str| Failure::new(code, error_type, "it failed");
+    match random.below(12) {
+        0 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "Fatal"), retryable: true },
+        1 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: true },
+        2 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: false },
+        3 => AttemptResult::Failed { failure: failure(Code::TaskTimeout, "TaskTimeout"), retryable: true },
+        4 => AttemptResult::Failed { failure: failure(Code::NonRetryable, "E"), retryable: true },
+        5 => AttemptResult::Cancelled,
+        6 => AttemptResult::NotDone,
+        7 => AttemptResult::Released,
+        _ => AttemptResult::Completed(payload(random)),
+    }
+}
+
+fn wait(random: &mut Random) -> Wait {
+    let signals = NAMES.iter().filter(|_| random.percent(30)).map(|name| (*name).to_owned()).collect();
+    let reason = [None, Some(WaitReason::Task), Some(WaitReason::Signal), Some(WaitReason::Timer)];
+    let reason = random.pick(&reason).copied().flatten();
+    Wait { signals, tasks: random.percent(60), timers: random.percent(60), reason }
+}
+
+fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {
+    let failure = || Failure::new(Code::AgentFailed, "E", "it failed");
+    match random.below(100) {
+        0..45 => BatchEnd::Continue,
+        45..72 => BatchEnd::Suspend(wait(random)),
+        72..88 => BatchEnd::Checkpoint(NewCheckpoint {
+            state: payload(random),
+            leaves: holder.leaf.map(|leaf| (String::new(), leaf)).into_iter().collect::<BTreeMap<_, _>>(),
+            metadata: r#"{"reason":"test"}"#.into(),
+        }),
+        88 => BatchEnd::Complete(payload(random)),
+        89 => BatchEnd::Fail(failure()),
+        90..92 => BatchEnd::Cancelled(random.percent(50).then(|| payload(random))),
+        _ => {
+            let reasons = [WaitReason::Divergence, WaitReason::Divergence, WaitReason::Budget, WaitReason::Quarantined];
+            let reason = random.pick(&reasons).copied().unwrap_or(WaitReason::Budget);
+            BatchEnd::Pause { reason, failure: random.percent(50).then(failure) }
+        }
+    }
+}
+
+fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
+    let seconds = |random: &mut Random| Duration::from_secs(random.below(40) as u64);
+    let target = random.below(holder.next as usize + 1) as u32;
+    let tasks: Vec<TaskId> = known.tasks.iter().map(|task| task.new.id).collect();
+    let mut op = match random.below(22) {
+        0..4 => holder.entry("said"),
+        4 => {
+            let parent = random.pick(&known.entries).copied();
+            let content = payload(random);
+            holder.entry_of(["", "side"][random.below(2)], parent, content)
+        }
+        5..9 => {
+            let (options, input) = (options(random), payload(random));
+            holder.task_of(Placement::Inline, options, input)
+        }
+        9..13 => {
+            let (options, input) = (options(random), payload(random));
+            holder.task_of(Placement::Queue, options, input)
+        }
+        13 | 14 => {
+            let timeout = random.percent(50).then(|| seconds(random));
+            holder.wait(NAMES[random.below(NAMES.len())], timeout)
+        }
+        15 | 16 => {
+            let duration = seconds(random);
+            holder.sleep(duration)
+        }
+        17 => {
+            let answer = payload(random);
+            holder.read(answer)
+        }
+        18 => match random.pick(&tasks) {
+            Some(task) => holder.attach(*task),
+            None => holder.abandon(target),
+        },
+        19 => {
+            holder.usage("m", Usage { calls: 1, input_tokens: target.into(), cost_micros: Some(7), ..Usage::default() })
+        }
+        20 => holder.step(),
+        _ => {
+            let value = payload(random);
+            let name = format!("once-{}", random.below(4));
+            holder.once(&name, value)
+        }
+    };
+    if !matches!(op.body, OpBody::Once { .. }) && random.percent(5) {
+        op.once = Some(OnceSlot { name: format!("once-{}", random.below(4)).into(), n: 1 + op.sequence });
+    }
+    if random.percent(30) {
+        op.seen = vec![Seen(target), Seen::CANCEL];
+    }
+    op
+}
+
+/// A batch of a holder.
+pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> Batch {
+    let leaf = holder.leaf;
+    let ops: Vec<NewOp> = (0..random.below(5)).map(|_| op(random, holder, known)).collect();
+    if ops.iter().all(|op| !matches!(op.body, OpBody::Entry(_))) {
+        holder.leaf = leaf;
+    }
+    let end = end(random, holder);
+    let mut batch = holder.batch(ops, end);
+    let report = |random: &mut Random, sequence, attempt| AttemptReport {
+        sequence,
+        attempt,
+        result: result(random),
+        duration: Duration::from_millis(random.below(5_000) as u64),
+    };
+    for op in &batch.ops {
+        let inline = matches!(&op.body, OpBody::Task(task) if task.placement == Placement::Inline);
+        if inline && random.percent(60) {
+            batch.attempts.push(report(random, op.sequence, 1));
+        }
+    }
+    for task in known.tasks.iter().filter(|task| task.slot.segment == holder.segment) {
+        let (sequence, attempt) = (task.slot.sequence, task.attempt);
+        let inline = task.status == TaskStatus::Running && task.new.placement == Placement::Inline;
+        if inline && random.percent(25) {
+            batch.restarted.push((sequence, attempt + u32::from(random.percent(95))));
+        }
+        if inline && random.percent(40) {
+            let attempt = attempt + batch.restarted.iter().filter(|(named, _)| *named == sequence).count() as u32;
+            batch.attempts.push(report(random, sequence, attempt));
+        } else if random.percent(5) {
+            batch.attempts.push(report(random, sequence, attempt));
+        }
+        if random.percent(if matches!(batch.end, BatchEnd::Checkpoint(_)) { 50 } else { 3 }) {
+            batch.orphaned.push(sequence);
+        }
+    }
+    let slots = holder.next as usize;
+    for signal in &known.signals {
+        if random.percent(if signal.consumed_by.is_none() { 25 } else { 2 }) {
+            let by = batch.ops.first().map_or(random.below(slots) as u32, |op| op.sequence);
+            batch.consumed.push(Consumed { signal: signal.id, by: holder.slot(by) });
+        }
+    }
+    for list in [&mut batch.disarmed, &mut batch.orphaned] {
+        if random.percent(10) {
+            list.push(random.below(slots) as u32);
+        }
+    }
+    if random.percent(10) {
+        batch.read_counts.push((random.below(slots) as u32, 2 + random.below(5) as u32));
+    }
+    if random.percent(10) {
+        let sequence = random.percent(50).then(|| random.below(slots) as u32);
+        batch.events.push(NewEvent {
+            kind: EventKind::Warning,
+            sequence,
+            data: serde_json::json!({ "why": "random" }),
+        });
+    }
+    if random.percent(10) {
+        batch.code = Some(format!("v{}", random.below(3)));
+    }
+    if random.percent(6) {
+        spoil(random, &mut batch);
+    }
+    batch
+}
+
+fn spoil(random: &mut Random, batch: &mut Batch) {
+    match random.below(4) {
+        0 => batch.segment += 1,
+        1 => {
+            if let Some(op) = batch.ops.last_mut() {
+                op.sequence = random.below(op.sequence as usize + 1) as u32;
+            }
+        }
+        2 => {
+            for op in &mut batch.ops {
+                if let OpBody::Entry(entry) = &mut op.body {
+                    entry.parent = Some(EntryId(uuid::Uuid::from_u128(7)));
+                }
+            }
+        }
+        _ => {
+            if let Some(consumed) = batch.consumed.first().copied() {
+                let mut other = consumed;
+                other.by.sequence += 1;
+                batch.consumed.push(other);
+            }
+        }
+    }
+}
