@@ -121,10 +121,8 @@ impl Machine {
         self.ops[index].awaited = false;
         self.ops[index].settled = true;
         self.ops[index].abandoned = true;
-        if self.ops[index].running_here() {
-            let reference = self.reference(index);
-            self.effects.push_back(super::Effect::CancelTask(reference));
-        }
+        self.stop_attempt(index);
+        self.give_signal_back(index);
         self.disarm(index);
         let target = self.ops[index].sequence;
         let label = Label {
@@ -143,6 +141,40 @@ impl Machine {
         let what = self.ops[index].label.to_string();
         self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
         self.abandoned_by_host = true;
+    }
+
+    /// Stops the attempt of a task that runs here: its end no longer matters.
+    pub(super) fn stop_attempt(&mut self, index: usize) {
+        if !self.ops[index].running_here() {
+            return;
+        }
+        if let Some(task) = &mut self.ops[index].task {
+            task.running = false;
+        }
+        self.active.retain(|active| *active != index);
+        let reference = self.reference(index);
+        self.effects.push_back(super::Effect::CancelTask(reference));
+    }
+
+    /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
+    pub(super) fn give_signal_back(&mut self, index: usize) {
+        let slot = Slot { segment: self.ops[index].segment, sequence: self.ops[index].sequence };
+        if self.ops[index].label.kind != OpKind::Signal {
+            return;
+        }
+        for (order, signal) in self.consumed.remove(&slot).unwrap_or_default() {
+            let at = self.mailbox.partition_point(|(place, _)| *place < order);
+            self.mailbox.insert(at, (order, signal));
+        }
+    }
+
+    /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
+    pub(super) fn let_go(&mut self, sequence: u32) {
+        let Some(op) = self.by_sequence.get(&sequence).map(|index| &self.ops[*index]) else { return };
+        let open = op.task.as_ref().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
+        if open || op.label.kind == OpKind::Signal {
+            self.draft.orphaned.push(sequence);
+        }
     }
 
     /// Begins a `once`.
@@ -407,7 +439,7 @@ impl Machine {
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
         self.last_read = None;
-        if self.script.all_claimed() && self.held.is_empty() {
+        if self.script.is_used_up() && self.held.is_empty() {
             self.enter(new);
         } else {
             self.ops[index].held = Some(Box::new(new));
@@ -418,12 +450,19 @@ impl Machine {
     /// Puts an op into the batch with the outcomes handed over since the one before.
     pub(super) fn enter(&mut self, mut op: NewOp) {
         op.seen = std::mem::take(&mut self.seen);
+        #[cfg(test)]
+        if super::wrong::is(super::wrong::Rule::NoSeen) {
+            op.seen.clear();
+        }
         self.draft.urgent |= match &op.body {
             OpBody::Flush | OpBody::Step | OpBody::Once { .. } => true,
             OpBody::Task(task) => task.placement == Placement::Queue,
             _ => false,
         };
         self.draft.reads |= matches!(op.body, OpBody::Read { .. });
+        if let OpBody::Abandon { target } = op.body {
+            self.let_go(target);
+        }
         if op.sequence == ADVISE_STATE_AT && !self.config.stateful {
             let advice = "recovery replays the whole run: declare the agent with state and checkpoint in its loop";
             self.draft.warn(Some(op.sequence), "long_tail", serde_json::json!({"ops": op.sequence, "advice": advice}));

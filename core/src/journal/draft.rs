@@ -11,6 +11,8 @@ pub(super) struct Draft {
     pub read_counts: Vec<(u32, u32)>,
     pub consumed: Vec<Consumed>,
     pub disarmed: Vec<u32>,
+    /// Ops whose end nobody will be told.
+    pub orphaned: Vec<u32>,
     pub events: Vec<NewEvent>,
     /// Something waits for this draft to be durable: do not hold it back.
     pub urgent: bool,
@@ -30,12 +32,14 @@ impl Draft {
             && self.read_counts.is_empty()
             && self.consumed.is_empty()
             && self.disarmed.is_empty()
+            && self.orphaned.is_empty()
             && self.events.is_empty()
     }
 
     /// Turns the draft into a batch and leaves an empty one.
     pub fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
-        let draft = std::mem::take(self);
+        let mut draft = std::mem::take(self);
+        draft.orphaned.extend(orphaned);
         Batch {
             segment,
             ops: draft.ops,
@@ -44,7 +48,7 @@ impl Draft {
             read_counts: draft.read_counts,
             consumed: draft.consumed,
             disarmed: draft.disarmed,
-            orphaned,
+            orphaned: draft.orphaned,
             events: draft.events,
             code,
             end,

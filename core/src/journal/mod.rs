@@ -22,6 +22,8 @@ mod replay;
 pub mod retry;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wrong;
 
 pub use call::{Answer, Call, Called, OnceBegin, Question};
 pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};

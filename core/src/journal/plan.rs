@@ -77,19 +77,21 @@ impl Machine {
             if self.ending.is_some() {
                 return self.plan_end();
             }
-            if self.script.all_claimed() && !self.held.is_empty() {
+            if self.script.is_used_up() && !self.held.is_empty() {
                 self.enter_held();
             }
             let mut blocked = None;
             if self.quiet {
                 match self.hand_over() {
+                    #[cfg(test)]
+                    Stand::Handed if super::wrong::is(super::wrong::Rule::AllAtOnce) => continue,
                     Stand::Handed => {
                         self.quiet = false;
                         self.divergence_due = false;
                         return;
                     }
                     Stand::Blocked(line) => blocked = Some(line),
-                    Stand::Live => {}
+                    Stand::Live => self.enter_held(),
                 }
                 self.start_tasks();
             }
@@ -98,7 +100,9 @@ impl Machine {
             {
                 continue;
             }
-            return self.plan_commit(blocked.is_some());
+            // A new step that is under way may wait in the store; replay goes on behind it.
+            let behind_new = self.diverged && self.is_new_under_way();
+            return self.plan_commit(blocked.is_some() && !behind_new);
         }
     }
 
@@ -228,8 +232,8 @@ impl Machine {
         awaited.sort_unstable();
         for index in self.active.clone() {
             if self.ops[index].running_here() {
-                let reference = self.reference(index);
-                self.effects.push_back(Effect::CancelTask(reference));
+                self.stop_attempt(index);
+                self.let_go(self.ops[index].sequence);
             }
         }
         let mut handed = Vec::with_capacity(awaited.len());
@@ -238,6 +242,8 @@ impl Machine {
             self.ops[index].settled = true;
             self.ops[index].abandoned = true;
             self.disarm(index);
+            self.give_signal_back(index);
+            self.let_go(self.ops[index].sequence);
             handed.push(Handed { op: self.reference(index), outcome: Outcome::Cancelled });
         }
         self.effects.push_back(Effect::Deliver(handed));
@@ -401,16 +407,8 @@ impl Machine {
             return;
         }
         let Some(ending) = self.ending.clone() else { return };
-        for index in std::mem::take(&mut self.active)
-            .into_iter()
-            .filter(|index| self.ops[*index].running_here())
-            .collect::<Vec<_>>()
-        {
-            let reference = self.reference(index);
-            if let Some(task) = &mut self.ops[index].task {
-                task.running = false;
-            }
-            self.effects.push_back(Effect::CancelTask(reference));
+        for index in std::mem::take(&mut self.active) {
+            self.stop_attempt(index);
         }
         let pausing = matches!(ending, Ending::Paused(..));
         if !pausing {
@@ -470,11 +468,7 @@ impl Machine {
             // The host's own timer will give that await up again.
             return false;
         }
-        let under_way = |index: &usize| {
-            let op = &self.ops[*index];
-            !op.recorded && op.held.is_none()
-        };
-        if self.awaited.iter().any(under_way) {
+        if self.is_new_under_way() {
             return false;
         }
         if self.concurrent && !self.divergence_due {
@@ -494,6 +488,11 @@ impl Machine {
             self.enter_held();
         }
         true
+    }
+
+    /// Whether some branch awaits a step that the record does not have and that has started.
+    fn is_new_under_way(&self) -> bool {
+        self.awaited.iter().any(|index| !self.ops[*index].recorded && self.ops[*index].held.is_none())
     }
 
     /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.

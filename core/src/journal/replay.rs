@@ -92,6 +92,11 @@ impl Script {
         self.unclaimed == 0
     }
 
+    /// Whether nothing recorded is left to wait for: every op was called again, or passed over for good.
+    pub fn is_used_up(&self) -> bool {
+        self.all_claimed() || self.next().is_none()
+    }
+
     /// Notes that a recorded op was called again.
     pub fn note_claim(&mut self) {
         self.unclaimed = self.unclaimed.saturating_sub(1);
@@ -99,6 +104,14 @@ impl Script {
 
     /// Finds the twin of a call: in the window up to the next outcome not yet released, else in the rest of the tail.
     pub fn find<'a>(&self, label: &Label, free: impl Fn(usize) -> Option<&'a Label>) -> Option<usize> {
+        #[cfg(test)]
+        if super::wrong::is(super::wrong::Rule::LastTwin) {
+            return self.window().chain(self.rest()).filter(|op| free(*op) == Some(label)).last();
+        }
+        #[cfg(test)]
+        if super::wrong::is(super::wrong::Rule::ByKind) {
+            return self.window().chain(self.rest()).find(|op| free(*op).is_some_and(|free| free.same_step(label)));
+        }
         self.window().chain(self.rest()).find(|op| free(*op) == Some(label)).or_else(|| {
             // Ops that were passed over stay claimable until the segment ends.
             self.lines[..self.at].iter().find_map(|line| match line {

@@ -1,0 +1,419 @@
+//! A simulated host: runs a [`Program`] turn by turn like an event loop, and keeps the log that the checks compare.
+
+use super::program::{Input, Op, Program, Site, Stmt};
+use super::rng::Rng;
+use crate::id::TaskId;
+use crate::journal::{Answer, Call, Ending, Handed, Machine, OpRef, Outcome, Question};
+use crate::model::{Placement, SideEffects, TaskOptions};
+use crate::payload::Payload;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// What the agent's code saw and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ev {
+    /// A call that took a slot, with its sequence.
+    Call(Site, u32),
+    /// A read with its answer.
+    Read(Site, String),
+    /// An outcome that was handed over.
+    Got(Site, String),
+}
+
+#[derive(Debug)]
+enum Need {
+    Nothing,
+    /// The first of these.
+    Any(Vec<(OpRef, Site)>),
+    /// All of these.
+    Every(Vec<(OpRef, Site)>),
+    Lanes(usize),
+    Checkpoint,
+}
+
+#[derive(Debug)]
+struct Lane {
+    code: VecDeque<Stmt>,
+    queue: Option<usize>,
+    parent: Option<usize>,
+    need: Need,
+    last: String,
+    /// How many are joined.
+    joined: usize,
+    cancelled: bool,
+    over: bool,
+}
+
+/// One life of an agent.
+pub struct Host {
+    lanes: Vec<Lane>,
+    queues: Vec<VecDeque<(Site, Op)>>,
+    /// Lanes that go on at a turn, first in first out.
+    ready: VecDeque<(u64, usize)>,
+    hops: Vec<u64>,
+    hidden: bool,
+    rng: Rng,
+    turn: u64,
+    idle: u64,
+    pub site_of: HashMap<OpRef, Site>,
+    /// Tasks that were called since the world looked.
+    pub tasks: Vec<(TaskId, Site)>,
+    pub log: Vec<Ev>,
+    /// Logs of segments that a checkpoint ended in this life.
+    pub ended: Vec<Vec<Ev>>,
+    results: Vec<(Site, String)>,
+    suffix: String,
+    finished: bool,
+    /// Tasks that were called without a recorded twin.
+    pub fresh: Vec<Site>,
+    /// Races that were decided.
+    pub races: u64,
+    /// Calls that were refused.
+    pub refused: Vec<String>,
+}
+
+impl Host {
+    pub fn new(program: &Program, segment: usize, results: Vec<(Site, String)>, suffix: &str, seed: u64) -> Self {
+        let mut code: VecDeque<Stmt> = VecDeque::new();
+        for (number, body) in program.segments.iter().enumerate().skip(segment) {
+            code.extend(body.iter().cloned());
+            if program.stateful && number + 1 < program.segments.len() {
+                code.push_back(Stmt::Checkpoint);
+            }
+        }
+        let main = Lane {
+            code,
+            queue: None,
+            parent: None,
+            need: Need::Nothing,
+            last: String::new(),
+            joined: 0,
+            cancelled: false,
+            over: false,
+        };
+        Self {
+            lanes: vec![main],
+            queues: Vec::new(),
+            ready: VecDeque::from([(0, 0)]),
+            hops: program.hops.clone(),
+            hidden: program.hidden,
+            rng: Rng::new(seed),
+            turn: 0,
+            idle: 0,
+            site_of: HashMap::new(),
+            tasks: Vec::new(),
+            log: Vec::new(),
+            ended: Vec::new(),
+            results,
+            suffix: suffix.to_owned(),
+            finished: false,
+            fresh: Vec::new(),
+            races: 0,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Whether the code looks quiet: no lane has run for three turns.
+    pub fn is_quiet(&self) -> bool {
+        self.idle >= 3 && !self.finished
+    }
+
+    pub fn alive(&self) -> usize {
+        self.lanes.iter().filter(|lane| !lane.over).count()
+    }
+
+    /// One turn of the loop.
+    pub fn turn(&mut self, machine: &mut Machine) {
+        self.turn += 1;
+        self.idle += 1;
+        for _ in 0..self.ready.len() {
+            let Some((at, lane)) = self.ready.pop_front() else { break };
+            if at > self.turn {
+                self.ready.push_back((at, lane));
+                continue;
+            }
+            self.idle = 0;
+            self.run(lane, machine);
+        }
+    }
+
+    /// Ends awaits.
+    pub fn deliver(&mut self, handed: Vec<Handed>) {
+        self.idle = 0;
+        for Handed { op, outcome } in handed {
+            if op == OpRef::CHECKPOINT {
+                self.ended.push(std::mem::take(&mut self.log));
+                if let Some(lane) = self.lanes.iter().position(|lane| matches!(lane.need, Need::Checkpoint)) {
+                    self.lanes[lane].need = Need::Nothing;
+                    // A segment starts from its state alone.
+                    self.lanes[lane].last.clear();
+                    self.wake(lane);
+                }
+                continue;
+            }
+            let Some(site) = self.site_of.get(&op).copied() else {
+                self.refused.push(format!("an outcome for an op that nobody called: {op:?}"));
+                continue;
+            };
+            let word = word(&outcome);
+            self.log.push(Ev::Got(site, word.clone()));
+            let awaits = |lane: &Lane| match &lane.need {
+                Need::Any(ops) | Need::Every(ops) => ops.iter().any(|(awaited, _)| *awaited == op),
+                _ => false,
+            };
+            let Some(index) = self.lanes.iter().position(awaits) else {
+                if outcome == Outcome::Cancelled {
+                    // The race it was part of has been told already.
+                    continue;
+                }
+                self.refused.push(format!("an outcome for site {site} that nobody awaits"));
+                continue;
+            };
+            let lane = &mut self.lanes[index];
+            let cancelled = outcome == Outcome::Cancelled;
+            lane.cancelled |= cancelled;
+            self.results.push((site, word.clone()));
+            lane.last = word;
+            match &mut lane.need {
+                Need::Every(ops) => ops.retain(|(awaited, _)| *awaited != op),
+                Need::Any(ops) => {
+                    ops.retain(|(awaited, _)| *awaited != op);
+                    if cancelled {
+                        ops.clear();
+                    }
+                }
+                _ => {}
+            }
+            let done = match &lane.need {
+                Need::Every(ops) => ops.is_empty(),
+                _ => true,
+            };
+            if done && lane.joined > 1 {
+                // Which of them came last depends on time.
+                lane.last = format!("joined by {}", lane.joined);
+            }
+            if done && !self.ready.iter().any(|(_, ready)| *ready == index) {
+                self.wake(index);
+            }
+        }
+    }
+
+    fn wake(&mut self, lane: usize) {
+        let mut hop = self.hops[lane % self.hops.len()];
+        if self.hidden && self.rng.chance(30) {
+            hop += self.rng.range(3, 9);
+        }
+        self.ready.push_back((self.turn + 1 + hop, lane));
+    }
+
+    fn run(&mut self, index: usize, machine: &mut Machine) {
+        if let Need::Any(rest) = std::mem::replace(&mut self.lanes[index].need, Need::Nothing) {
+            self.races += u64::from(!rest.is_empty());
+            for (op, _) in rest {
+                machine.abandon(op);
+            }
+        }
+        loop {
+            if self.lanes[index].cancelled {
+                self.lanes[index].code.clear();
+                self.lanes[index].queue = None;
+                self.entry(index, 900_000 + index as u32, machine);
+                return self.end_lane(index, machine);
+            }
+            if self.lanes[index].code.is_empty()
+                && let Some(queue) = self.lanes[index].queue
+                && let Some((site, op)) = self.queues[queue].pop_front()
+            {
+                self.lanes[index].code.push_back(Stmt::Do(site, op));
+            }
+            let Some(stmt) = self.lanes[index].code.pop_front() else { return self.end_lane(index, machine) };
+            match stmt {
+                Stmt::Do(site, op) => {
+                    let op = self.call(index, site, &op, machine);
+                    return self.need(index, Need::Every(op.into_iter().collect()), machine);
+                }
+                Stmt::Entry(site) => self.entry(index, site, machine),
+                Stmt::Has(site, name) => self.read(index, site, Question::HasSignal(name.into()), machine),
+                Stmt::Drain(site, name) => {
+                    self.read(index, site, Question::Drain { name: name.into(), turn: true }, machine);
+                }
+                Stmt::AskCancel(site) => self.read(index, site, Question::Cancellation, machine),
+                Stmt::Race(ops) => {
+                    let ops = ops.iter().filter_map(|(site, op)| self.call(index, *site, op, machine)).collect();
+                    return self.need(index, Need::Any(ops), machine);
+                }
+                Stmt::All(ops) => {
+                    let ops = ops.iter().filter_map(|(site, op)| self.call(index, *site, op, machine)).collect();
+                    return self.need(index, Need::Every(ops), machine);
+                }
+                Stmt::Fork(lanes) => {
+                    let lanes = lanes.into_iter().map(|code| (VecDeque::from(code), None)).collect();
+                    return self.fork(index, lanes);
+                }
+                Stmt::Pool(workers, items) => {
+                    self.queues.push(items.into());
+                    let queue = self.queues.len() - 1;
+                    return self.fork(index, (0..workers).map(|_| (VecDeque::new(), Some(queue))).collect());
+                }
+                Stmt::Checkpoint => {
+                    let state = Payload::of(&self.results).expect("a list of words");
+                    match machine.checkpoint(state, "{}".into()) {
+                        Ok(()) => {
+                            self.lanes[index].need = Need::Checkpoint;
+                            return;
+                        }
+                        Err(error) => self.refused.push(error.to_string()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn need(&mut self, index: usize, need: Need, machine: &mut Machine) {
+        let (Need::Any(ops) | Need::Every(ops)) = &need else { return };
+        for (op, _) in ops {
+            if let Err(error) = machine.await_op(*op) {
+                self.refused.push(error.to_string());
+            }
+        }
+        self.lanes[index].joined = if let Need::Every(ops) = &need { ops.len() } else { 0 };
+        self.lanes[index].need = need;
+    }
+
+    fn fork(&mut self, index: usize, lanes: Vec<(VecDeque<Stmt>, Option<usize>)>) {
+        self.lanes[index].need = Need::Lanes(lanes.len());
+        for (code, queue) in lanes {
+            let last = self.lanes[index].last.clone();
+            let lane = Lane {
+                code,
+                queue,
+                parent: Some(index),
+                need: Need::Nothing,
+                last,
+                joined: 0,
+                cancelled: false,
+                over: false,
+            };
+            self.lanes.push(lane);
+            self.ready.push_back((self.turn, self.lanes.len() - 1));
+        }
+    }
+
+    fn end_lane(&mut self, index: usize, machine: &mut Machine) {
+        self.lanes[index].over = true;
+        let cancelled = self.lanes[index].cancelled;
+        let Some(parent) = self.lanes[index].parent else {
+            self.finished = true;
+            self.results.sort();
+            let output = Payload::of(&self.results).expect("a list of words");
+            machine.finish(if cancelled { Ending::Cancelled } else { Ending::Completed(output) });
+            machine.settle(false, true);
+            return;
+        };
+        self.lanes[parent].cancelled |= cancelled;
+        if let Need::Lanes(left) = &mut self.lanes[parent].need {
+            *left -= 1;
+            if *left == 0 {
+                self.lanes[parent].need = Need::Nothing;
+                self.wake(parent);
+            }
+        }
+    }
+
+    fn call(&mut self, lane: usize, site: Site, op: &Op, machine: &mut Machine) -> Option<(OpRef, Site)> {
+        let call = match op {
+            Op::Task { kind, input, queue, once_only } => Call::Task {
+                kind: (*kind).into(),
+                input: match input {
+                    Input::Same => Payload::json("\"same\""),
+                    Input::Own => Payload::json(format!("\"own {site}{}\"", self.suffix)),
+                    Input::Dependent => Payload::json(format!("\"after {}{}\"", self.lanes[lane].last, self.suffix)),
+                },
+                options: TaskOptions {
+                    side_effects: if *once_only { SideEffects::AtMostOnce } else { SideEffects::Idempotent },
+                    ..TaskOptions::default()
+                },
+                placement: if *queue { Placement::Queue } else { Placement::Inline },
+                queue: "default".into(),
+                key: None,
+            },
+            Op::Sleep(ticks) => Call::Timer { duration: Duration::from_millis(*ticks) },
+            Op::Wait { name, timeout } => {
+                Call::Signal { name: (*name).into(), timeout: timeout.map(Duration::from_millis) }
+            }
+            Op::Step => Call::Step,
+            Op::Flush => Call::Flush,
+        };
+        self.make(site, call, machine).map(|op| (op, site))
+    }
+
+    fn entry(&mut self, lane: usize, site: Site, machine: &mut Machine) {
+        let content = Payload::json(format!("\"entry {site} after {}\"", self.lanes[lane].last));
+        let call = Call::Entry {
+            role: "user".into(),
+            entry_type: "message".into(),
+            content,
+            turn_id: None,
+            metadata: None,
+            thread: String::new(),
+        };
+        self.make(site, call, machine);
+    }
+
+    fn make(&mut self, site: Site, call: Call, machine: &mut Machine) -> Option<OpRef> {
+        match machine.call(call, None) {
+            Ok(called) => {
+                let sequence = machine.op_id(called.op).map_or(u32::MAX, |id| id.slot.sequence);
+                self.log.push(Ev::Call(site, sequence));
+                self.site_of.insert(called.op, site);
+                if let Some(task) = called.task {
+                    if !called.recorded {
+                        self.fresh.push(site);
+                    }
+                    self.tasks.push((task, site));
+                }
+                Some(called.op)
+            }
+            Err(error) => {
+                self.refused.push(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn read(&mut self, lane: usize, site: Site, question: Question, machine: &mut Machine) {
+        match machine.read(question, None) {
+            Ok(answer) => {
+                let word = match answer {
+                    Answer::Flag(flag) => flag.to_string(),
+                    Answer::Signals(values) => {
+                        let words: Vec<String> = values.iter().map(text).collect();
+                        format!("drained {}", words.join(","))
+                    }
+                    Answer::Value(value) => text(&value),
+                };
+                self.lanes[lane].last.push_str(&word);
+                self.results.push((site, word.clone()));
+                self.log.push(Ev::Read(site, word));
+            }
+            Err(error) => self.refused.push(error.to_string()),
+        }
+    }
+}
+
+pub fn text(payload: &Payload) -> String {
+    payload.bytes().map_or_else(|_| "?".into(), |bytes| String::from_utf8_lossy(bytes).trim_matches('"').to_owned())
+}
+
+/// An outcome as one word.
+pub fn word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Value(value) => text(value),
+        Outcome::Failed(failure) => format!("failed {}", failure.message),
+        Outcome::Signal(value) => format!("signal {}", text(value)),
+        Outcome::TimedOut => "timed out".into(),
+        Outcome::Fired => "fired".into(),
+        Outcome::Done => "done".into(),
+        Outcome::Cancelled => "cancelled".into(),
+    }
+}

@@ -1,0 +1,677 @@
+//! Everything around the machine: the store, time, task workers, senders of signals, and crashes.
+//!
+//! The store is the real memory backend, driven one call at a time; a tick is a millisecond of its clock.
+
+use super::host::{Ev, Host, text, word};
+use super::program::{Program, Site};
+use super::rng::Rng;
+use crate::clock::{ManualClock, Timestamp};
+use crate::error::{Code, Result};
+use crate::id::{ExecutionId, OpId, OrgId, RequestId, SignalId, TaskId, WorkerId};
+use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
+use crate::model::{
+    AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
+    Execution, Lease, NewExecution, NewSignal, PageRequest, RecordedOp, Resolution, Signal, Status, Task, TaskReport,
+    TaskStatus, WaitReason,
+};
+use crate::payload::{Digest, Payload};
+use crate::storage::memory::MemoryStorage;
+use crate::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, WorkSource};
+use futures::FutureExt;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a life ends before the run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The commit of this number never leaves.
+    Before(u64),
+    /// The commit is durable, its answer never comes, and the process is gone.
+    After(u64),
+    /// As `Before`, but the request arrives when the next life has begun.
+    Late(u64),
+    /// At a moment, whatever is going on.
+    At(u64),
+}
+
+/// How a case goes.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Crashes in order; each counts from the start of its life.
+    pub crashes: VecDeque<Crash>,
+    /// Percent of suspensions after which the copy in memory is dropped.
+    pub evict: u64,
+    /// Percent of commits whose answer is lost and that are sent again.
+    pub lost_answers: u64,
+    /// A request to stop.
+    pub cancel_at: Option<u64>,
+    /// Results differ from attempt to attempt, as those of a model do.
+    pub volatile: bool,
+    /// What the code is after the first crash.
+    pub edited: Option<(Program, String, &'static str)>,
+}
+
+/// What was seen over many cases: a test that saw too little proves nothing.
+#[derive(Debug, Default, Clone)]
+pub struct Stats {
+    pub cases: u64,
+    pub crashes: u64,
+    pub reentries: u64,
+    pub replayed: u64,
+    pub resumed: u64,
+    pub races: u64,
+    pub lost_answers: u64,
+    pub late: u64,
+    pub cancels: u64,
+    pub in_doubt: u64,
+    pub checkpoints: u64,
+    pub diverged: u64,
+    pub compared: u64,
+    pub steps: u64,
+    pub ticks: u64,
+}
+
+struct Flying {
+    request: CommitRequest,
+    apply_at: u64,
+    answer_at: u64,
+    answer: Option<Result<CommitAnswer>>,
+}
+
+struct Life {
+    machine: Machine,
+    host: Host,
+    lease: Lease,
+    commits: u64,
+    began: u64,
+    flying: Option<Flying>,
+    running: Vec<(u64, OpRef, u32, Payload)>,
+    hold_at: Option<u64>,
+    patience_at: Option<u64>,
+    crash: Option<Crash>,
+    finished_before: HashSet<Site>,
+    was_quiet: bool,
+    segment: usize,
+}
+
+pub struct World {
+    pub program: Program,
+    plan: Plan,
+    rng: Rng,
+    store: MemoryStorage,
+    clock: ManualClock,
+    execution: ExecutionId,
+    worker: WorkerId,
+    tasks_worker: WorkerId,
+    tick: u64,
+    life: Option<Box<Life>>,
+    claimed: Vec<(u64, ClaimedTask, Payload)>,
+    minted: HashMap<Site, u32>,
+    site_of_task: HashMap<TaskId, Site>,
+    task_of_site: HashMap<Site, TaskId>,
+    once_only: HashMap<TaskId, u32>,
+    /// By segment: what is durable of the agent's log.
+    pub durable: Vec<Vec<Ev>>,
+    late: Option<CommitRequest>,
+    signals: u32,
+    suffix: String,
+    code: &'static str,
+    edited: bool,
+    pub restarted_finished: Vec<Site>,
+    recorded_before_edit: HashSet<Site>,
+    /// Recorded steps that the edited code called anew.
+    pub repeated: Vec<Site>,
+    pub stats: Stats,
+}
+
+pub fn now<T>(work: impl Future<Output = T>) -> T {
+    work.now_or_never().expect("the memory backend never waits")
+}
+
+const ORG: OrgId = OrgId::DEFAULT;
+const TTL: Duration = Duration::from_secs(3_600);
+const PATIENCE: u64 = 400;
+
+impl World {
+    pub fn new(program: Program, plan: Plan, seed: u64) -> Self {
+        let clock = ManualClock::new(Timestamp(1_000_000_000));
+        let store = MemoryStorage::new(Arc::new(clock.clone()));
+        let execution = ExecutionId(uuid::Uuid::from_u128(u128::from(seed) + 1));
+        let new = NewExecution::new(execution, "agent", Payload::null()).expect("an input");
+        now(store.create_execution(new)).expect("a fresh run");
+        Self {
+            program,
+            plan,
+            rng: Rng::new(seed ^ 0xabcd),
+            store,
+            clock,
+            execution,
+            worker: WorkerId(uuid::Uuid::from_u128(1)),
+            tasks_worker: WorkerId(uuid::Uuid::from_u128(2)),
+            tick: 0,
+            life: None,
+            claimed: Vec::new(),
+            minted: HashMap::new(),
+            site_of_task: HashMap::new(),
+            task_of_site: HashMap::new(),
+            once_only: HashMap::new(),
+            durable: Vec::new(),
+            late: None,
+            signals: 0,
+            suffix: String::new(),
+            code: "1",
+            edited: false,
+            restarted_finished: Vec::new(),
+            recorded_before_edit: HashSet::new(),
+            repeated: Vec::new(),
+            stats: Stats { cases: 1, ..Stats::default() },
+        }
+    }
+
+    /// Runs to the end; what went wrong is an error.
+    pub fn run(&mut self) -> Result<Execution, String> {
+        loop {
+            self.tick += 1;
+            self.clock.advance(Duration::from_millis(1));
+            now(self.store.pass()).map_err(|error| error.to_string())?;
+            let execution = now(self.store.execution(ORG, self.execution)).map_err(|error| error.to_string())?;
+            if execution.status.is_terminal() && self.life.as_ref().is_none_or(|life| life.machine.is_over()) {
+                self.end_life()?;
+                return Ok(execution);
+            }
+            if execution.status == Status::Paused {
+                return Err(format!("the run paused: {:?} {:?}", execution.wait, execution.failure));
+            }
+            self.outside(&execution)?;
+            self.claim(&execution)?;
+            self.live()?;
+            if self.tick > 60_000 {
+                return Err(format!("the run is stuck: {}", self.explain(&execution)));
+            }
+        }
+    }
+
+    fn explain(&self, execution: &Execution) -> String {
+        let life = self.life.as_ref().map(|life| format!("{:?}\n{}", life.host.log, life.machine.summary()));
+        format!("{:?} {:?}\n{}\n{}", execution.status, execution.wait, life.unwrap_or_default(), self.story())
+    }
+
+    // ── the outside ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn outside(&mut self, execution: &Execution) -> Result<(), String> {
+        let claim = ClaimRequest {
+            org: ORG,
+            worker: self.tasks_worker,
+            queue: "default".into(),
+            kinds: Arc::new(["a".to_owned(), "b".to_owned()]),
+            limit: 4,
+            ttl: TTL,
+            only: None,
+        };
+        for task in now(self.store.claim_tasks(claim)).map_err(|error| error.to_string())? {
+            let token = self.mint(task.task.new.id)?;
+            let due = self.tick + self.rng.below(12);
+            self.claimed.push((due, task, token));
+        }
+        let due: Vec<_> = {
+            let tick = self.tick;
+            let (due, left) = std::mem::take(&mut self.claimed).into_iter().partition(|(at, ..)| *at <= tick);
+            self.claimed = left;
+            due
+        };
+        for (_, claimed, token) in due {
+            let report = TaskReport {
+                org: ORG,
+                task: claimed.task.new.id,
+                attempt: claimed.task.attempt,
+                worker: self.tasks_worker,
+                result: AttemptResult::Completed(token),
+            };
+            match now(self.store.report_task(report)) {
+                Err(error) if error.code() != Code::LeaseLost => return Err(error.to_string()),
+                _ => {}
+            }
+        }
+        let wanted = execution.wait.as_ref().filter(|_| execution.status == Status::Waiting);
+        let wanted: Vec<String> = wanted.map(|wait| wait.signals.clone()).unwrap_or_default();
+        for name in ["p", "q"] {
+            let awaited = wanted.iter().any(|wanted| wanted == name);
+            if self.rng.chance(if awaited { 8 } else { 2 }) && (awaited || self.signals < 12) {
+                self.send(name)?;
+            }
+        }
+        if self.plan.cancel_at.is_some_and(|at| at <= self.tick) && !execution.status.is_terminal() {
+            self.plan.cancel_at = None;
+            self.stats.cancels += 1;
+            let cancel = Cancellation { mode: CancelMode::Graceful, grace: TTL };
+            now(self.store.request_cancel(ORG, self.execution, cancel)).map_err(|error| error.to_string())?;
+        }
+        let doubtful = execution.wait.as_ref().is_some_and(|wait| wait.reason == Some(WaitReason::InDoubt));
+        let doubts = if doubtful { self.tasks()? } else { Vec::new() };
+        for task in doubts.into_iter().filter(|task| task.status == TaskStatus::InDoubt) {
+            if self.rng.chance(10) {
+                self.stats.in_doubt += 1;
+                let op = OpId { execution: self.execution, slot: task.slot, once: None };
+                let token = self.token(task.new.id)?;
+                now(self.store.resolve_task(ORG, op, Resolution::Result(token))).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, name: &str) -> Result<(), String> {
+        self.signals += 1;
+        let signal = NewSignal {
+            org: ORG,
+            execution: self.execution,
+            id: SignalId(uuid::Uuid::from_u128(u128::from(self.signals))),
+            name: name.to_owned(),
+            payload: Payload::json(format!("\"{name}{:04}\"", self.signals)),
+            delivery: if self.rng.chance(20) { Delivery::NextTurn } else { Delivery::NextStep },
+            idempotency_key: None,
+        };
+        match now(self.store.store_signal(signal)) {
+            Err(error) if error.code() == Code::ExecutionClosed => Ok(()),
+            other => other.map(drop).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The result of an attempt that starts now.
+    fn mint(&mut self, task: TaskId) -> Result<Payload, String> {
+        let site = self.site_of_task.get(&task).copied().ok_or("a task of no site was started")?;
+        *self.minted.entry(site).or_default() += 1;
+        self.token(task)
+    }
+
+    fn token(&self, task: TaskId) -> Result<Payload, String> {
+        let site = self.site_of_task.get(&task).copied().ok_or("a task of no site was started")?;
+        let nth = self.minted.get(&site).filter(|_| self.plan.volatile);
+        Ok(Payload::json(format!("\"of {site}{}\"", nth.map(|nth| format!("#{nth}")).unwrap_or_default())))
+    }
+
+    // ── claims and crashes ──────────────────────────────────────────────────────────────────────────────────────
+
+    fn claim(&mut self, execution: &Execution) -> Result<(), String> {
+        let claimable = match execution.status {
+            Status::Pending => true,
+            Status::Cancelling => execution.worker.is_none() && execution.wait.is_none(),
+            _ => false,
+        };
+        if !claimable || self.rng.chance(30) {
+            return Ok(());
+        }
+        let claim = ClaimRequest {
+            org: ORG,
+            worker: self.worker,
+            queue: "default".into(),
+            kinds: Arc::new(["agent".to_owned()]),
+            limit: 1,
+            ttl: TTL,
+            only: None,
+        };
+        let Some(claim) = now(self.store.claim_agents(claim)).map_err(|error| error.to_string())?.pop() else {
+            return Ok(());
+        };
+        if let Some(life) = &mut self.life
+            && life.machine.may_resume(claim.execution.base)
+        {
+            self.stats.resumed += 1;
+            let known = life.machine.known();
+            let (facts, high) =
+                now(self.store.facts_after(ORG, self.execution, known)).map_err(|error| error.to_string())?;
+            life.lease = claim.lease;
+            life.machine.resumed(claim.execution.base, facts, high);
+            return Ok(());
+        }
+        self.end_life()?;
+        let mut segment =
+            now(self.store.load_segment(ORG, self.execution, claim.lease)).map_err(|error| error.to_string())?;
+        segment.execution.base = claim.execution.base;
+        if !segment.tail.is_empty() {
+            self.stats.reentries += 1;
+            self.stats.replayed += segment.tail.len() as u64;
+        }
+        let number = segment.execution.segment as usize;
+        let results = match &segment.checkpoint {
+            Some(checkpoint) => checkpoint.saved.state.parse().map_err(|error| error.to_string())?,
+            None => Vec::new(),
+        };
+        let finished_before = self.finished_sites()?;
+        let config = MachineConfig {
+            stateful: self.program.stateful,
+            code: Some(self.code.to_owned()),
+            ..MachineConfig::default()
+        };
+        let machine = Machine::new(segment, config);
+        let host = Host::new(&self.program, number, results, &self.suffix, self.rng.next());
+        self.life = Some(Box::new(Life {
+            machine,
+            host,
+            lease: claim.lease,
+            commits: 0,
+            began: self.tick,
+            flying: None,
+            running: Vec::new(),
+            hold_at: None,
+            patience_at: None,
+            crash: self.plan.crashes.pop_front(),
+            finished_before,
+            was_quiet: false,
+            segment: number,
+        }));
+        if let Some(late) = self.late.take() {
+            self.stats.late += 1;
+            match now(self.store.commit(late)) {
+                Err(error) if error.code() == Code::LeaseLost => {}
+                other => return Err(format!("a request of an earlier life was answered with {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, life: &mut Life) {
+        for (task, site) in life.host.tasks.drain(..) {
+            self.site_of_task.insert(task, site);
+            self.task_of_site.insert(site, task);
+        }
+    }
+
+    fn finished_sites(&self) -> Result<HashSet<Site>, String> {
+        let done = self.tasks()?.into_iter().filter(|task| task.status == TaskStatus::Completed);
+        Ok(done.filter_map(|task| self.site_of_task.get(&task.new.id).copied()).collect())
+    }
+
+    fn crash(&mut self) -> Result<(), String> {
+        self.stats.crashes += 1;
+        self.end_life()?;
+        now(self.store.unregister_worker(self.worker)).map_err(|error| error.to_string())?;
+        self.worker = WorkerId(uuid::Uuid::from_u128(self.worker.0.as_u128() + 16));
+        if let Some((program, suffix, code)) = self.plan.edited.take() {
+            self.program = program;
+            self.suffix = suffix;
+            self.code = code;
+            self.edited = true;
+            let sites: Vec<_> = self.tasks()?.iter().map(|task| self.site_of_task.get(&task.new.id).copied()).collect();
+            self.recorded_before_edit = sites.into_iter().flatten().collect();
+        }
+        Ok(())
+    }
+
+    /// Compares the log of a life with what earlier lives made durable, and keeps what is durable now.
+    fn end_life(&mut self) -> Result<(), String> {
+        let Some(mut life) = self.life.take() else { return Ok(()) };
+        if let Some(refused) = life.host.refused.first() {
+            return Err(format!("a call was refused: {refused}"));
+        }
+        self.learn(&mut life);
+        self.stats.races += life.host.races;
+        self.stats.ticks += self.tick - life.began;
+        let execution = now(self.store.execution(ORG, self.execution)).map_err(|error| error.to_string())?;
+        let mut logs = std::mem::take(&mut life.host.ended);
+        logs.push(std::mem::take(&mut life.host.log));
+        if self.edited {
+            let again = life.host.fresh.iter().filter(|site| self.recorded_before_edit.contains(site));
+            self.repeated.extend(again);
+            return Ok(());
+        }
+        for (offset, log) in logs.into_iter().enumerate() {
+            let segment = life.segment + offset;
+            let ended = segment < execution.segment as usize || execution.status.is_terminal();
+            let journal = now(self.store.journal(ORG, self.execution, segment as u32)).map_err(|e| e.to_string())?;
+            if self.durable.len() <= segment {
+                self.durable.resize(segment + 1, Vec::new());
+            }
+            self.compare(&self.durable[segment], &log)?;
+            let count = journal.len() as u32;
+            let upto = if ended {
+                log.len()
+            } else {
+                log.iter()
+                    .rposition(|event| matches!(event, Ev::Call(_, sequence) if *sequence < count))
+                    .map_or(0, |at| at + 1)
+            };
+            if upto > self.durable[segment].len() {
+                self.durable[segment] = log[..upto].to_vec();
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, durable: &[Ev], log: &[Ev]) -> Result<(), String> {
+        let differ = |durable: &[Ev], log: &[Ev], what: &str| {
+            let at = durable.iter().zip(log).position(|(before, again)| before != again);
+            at.map_or(Ok(()), |at| {
+                Err(format!(
+                    "{what}: event {at} was {:?} and is now {:?}\nbefore {durable:?}\nnow    {log:?}",
+                    durable[at], log[at]
+                ))
+            })
+        };
+        if !self.program.hidden {
+            return differ(durable, log, "the order changed on replay");
+        }
+        // Branches that wait outside of the context may be shifted against each other, but each sees the same.
+        let per_site = |log: &[Ev]| {
+            let mut got: Vec<Ev> = log.iter().filter(|event| matches!(event, Ev::Got(..))).cloned().collect();
+            got.sort_by_key(|event| match event {
+                Ev::Got(site, _) => *site,
+                _ => 0,
+            });
+            got
+        };
+        let (durable, log) = (per_site(durable), per_site(log));
+        for event in &durable {
+            let Ev::Got(site, _) = event else { continue };
+            let again = log.iter().find(|other| matches!(other, Ev::Got(other, _) if other == site));
+            if again.is_some_and(|again| again != event) {
+                return Err(format!("{event:?} became {again:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    // ── one tick of a life ──────────────────────────────────────────────────────────────────────────────────────
+
+    fn live(&mut self) -> Result<(), String> {
+        let tick = self.tick;
+        let Some(mut life) = self.life.take() else { return Ok(()) };
+        if matches!(life.crash, Some(Crash::At(at)) if tick >= life.began + at) {
+            self.life = Some(life);
+            return self.crash();
+        }
+        if let Some(mut flying) = life.flying.take() {
+            if flying.answer.is_none() && tick >= flying.apply_at {
+                match life.crash {
+                    Some(Crash::Before(at) | Crash::Late(at)) if at == life.commits => {
+                        if matches!(life.crash, Some(Crash::Late(_))) {
+                            self.late = Some(flying.request);
+                        }
+                        self.life = Some(life);
+                        return self.crash();
+                    }
+                    _ => {}
+                }
+                let mut answer = now(self.store.commit(flying.request.clone()));
+                if matches!(life.crash, Some(Crash::After(at)) if at == life.commits) {
+                    self.life = Some(life);
+                    return self.crash();
+                }
+                if self.rng.chance(self.plan.lost_answers) {
+                    self.stats.lost_answers += 1;
+                    let again = now(self.store.commit(flying.request.clone()));
+                    if let (Ok(first), Ok(again)) = (&answer, &again)
+                        && (first.number, first.committed, &first.facts)
+                            != (again.number, again.committed, &again.facts)
+                    {
+                        return Err(format!("a repeated commit was answered {again:?} instead of {first:?}"));
+                    }
+                    answer = again;
+                }
+                flying.answer = Some(answer);
+            }
+            match flying.answer {
+                Some(answer) if tick >= flying.answer_at => {
+                    if let Err(error) = &answer {
+                        return Err(format!("a commit was refused: {error}"));
+                    }
+                    life.machine.answered(answer);
+                }
+                _ => life.flying = Some(flying),
+            }
+        }
+        let running = std::mem::take(&mut life.running);
+        for (due, op, attempt, token) in running {
+            if due <= tick {
+                let length = Duration::from_millis(1);
+                life.machine.task_ended(op, attempt, AttemptResult::Completed(token), length);
+            } else {
+                life.running.push((due, op, attempt, token));
+            }
+        }
+        if life.hold_at.is_some_and(|at| at <= tick) {
+            life.hold_at = None;
+            life.machine.hold_elapsed();
+        }
+        if life.patience_at.is_some_and(|at| at <= tick) {
+            life.patience_at = None;
+            life.machine.divergence_elapsed();
+        }
+        if life.flying.is_none() && !life.machine.is_parked() && !life.machine.is_over() && self.rng.chance(40) {
+            let (facts, high) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
+                .map_err(|error| error.to_string())?;
+            life.machine.facts(facts, high);
+        }
+        self.drain(&mut life)?;
+        life.host.turn(&mut life.machine);
+        let quiet = life.host.is_quiet();
+        if quiet && (!life.was_quiet || self.rng.chance(5)) && !life.machine.is_over() {
+            let concurrent = life.host.alive() > 1;
+            life.machine.settle(concurrent, !self.rng.chance(5));
+        }
+        life.was_quiet = quiet;
+        let parked = self.drain(&mut life)?;
+        if parked && self.rng.chance(self.plan.evict) {
+            self.life = Some(life);
+            return self.end_life();
+        }
+        self.life = Some(life);
+        Ok(())
+    }
+
+    /// Carries out what the machine asks; says whether the run was parked.
+    fn drain(&mut self, life: &mut Life) -> Result<bool, String> {
+        self.learn(life);
+        let mut parked = false;
+        while let Some(effect) = life.machine.next_effect() {
+            self.stats.steps += 1;
+            match effect {
+                Effect::Deliver(handed) => {
+                    for one in &handed {
+                        self.check_handed(life, one.op, &one.outcome)?;
+                    }
+                    if handed.iter().any(|one| one.op == OpRef::CHECKPOINT) {
+                        self.stats.checkpoints += 1;
+                    }
+                    life.was_quiet = false;
+                    life.host.deliver(handed);
+                }
+                Effect::Start(start) => {
+                    let site = life.host.site_of.get(&start.op).copied().ok_or("a task of no site was started")?;
+                    if life.finished_before.contains(&site) {
+                        self.restarted_finished.push(site);
+                    }
+                    if start.options.side_effects == crate::model::SideEffects::AtMostOnce {
+                        now(self.store.task(ORG, start.task)).map_err(|_| "started before its intent was durable")?;
+                        let starts = self.once_only.entry(start.task).or_default();
+                        *starts += 1;
+                        if *starts > 1 {
+                            return Err(format!("site {site} must not run twice and was started again"));
+                        }
+                    }
+                    let token = self.mint(start.task)?;
+                    let due = self.tick + 1 + self.rng.below(12);
+                    life.running.push((due, start.op, start.attempt, token));
+                }
+                Effect::CancelTask(op) => life.running.retain(|(_, running, ..)| *running != op),
+                Effect::Commit(draft) => {
+                    life.commits += 1;
+                    let apply_at = self.tick + self.rng.below(3);
+                    let answer_at = apply_at + self.rng.below(3);
+                    let request = self.request(life, *draft);
+                    life.flying = Some(Flying { request, apply_at, answer_at, answer: None });
+                }
+                Effect::ArmHold => life.hold_at = Some(self.tick + 5),
+                Effect::ArmDivergence => life.patience_at = Some(self.tick + PATIENCE),
+                Effect::Parked => parked = true,
+                Effect::Finished(_) => {}
+                Effect::Stop(error) => return Err(format!("the copy was stopped: {error}")),
+            }
+        }
+        Ok(parked)
+    }
+
+    /// An outcome is durable before the agent sees it, and belongs to the site that gets it.
+    fn check_handed(&self, life: &Life, op: OpRef, outcome: &Outcome) -> Result<(), String> {
+        let Some(site) = life.host.site_of.get(&op) else { return Ok(()) };
+        if let Outcome::Value(value) = outcome {
+            let token = text(value);
+            let of = token.trim_start_matches("of ").split('#').next().unwrap_or_default();
+            if of.parse() != Ok(*site) {
+                return Err(format!("site {site} was handed the result {token:?}"));
+            }
+            let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
+            let stored = now(self.store.task(ORG, *task)).map_err(|error| error.to_string())?;
+            if stored.output.as_ref().map(text) != Some(token) {
+                return Err(format!("site {site} was handed {:?} before it was durable", word(outcome)));
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, life: &Life, draft: CommitDraft) -> CommitRequest {
+        let number = u128::from(self.tick) << 32 | u128::from(life.commits);
+        CommitRequest {
+            org: ORG,
+            execution: self.execution,
+            lease: life.lease,
+            request_id: RequestId(uuid::Uuid::from_u128(number)),
+            digest: Digest::of_parts(&[&draft.base.to_le_bytes(), &(draft.batch.ops.len() as u64).to_le_bytes()]),
+            base: draft.base,
+            known: draft.known,
+            batch: draft.batch,
+        }
+    }
+
+    // ── what is stored ──────────────────────────────────────────────────────────────────────────────────────────
+
+    pub fn tasks(&self) -> Result<Vec<Task>, String> {
+        let page = PageRequest { limit: 1_000, ..PageRequest::default() };
+        now(self.store.tasks(ORG, self.execution, page)).map(|page| page.items).map_err(|error| error.to_string())
+    }
+
+    pub fn stored_signals(&self) -> Vec<Signal> {
+        let page = PageRequest { limit: 1_000, ..PageRequest::default() };
+        now(self.store.signals(ORG, self.execution, page)).map(|page| page.items).unwrap_or_default()
+    }
+
+    pub fn journal(&self, segment: u32) -> Vec<RecordedOp> {
+        now(self.store.journal(ORG, self.execution, segment)).unwrap_or_default()
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        now(self.store.events(ORG, self.execution, 0, 100_000)).unwrap_or_default()
+    }
+
+    /// The events of the run, a line each.
+    pub fn story(&self) -> String {
+        let line = |event: &Event| format!("{} {:?} {:?} {}", event.number, event.kind, event.sequence, event.data);
+        self.events().iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn warnings(&self, word: &str) -> usize {
+        let named = |event: &Event| event.kind == EventKind::Warning && event.data["warning"] == word;
+        self.events().iter().filter(|event| named(event)).count()
+    }
+}
