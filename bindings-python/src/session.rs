@@ -99,6 +99,15 @@ impl Session {
         }
     }
 
+    /// The value of a payload, fetched where it is not in memory.
+    fn loaded<'py>(&self, py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+        if payload.bytes().is_ok() {
+            return Ok(decode::payload(py, payload)?);
+        }
+        let payload = py.detach(|| self.runtime.block_on(self.core.load(payload))).map_err(Failure::from)?;
+        Ok(decode::payload(py, &payload)?)
+    }
+
     /// Does something after which the effects are taken at once.
     fn acting<'py>(&self, py: Python<'py>, act: impl FnOnce(&Core) + Send) -> PyResult<Bound<'py, PyList>> {
         TAKES_EFFECTS.set(true);
@@ -138,13 +147,13 @@ impl Session {
     }
 
     fn input<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(decode::payload(py, &self.core.execution().new.input)?)
+        self.loaded(py, &self.core.execution().new.input)
     }
 
     /// The state of the last checkpoint as `(value,)`; none before the first.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
         match self.core.state() {
-            Some(state) => Ok(Some((decode::payload(py, state)?,))),
+            Some(state) => Ok(Some((self.loaded(py, state)?,))),
             None => Ok(None),
         }
     }
@@ -515,24 +524,30 @@ impl From<Branch> for crate::reply::Reply {
     }
 }
 
-/// Entries as `(id, parent, role, entry_type, content, turn_id, metadata, seconds)`.
+/// Entries as tuples, see [`message`].
 pub(crate) fn messages<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for entry in entries {
-        let metadata = match &entry.new.metadata {
-            Some(text) => Some(decode::json(py, text.as_bytes())?),
-            None => None,
-        };
-        list.append((
-            entry.new.id.to_string(),
-            entry.new.parent.map(|parent| parent.to_string()),
-            &entry.new.role,
-            &entry.new.entry_type,
-            decode::payload(py, &entry.new.content)?,
-            &entry.new.turn_id,
-            metadata,
-            entry.created_at.0 as f64 / 1e6,
-        ))?;
+        list.append(message(py, entry)?)?;
     }
     Ok(list)
+}
+
+/// An entry as `(id, parent, role, entry_type, content, turn_id, metadata, seconds)`.
+pub(crate) fn message<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyAny>> {
+    let metadata = match &entry.new.metadata {
+        Some(text) => Some(decode::json(py, text.as_bytes())?),
+        None => None,
+    };
+    let parts = (
+        entry.new.id.to_string(),
+        entry.new.parent.map(|parent| parent.to_string()),
+        &entry.new.role,
+        &entry.new.entry_type,
+        decode::payload(py, &entry.new.content)?,
+        &entry.new.turn_id,
+        metadata,
+        entry.created_at.0 as f64 / 1e6,
+    );
+    Ok(parts.into_pyobject(py)?.into_any())
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, ClassVar, Union
+from uuid import UUID
 
 from . import _native
 
@@ -34,13 +35,17 @@ class Data:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the conversation is durable."""
+    """An entry of the conversation is durable; what was streamed for its op is replaced by it."""
 
     id: str
+    entry_id: UUID
+    parent_id: UUID | None
+    role: str
+    entry_type: str
+    content: Any
+    metadata: Any
     at: datetime
-    segment: int
-    sequence: int | None
-    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    op: str = ""
     type: ClassVar[str] = "entry"
 
 
@@ -96,7 +101,7 @@ def event_of(parts: tuple[Any, ...]) -> Event:
     """Make an event from what the engine gives."""
     what, id = parts[0], parts[1]
     if what == "durable":
-        return _durable(id, parts[2])
+        return _durable(id, parts[2], parts[3])
     if what == "token":
         return Token(id, parts[2], parts[3], parts[4])
     if what == "retract":
@@ -106,11 +111,16 @@ def event_of(parts: tuple[Any, ...]) -> Event:
     return Data(id, parts[2], what, parts[3], parts[4])
 
 
-def _durable(id: str, facts: dict[str, Any]) -> Event:
+def _durable(id: str, facts: dict[str, Any], entry: tuple[Any, ...] | None) -> Event:
     at = datetime.fromtimestamp(facts["at"], timezone.utc)
     data: dict[str, Any] = facts["data"] or {}
     if facts["kind"] == "entry":
-        return Entry(id, at, facts["segment"], facts["sequence"], data)
+        op = f"{facts['segment']}-{facts['sequence']}"
+        if entry is None:
+            return Entry(id, UUID(data["entry"]), None, data["role"], data["entry_type"], None, None, at, op)
+        entry_id, parent, role, entry_type, content, _, metadata, _ = entry
+        parent_id = UUID(parent) if parent else None
+        return Entry(id, UUID(entry_id), parent_id, role, entry_type, content, metadata, at, op)
     if facts["kind"] == "usage":
         return Usage(id, at, data)
     if facts["kind"] == "retract":
@@ -121,7 +131,7 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
 def sse(event: Event) -> bytes:
     """Write an event as one server-sent event."""
     facts: dict[str, Any] = {
-        name: value.isoformat() if isinstance(value, datetime) else value
+        name: value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
         for name, value in vars(event).items()
         if name != "id"
     }

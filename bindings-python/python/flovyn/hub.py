@@ -7,15 +7,18 @@ one native call. Works on any loop; where a loop watches no descriptors, a waiti
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from . import _native
+from .errors import ForkedProcess
 
 Sink = Callable[[Any], None]
 
 _hubs: dict[int, Hub] = {}
+_process = os.getpid()
 
 
 class Hub:
@@ -42,7 +45,14 @@ class Hub:
     @classmethod
     def current(cls) -> Hub:
         """Return the hub of the running loop."""
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if os.getpid() != _process:
+                raise ForkedProcess(
+                    "a client was used in a forked process; open it in the child, or use the spawn start method"
+                ) from None
+            raise
         hub = _hubs.get(id(loop))
         if hub is None or hub.loop is not loop:
             for key in [key for key, old in _hubs.items() if old.loop.is_closed()]:

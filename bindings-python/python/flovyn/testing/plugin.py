@@ -1,0 +1,3 @@
+"""The pytest plugin."""
+
+from __future__ import annotations
