@@ -30,7 +30,7 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 
 $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
 	@echo "==> building the Python package (profile demo)"
-	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --profile demo --quiet
+	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --profile demo --quiet >/dev/null
 	@touch $@
 
 build-python: $(VENV)/.flovyn

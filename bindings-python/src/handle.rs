@@ -13,8 +13,8 @@ use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as Core
 use flovyn_core::error::Code;
 use flovyn_core::id::{OpId, RequestId};
 use flovyn_core::model::{
-    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, PageRequest, Resolution,
-    ResumeRequest,
+    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, PageRequest,
+    Resolution, ResumeRequest,
 };
 use futures::FutureExt;
 use pyo3::prelude::*;
@@ -107,12 +107,8 @@ impl Handle {
     fn stream(&self, after: Option<&str>) -> PyResult<Watching> {
         let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;
         let _inside = self.runtime.enter();
-        let reader = Reader {
-            watching: self.core.stream(after),
-            run: self.core.clone(),
-            page: None,
-            entries: HashMap::new(),
-        };
+        let reader =
+            Reader { watching: self.core.stream(after), run: self.core.clone(), page: None, entries: HashMap::new() };
         Ok(Watching { reader: Arc::new(tokio::sync::Mutex::new(reader)), runtime: self.runtime.clone() })
     }
 
@@ -172,9 +168,12 @@ impl Handle {
         let message = message.map(encode::payload).transpose()?;
         let request = ResumeRequest { max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move {
-            Ok(core.resume(request).await?.status.as_str().to_owned())
-        });
+        spawn(
+            &self.runtime,
+            &hub.inbox,
+            token,
+            async move { Ok(core.resume(request).await?.status.as_str().to_owned()) },
+        );
         Ok(())
     }
 
@@ -201,7 +200,9 @@ impl Handle {
             (None, None, Some(op)) => {
                 ForkFrom::Op(OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id")))?.slot)
             }
-            _ => return Err(invalid("a fork starts at one place: give checkpoint=, entry= or op=, not several".into())),
+            _ => {
+                return Err(invalid("a fork starts at one place: give checkpoint=, entry= or op=, not several".into()));
+            }
         };
         let state = state.map(|(state,)| encode::payload(&state)).transpose()?;
         let input = input.map(|(input,)| encode::payload(&input)).transpose()?;
@@ -222,7 +223,8 @@ impl Handle {
         result: Option<(Bound<'_, PyAny>,)>,
         error: Option<(String, String)>,
     ) -> PyResult<()> {
-        let op = OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
+        let op =
+            OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
         let resolution = match (result, error) {
             (Some((value,)), _) => Resolution::Result(encode::payload(&value)?),
             (None, Some((kind, message))) => {

@@ -139,7 +139,9 @@ impl Hub {
                     }
                 }
                 Note::Agent(port, session) => list.append((port.token, py.None(), port.agent(py, session)?))?,
-                Note::Task(port, task, ticket) => list.append((port.token, py.None(), port.task(py, *task, ticket)?))?,
+                Note::Task(port, task, ticket) => {
+                    list.append((port.token, py.None(), port.task(py, *task, ticket)?))?
+                }
                 Note::CancelTask(port, task) => {
                     list.append((port.token, py.None(), ("cancel", PyBytes::new(py, task.0.as_bytes()))))?;
                 }

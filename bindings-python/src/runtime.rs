@@ -99,9 +99,12 @@ impl Runtime {
     fn handle(&self, hub: &Hub, token: u64, id: String) -> PyResult<()> {
         self.host.check_process().map_err(Failure::from)?;
         let (client, handle) = (self.client.clone(), self.handle.clone());
-        spawn(&self.handle, &hub.inbox, token, async move {
-            client.handle(&id).await.map(|run| Handle::of(run, handle))
-        });
+        spawn(
+            &self.handle,
+            &hub.inbox,
+            token,
+            async move { client.handle(&id).await.map(|run| Handle::of(run, handle)) },
+        );
         Ok(())
     }
 
@@ -182,7 +185,8 @@ impl Worker {
         cancellable: bool,
     ) -> PyResult<()> {
         let Some(config) = config(stateful, code, on_divergence, cancellable) else {
-            let message = format!("on_divergence={on_divergence:?} is unknown; pass \"continue\", \"fail\" or \"pause\"");
+            let message =
+                format!("on_divergence={on_divergence:?} is unknown; pass \"continue\", \"fail\" or \"pause\"");
             return Err(Failure::Engine(Error::new(Code::InvalidArgument, message)).into());
         };
         self.port.serve_agent(kind, config);

@@ -3,8 +3,8 @@
 //! Every method is one quick call into the engine. Those that may give the host something to do return it, so that a
 //! step needs no wake-up of the loop for what happened on the loop's own thread.
 
-use crate::encode;
 use crate::decode;
+use crate::encode;
 use crate::error::Failure;
 use crate::hub::{Hub, Inbox, Note, spawn};
 use crate::task::TaskSpec;
@@ -232,8 +232,7 @@ impl Session {
         cost_micros: Option<u64>,
         once: Once,
     ) -> PyResult<()> {
-        let usage =
-            Usage { calls: 1, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros };
+        let usage = Usage { calls: 1, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros };
         self.call(Call::Usage { model, usage }, &once)?;
         Ok(())
     }
@@ -457,8 +456,11 @@ fn flag(answer: Answer) -> bool {
 /// Seconds as a duration; negative ones are over already.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| {
-        Failure::Engine(Error::new(Code::InvalidArgument, format!("{seconds} is no number of seconds that can be waited for")))
-            .into()
+        Failure::Engine(Error::new(
+            Code::InvalidArgument,
+            format!("{seconds} is no number of seconds that can be waited for"),
+        ))
+        .into()
     })
 }
 

@@ -64,9 +64,11 @@ impl TaskSpec {
             "idempotent" => SideEffects::Idempotent,
             "at_most_once" => SideEffects::AtMostOnce,
             "reconcile" => SideEffects::Reconcile,
-            other => return Err(invalid(format!(
-                "side_effects={other:?} of task {kind:?} is unknown; pass \"idempotent\" or \"at_most_once\", or give reconcile="
-            ))),
+            other => {
+                return Err(invalid(format!(
+                    "side_effects={other:?} of task {kind:?} is unknown; pass \"idempotent\" or \"at_most_once\", or give reconcile="
+                )));
+            }
         };
         if side_effects == SideEffects::AtMostOnce && retries > 0 {
             return Err(invalid(format!(

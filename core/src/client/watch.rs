@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, Event, EventId, EventKind};
+use crate::payload::{Body, Encoding};
 use crate::storage::Storage;
 use crate::streaming::{Chunks, Watch};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -120,7 +121,8 @@ impl Watching {
         for event in &events {
             self.take_chunks(position, Some(event.number));
             position = EventId { number: event.number, chunk: 0 };
-            self.take_event(event.clone());
+            let event = self.with_content(event.clone()).await?;
+            self.take_event(event);
         }
         if events.is_empty() {
             if self.at.number == 0 && self.at.chunk == 0 {
@@ -135,6 +137,24 @@ impl Watching {
             self.take_chunks(position, None);
         }
         Ok(!self.ready.is_empty())
+    }
+
+    /// An entry's event carries the entry, so that a reader ends with the exact transcript.
+    async fn with_content(&self, mut event: Event) -> Result<Event> {
+        let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
+        if let (EventKind::Entry, Some(id)) = (event.kind, id) {
+            let entry = self.storage.entry(self.org, id).await?;
+            let content = match &entry.new.content.body {
+                Body::Stored { .. } => self.storage.read_payload(self.org, &entry.new.content).await?,
+                _ => entry.new.content.bytes()?.clone(),
+            };
+            if entry.new.content.encoding == Encoding::Json {
+                event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
+            }
+            event.data["parent"] = serde_json::json!(entry.new.parent);
+            event.data["turn_id"] = serde_json::json!(entry.new.turn_id);
+        }
+        Ok(event)
     }
 
     /// A reader that resumes after the terminal event has nothing to wait for.

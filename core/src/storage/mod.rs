@@ -157,6 +157,8 @@ pub trait Catalog: Send + Sync {
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>>;
     /// All entries a run appended, in order of their place, on whatever branch.
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
+    /// One entry.
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry>;
     /// Tasks of a run, in order of their place.
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>>;
     /// One task.

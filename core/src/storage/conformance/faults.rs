@@ -236,6 +236,10 @@ impl Catalog for FaultyStorage {
         self.guard(Call::Read, self.inner.entries(org, execution, page)).await
     }
 
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        self.guard(Call::Read, self.inner.entry(org, id)).await
+    }
+
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
         self.guard(Call::Read, self.inner.tasks(org, execution, page)).await
     }

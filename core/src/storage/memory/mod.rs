@@ -168,6 +168,10 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.entries_of(org, execution, &page))
     }
 
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        self.call(|state, _| state.entry(org, id).cloned().ok_or_else(|| state::not_found("entry", id)))
+    }
+
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
         self.call(|state, _| state.tasks_of(org, execution, &page))
     }

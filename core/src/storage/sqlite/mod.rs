@@ -388,6 +388,10 @@ impl Catalog for SqliteStorage {
         self.read("list entries", move |conn| catalog::entries(conn, org, execution, &page)).await
     }
 
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        self.read("read an entry", move |conn| segment::one_entry(conn, org, id)).await
+    }
+
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
         self.read("list tasks", move |conn| catalog::tasks(conn, org, execution, &page)).await
     }

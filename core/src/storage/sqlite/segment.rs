@@ -375,18 +375,18 @@ fn settled(op: &Recorded, point: &Point, consumed: &[Signal], tasks: &BTreeMap<i
     }
 }
 
+/// One entry.
+pub(super) fn one_entry(conn: &Connection, org: OrgId, id: EntryId) -> Done<Entry> {
+    let sql = concat!(select_entry!(), "WHERE e.id = ?1 AND x.org_id = ?2");
+    Ok(first(conn, sql, [blob(&id.0), blob(&org.0)], entry)?.ok_or_else(|| unknown("entry", id))?)
+}
+
 /// The entries from the root to a leaf.
 pub(super) fn branch(conn: &Connection, org: OrgId, leaf: EntryId) -> Done<Vec<Entry>> {
     let mut branch: Vec<Entry> = Vec::new();
     let mut next = Some(leaf);
     while let Some(id) = next {
-        let found = first(
-            conn,
-            concat!(select_entry!(), "WHERE e.id = ?1 AND x.org_id = ?2"),
-            [blob(&id.0), blob(&org.0)],
-            entry,
-        )?;
-        let found = found.ok_or_else(|| unknown("entry", id))?;
+        let found = one_entry(conn, org, id)?;
         next = found.new.parent;
         branch.push(found);
     }
