@@ -1,0 +1,242 @@
+//! The words of the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::time::Duration;
+
+/// Durable AI agents: look at runs, steer them, follow them.
+#[derive(Debug, Parser)]
+#[command(name = "flovyn", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print JSON for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Use colours
+    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    pub color: When,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Look at runs and steer them
+    #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
+    Runs(Runs),
+}
+
+const AFTER: &str = "URL is sqlite:FILE. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\
+                     ID is a run's id or the key it was started with.";
+
+#[derive(Debug, Subcommand)]
+pub enum Runs {
+    /// List runs, newest first
+    #[command(override_usage = "flovyn runs list [URL] [OPTIONS]", after_help = AFTER)]
+    List(List),
+    /// Start a run for the workers of its kind
+    #[command(override_usage = "flovyn runs start [URL] <KIND> [JSON] [OPTIONS]", after_help = AFTER)]
+    Start(Start),
+    /// Show one run: status, what it waits for, tasks, usage, checkpoints, events
+    #[command(override_usage = "flovyn runs show [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Show(Show),
+    /// Print the conversation of a run
+    #[command(override_usage = "flovyn runs entries [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Entries(Entries),
+    /// Follow the events of a run until it ends
+    #[command(override_usage = "flovyn runs watch [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Watch(Watch),
+    /// Send a run a signal; durable when the command returns
+    #[command(override_usage = "flovyn runs signal [URL] <ID> <NAME> [JSON] [OPTIONS]", after_help = AFTER)]
+    Signal(Signal),
+    /// Ask a run to stop
+    #[command(override_usage = "flovyn runs cancel [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Cancel(Cancel),
+    /// Continue a paused run
+    #[command(override_usage = "flovyn runs resume [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Resume(Resume),
+    /// Start a run that shares another's conversation up to a point
+    #[command(override_usage = "flovyn runs fork [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Fork(Fork),
+    /// Answer for a task that is in doubt or quarantined
+    #[command(override_usage = "flovyn runs resolve [URL] <OP> (--result JSON | --error MESSAGE | --retry)", after_help = AFTER)]
+    Resolve(Resolve),
+    /// Decide about a run that stopped because its code changed
+    #[command(override_usage = "flovyn runs decide [URL] <ID> <continue|fork|stay>", after_help = AFTER)]
+    Decide(Words),
+}
+
+#[derive(Debug, Args)]
+pub struct Words {
+    /// The backend, then what the usage line names
+    #[arg(value_name = "WORD", num_args = 0..=5, hide = true, allow_hyphen_values = false)]
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    pub words: Words,
+    /// Only runs of this status; may be given several times
+    #[arg(long, value_name = "STATUS")]
+    pub status: Vec<String>,
+    /// Only runs of this agent
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only runs in this queue
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Only runs with this metadata; may be given several times
+    #[arg(long = "meta", value_name = "NAME=VALUE")]
+    pub metadata: Vec<String>,
+    /// At most so many (1 to 1000)
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub limit: u16,
+    /// Continue a listing: the `nextCursor` of the page before
+    #[arg(long)]
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Start {
+    #[command(flatten)]
+    pub words: Words,
+    /// The run's key or id; starting it again gives the same run
+    #[arg(long)]
+    pub id: Option<String>,
+    /// The queue its workers poll
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Metadata for filters; may be given several times
+    #[arg(long = "meta", value_name = "NAME=VALUE")]
+    pub metadata: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub words: Words,
+    /// How many of the last events to show
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub events: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct Entries {
+    #[command(flatten)]
+    pub words: Words,
+    /// Every branch, as a tree; otherwise the main branch
+    #[arg(long)]
+    pub tree: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    #[command(flatten)]
+    pub words: Words,
+    /// Only events after this one (an id such as 17 or 17.3)
+    #[arg(long, value_name = "EVENT")]
+    pub after: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Signal {
+    #[command(flatten)]
+    pub words: Words,
+    /// Makes a repeated send one signal
+    #[arg(long)]
+    pub key: Option<String>,
+    /// When the run may see it
+    #[arg(long, value_enum, default_value_t = Delivery::NextStep)]
+    pub delivery: Delivery,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Delivery {
+    #[value(alias = "next_step")]
+    NextStep,
+    #[value(alias = "next_turn")]
+    NextTurn,
+    Now,
+}
+
+#[derive(Debug, Args)]
+pub struct Cancel {
+    #[command(flatten)]
+    pub words: Words,
+    /// End it at once, without letting it tidy up
+    #[arg(long, conflicts_with = "grace")]
+    pub hard: bool,
+    /// How long it may take to tidy up, such as 30s or 2m
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    pub grace: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct Resume {
+    #[command(flatten)]
+    pub words: Words,
+    /// Steps it may take from now on
+    #[arg(long)]
+    pub max_steps: Option<u32>,
+    /// Ops its journal tail may have
+    #[arg(long)]
+    pub max_tail: Option<u32>,
+    /// A user message to append first: JSON, or text
+    #[arg(long)]
+    pub message: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Fork {
+    #[command(flatten)]
+    pub words: Words,
+    /// At this checkpoint (its number)
+    #[arg(long, value_name = "N", group = "point")]
+    pub checkpoint: Option<u32>,
+    /// At this entry
+    #[arg(long, value_name = "ENTRY", group = "point")]
+    pub entry: Option<String>,
+    /// At this op: its id, or SEGMENT-SEQUENCE
+    #[arg(long, value_name = "OP", group = "point")]
+    pub op: Option<String>,
+    /// The fork's key or id
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Another state to start with
+    #[arg(long, value_name = "JSON")]
+    pub state: Option<String>,
+    /// Another input
+    #[arg(long, value_name = "JSON")]
+    pub input: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Resolve {
+    #[command(flatten)]
+    pub words: Words,
+    /// It took effect, with this result
+    #[arg(long, value_name = "JSON", group = "answer")]
+    pub result: Option<String>,
+    /// It failed, with this message
+    #[arg(long, value_name = "MESSAGE", group = "answer")]
+    pub error: Option<String>,
+    /// Run it again
+    #[arg(long, group = "answer")]
+    pub retry: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Result<jiff::SignedDuration, _> = text.parse();
+    parsed
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .ok_or_else(|| "write a duration such as 500ms, 30s or 2m".to_owned())
+}

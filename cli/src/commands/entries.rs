@@ -1,0 +1,112 @@
+//! `flovyn runs entries`: the conversation, as the branch the run stands on or as the whole tree.
+
+use crate::args::Entries;
+use crate::print::{Output, short};
+use crate::target::{Run, Target};
+use crate::{Result, view};
+use flovyn_core::id::EntryId;
+use flovyn_core::model::{Entry, PageRequest};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+
+pub async fn entries(args: Entries, out: &mut Output) -> Result {
+    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let branch = run.handle.messages().await?;
+    let on_branch: HashSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
+    let shown = if args.tree { every(&run, branch).await? } else { branch };
+    if out.is_json() {
+        let items: Vec<_> = shown.iter().map(|entry| view::entry(entry, on_branch.contains(&entry.new.id))).collect();
+        return out.value(&json!({ "items": items, "nextCursor": null }));
+    }
+    if shown.is_empty() {
+        return out.line("no entries");
+    }
+    if args.tree {
+        return Tree::of(&shown, &on_branch).draw(out);
+    }
+    shown.iter().try_for_each(|entry| out.line(&line(entry, out)))
+}
+
+/// The branch with everything the run itself appended, on whatever branch.
+async fn every(run: &Run, branch: Vec<Entry>) -> Result<Vec<Entry>> {
+    let mut all: BTreeMap<EntryId, Entry> = branch.into_iter().map(|entry| (entry.new.id, entry)).collect();
+    let mut request = PageRequest { limit: 1_000, after: None };
+    loop {
+        let page = run.handle.entries(request.clone()).await?;
+        all.extend(page.items.into_iter().map(|entry| (entry.new.id, entry)));
+        match page.next {
+            Some(next) => request.after = Some(next),
+            None => break,
+        }
+    }
+    let mut all: Vec<_> = all.into_values().collect();
+    all.sort_by_key(|entry| (entry.depth, entry.created_at, entry.slot));
+    Ok(all)
+}
+
+fn line(entry: &Entry, out: &Output) -> String {
+    let id = entry.new.id.to_string();
+    let words = words(&view::entry(entry, true)["content"]);
+    let role = match entry.new.entry_type.as_str() {
+        "message" => entry.new.role.clone(),
+        other => format!("{} ({other})", entry.new.role),
+    };
+    format!("{}  {role}: {}", out.dim(&id), short(&words, 400))
+}
+
+/// What a content says: its text where it has one.
+fn words(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Object(object) => match object.get("text").or_else(|| object.get("content")) {
+            Some(Value::String(text)) => text.clone(),
+            _ => content.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Entries by the entry they follow.
+struct Tree<'a> {
+    children: BTreeMap<Option<EntryId>, Vec<&'a Entry>>,
+    on_branch: &'a HashSet<EntryId>,
+}
+
+impl<'a> Tree<'a> {
+    fn of(entries: &'a [Entry], on_branch: &'a HashSet<EntryId>) -> Self {
+        let known: HashSet<_> = entries.iter().map(|entry| entry.new.id).collect();
+        let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for entry in entries {
+            let parent = entry.new.parent.filter(|parent| known.contains(parent));
+            children.entry(parent).or_default().push(entry);
+        }
+        Self { children, on_branch }
+    }
+
+    /// Draws depth first; only where a branch begins does the text move to the right.
+    fn draw(&self, out: &mut Output) -> Result {
+        let mut stack = self.next(None, "");
+        while let Some((entry, prefix)) = stack.pop() {
+            let mark = if self.on_branch.contains(&entry.new.id) { "*" } else { " " };
+            let text = line(entry, out);
+            out.line(&format!("{mark} {prefix}{text}"))?;
+            stack.extend(self.next(Some(entry.new.id), &prefix));
+        }
+        Ok(())
+    }
+
+    /// What follows an entry, the last first, each with what stands before its text.
+    fn next(&self, parent: Option<EntryId>, prefix: &str) -> Vec<(&'a Entry, String)> {
+        let Some(children) = self.children.get(&parent) else { return Vec::new() };
+        let lead = prefix.replace("├─ ", "│  ").replace("└─ ", "   ");
+        let count = children.len();
+        let placed = children.iter().enumerate().map(|(place, entry)| match (count, place + 1 == count) {
+            (1, _) => (*entry, lead.clone()),
+            (_, false) => (*entry, format!("{lead}├─ ")),
+            (_, true) => (*entry, format!("{lead}└─ ")),
+        });
+        let mut placed: Vec<_> = placed.collect();
+        placed.reverse();
+        placed
+    }
+}

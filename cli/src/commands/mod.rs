@@ -1,0 +1,29 @@
+//! One module per kind of command.
+
+mod entries;
+mod list;
+mod show;
+mod steer;
+mod watch;
+
+use crate::Result;
+use crate::args::{Command, Runs};
+use crate::print::Output;
+
+/// Does what was asked.
+pub async fn dispatch(command: Command, out: &mut Output) -> Result {
+    let Command::Runs(command) = command;
+    match command {
+        Runs::List(args) => list::list(args, out).await,
+        Runs::Start(args) => steer::start(args, out).await,
+        Runs::Show(args) => show::show(args, out).await,
+        Runs::Entries(args) => entries::entries(args, out).await,
+        Runs::Watch(args) => watch::watch(args, out).await,
+        Runs::Signal(args) => steer::signal(args, out).await,
+        Runs::Cancel(args) => steer::cancel(args, out).await,
+        Runs::Resume(args) => steer::resume(args, out).await,
+        Runs::Fork(args) => steer::fork(args, out).await,
+        Runs::Resolve(args) => steer::resolve(args, out).await,
+        Runs::Decide(args) => steer::decide(args, out).await,
+    }
+}

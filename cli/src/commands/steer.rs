@@ -1,0 +1,136 @@
+//! The commands that change a run. What they report is durable when they return.
+
+use crate::args::{Cancel, Delivery as When, Fork, Resolve, Resume, Signal, Start, Words};
+use crate::print::Output;
+use crate::target::{Target, json, start_options};
+use crate::{Failed, Result, view};
+use flovyn_core::Payload;
+use flovyn_core::error::Code;
+use flovyn_core::id::{ExecutionId, OpId, RequestId, Slot};
+use flovyn_core::model::{CancelMode, Delivery, Divergence, Execution, Failure, ForkFrom, Resolution, ResumeRequest};
+use serde_json::{Value, json};
+
+pub async fn start(args: Start, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words.words, &["KIND", "JSON"])?;
+    let kind = target.word("the agent's KIND")?;
+    let input = target.more().map_or(Ok(Payload::null()), |text| self::json("the input", &text))?;
+    let options = start_options(args.id, args.queue, &args.metadata)?;
+    let runtime = target.open().await?;
+    let handle = runtime.client().start(&kind, input, options).await?;
+    told(out, &handle.describe().await?, "started")
+}
+
+pub async fn signal(args: Signal, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words.words, &["ID", "NAME", "JSON"])?;
+    let (id, name) = (target.word("the run's ID")?, target.word("the signal's NAME")?);
+    let payload = target.more().map_or(Ok(Payload::null()), |text| self::json("the signal's value", &text))?;
+    let delivery = match args.delivery {
+        When::NextStep => Delivery::NextStep,
+        When::NextTurn => Delivery::NextTurn,
+        When::Now => Delivery::Now,
+    };
+    let runtime = target.open().await?;
+    let handle = runtime.client().handle(&id).await?;
+    let stored = handle.signal(&name, payload, delivery, args.key).await?;
+    if out.is_json() {
+        return out.value(&json!({
+            "signalId": stored.id, "repeated": stored.repeated, "agentResumed": stored.resumed
+        }));
+    }
+    let what = match (stored.repeated, stored.resumed) {
+        (true, _) => "was there already under this key",
+        (false, true) => "is stored; the run goes on",
+        (false, false) => "is stored",
+    };
+    out.line(&format!("signal {name} {what} ({})", stored.id))
+}
+
+pub async fn cancel(args: Cancel, out: &mut Output) -> Result {
+    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let mode = if args.hard { CancelMode::Hard } else { CancelMode::Graceful };
+    let execution = run.handle.cancel(mode, args.grace).await?;
+    told(out, &execution, "asked to stop")
+}
+
+pub async fn resume(args: Resume, out: &mut Output) -> Result {
+    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let message = args.message.map(|text| match self::json("the message", &text) {
+        Ok(payload) => Ok(payload),
+        Err(_) => Payload::of(&text),
+    });
+    let request = ResumeRequest {
+        max_steps: args.max_steps,
+        max_tail: args.max_tail,
+        message: message.transpose()?,
+        request_id: Some(RequestId::fresh()),
+        ..ResumeRequest::default()
+    };
+    told(out, &run.handle.resume(request).await?, "resumed")
+}
+
+pub async fn fork(args: Fork, out: &mut Output) -> Result {
+    let from = point(&args)?;
+    let state = args.state.as_deref().map(|text| self::json("the state", text)).transpose()?;
+    let input = args.input.as_deref().map(|text| self::json("the input", text)).transpose()?;
+    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let fork = run.handle.fork(from, args.id.as_deref(), state, input).await?;
+    told(out, &fork.describe().await?, "forked")
+}
+
+fn point(args: &Fork) -> Result<ForkFrom> {
+    if let Some(sequence) = args.checkpoint {
+        return Ok(ForkFrom::Checkpoint(sequence));
+    }
+    if let Some(entry) = &args.entry {
+        let id = entry.parse().map_err(|_| Failed::Usage(format!("{entry:?} is no entry id; `entries` lists them")))?;
+        return Ok(ForkFrom::Entry(id));
+    }
+    let Some(op) = &args.op else { return Ok(ForkFrom::Latest) };
+    // The short form is an op id without its run.
+    let whole = OpId::parse(op).or_else(|| OpId::parse(&format!("{}-{op}", ExecutionId::default())));
+    match whole {
+        Some(OpId { slot: Slot { segment, sequence }, once: None, .. }) => Ok(ForkFrom::Op(Slot { segment, sequence })),
+        _ => Err(Failed::Usage(format!("{op:?} is no op; write its id or SEGMENT-SEQUENCE, such as 0-7"))),
+    }
+}
+
+pub async fn resolve(args: Resolve, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words.words, &["OP"])?;
+    let word = target.word("the task's OP")?;
+    let op = OpId::parse(&word).ok_or_else(|| {
+        Failed::Usage(format!("{word:?} is no op id; `flovyn runs show` names those that need an answer"))
+    })?;
+    let resolution = match (args.result, args.error, args.retry) {
+        (Some(result), ..) => Resolution::Result(self::json("the result", &result)?),
+        (_, Some(message), _) => Resolution::Error(Failure::new(Code::TaskFailed, "Resolved", message)),
+        (.., true) => Resolution::Retry,
+        _ => return Err(Failed::Usage("an answer is missing: --result JSON, --error MESSAGE or --retry".into())),
+    };
+    let runtime = target.open().await?;
+    let client = runtime.client();
+    let handle = client.handle(&op.execution.to_string()).await?;
+    let task = handle.resolve(op, resolution).await?;
+    if out.is_json() {
+        return out.value(&view::task(&task));
+    }
+    out.line(&format!("task {} ({}) is {}", task.new.kind, task.new.id, crate::print::word(&task.status)))
+}
+
+pub async fn decide(args: Words, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words, &["ID", "DECISION"])?;
+    let (id, word) = (target.word("the run's ID")?, target.word("the decision")?);
+    let decision = serde_json::from_value::<Divergence>(Value::String(word.clone()))
+        .map_err(|_| Failed::Usage(format!("{word:?} is no decision; write continue, fork or stay")))?;
+    let runtime = target.open().await?;
+    let decided = runtime.client().handle(&id).await?.resolve_divergence(decision).await?;
+    told(out, &decided.describe().await?, "decided")
+}
+
+/// Says how a run stands now.
+fn told(out: &mut Output, run: &Execution, what: &str) -> Result {
+    if out.is_json() {
+        return out.value(&view::run(run));
+    }
+    let name = run.new.key.clone().unwrap_or_else(|| run.new.id.to_string());
+    out.line(&format!("run {name} {what}: {}", run.status))
+}

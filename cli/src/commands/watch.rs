@@ -1,0 +1,66 @@
+//! `flovyn runs watch`: the events of a run as they happen.
+
+use crate::args::Watch;
+use crate::print::{Output, moment, short, word};
+use crate::target::Target;
+use crate::{Failed, Result, view};
+use flovyn_core::client::StreamEvent;
+use flovyn_core::model::{ChunkKind, EventId};
+use serde_json::json;
+
+pub async fn watch(args: Watch, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words.words, &["ID"])?;
+    let after: Option<EventId> = args
+        .after
+        .map(|id| id.parse().map_err(|error: flovyn_core::Error| Failed::Usage(error.message().to_owned())))
+        .transpose()?;
+    let run = target.run().await?;
+    let mut stream = run.handle.stream(after);
+    let mut in_tokens = false;
+    while let Some(event) = stream.next().await? {
+        if out.is_json() {
+            out.value(&of(&event))?;
+            continue;
+        }
+        let token = matches!(&event, StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token);
+        if in_tokens && !token {
+            out.line("")?;
+        }
+        in_tokens = token;
+        match event {
+            StreamEvent::Chunk(_, chunk) if token => out.part(&chunk.data)?,
+            StreamEvent::Chunk(_, chunk) => out.line(&format!("{} {}", word(&chunk.kind), short(&chunk.data, 400)))?,
+            StreamEvent::Retract { op: (segment, sequence), .. } => {
+                out.line(&format!("what op {segment}-{sequence} streamed is void"))?;
+            }
+            StreamEvent::Gap(id) => out.line(&format!("events before {id} are gone"))?,
+            StreamEvent::Durable(event) => {
+                let op = event.sequence.map(|sequence| format!(" {}-{sequence}", event.segment)).unwrap_or_default();
+                let at = out.dim(&format!("{:>5} {}", event.number, moment(event.at)));
+                out.line(&format!("{at} {}{op} {}", word(&event.kind), short(&event.data.to_string(), 200)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn of(event: &StreamEvent) -> serde_json::Value {
+    match event {
+        StreamEvent::Durable(event) => view::event(event),
+        StreamEvent::Chunk(id, chunk) => json!({
+            "id": id.to_string(),
+            "type": chunk.kind,
+            "segment": chunk.segment,
+            "sequence": chunk.sequence,
+            "attempt": chunk.attempt,
+            "data": match chunk.kind {
+                ChunkKind::Token => json!(chunk.data),
+                _ => serde_json::from_str(&chunk.data).unwrap_or_else(|_| json!(chunk.data)),
+            },
+        }),
+        StreamEvent::Retract { id, op: (segment, sequence) } => {
+            json!({ "id": id.to_string(), "type": "retract", "segment": segment, "sequence": sequence })
+        }
+        StreamEvent::Gap(id) => json!({ "id": id.to_string(), "type": "gap" }),
+    }
+}

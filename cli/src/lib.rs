@@ -1,0 +1,102 @@
+//! The `flovyn` command as a library: the binary, the Python package and the npm package all call [`run`].
+//!
+//! It opens a backend without a worker, so it never runs an agent's code, and never creates a database: every command is
+//! about runs that are there. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+
+mod args;
+mod commands;
+mod print;
+mod target;
+mod view;
+
+use args::Cli;
+use clap::Parser;
+use flovyn_core::Error;
+use print::Output;
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Duration;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The words on the command line make no sense together.
+    Usage(String),
+    /// The engine refused.
+    Refused(Error),
+    /// The terminal or pipe is gone.
+    Unwritable(std::io::Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self::Unwritable(error)
+    }
+}
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Failed>;
+
+/// Runs the command whose words are `args`, the program's name first, and gives its exit code.
+///
+/// Reads `FLOVYN_URL` and `NO_COLOR`, writes to standard output and error, and leaves nothing behind in the process.
+/// May be called from any thread, also one of an async runtime; blocks until the command is done.
+pub fn run(args: Vec<OsString>) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    // A thread of its own: the caller's may belong to an async runtime, which cannot be blocked for another.
+    let worker = std::thread::Builder::new().name("flovyn-cli".into()).spawn(move || execute(cli));
+    match worker.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        _ => 1,
+    }
+}
+
+fn execute(cli: Cli) -> i32 {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&Failed::Unwritable(error), false),
+    };
+    let json = cli.json;
+    let mut output = Output::of_terminal(json, cli.color);
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = commands::dispatch(cli.command, &mut output) => Some(done),
+            _ = tokio::signal::ctrl_c() => None,
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match done {
+        Some(Ok(())) => 0,
+        Some(Err(failed)) => report(&failed, json),
+        None => 130,
+    }
+}
+
+/// Tells standard error what went wrong and gives the exit code.
+fn report(failed: &Failed, json: bool) -> i32 {
+    let mut out = std::io::stderr().lock();
+    let (code, written) = match failed {
+        Failed::Unwritable(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return 0,
+        Failed::Unwritable(error) => (1, writeln!(out, "error: the output could not be written: {error}")),
+        Failed::Usage(message) if json => {
+            let error = serde_json::json!({ "error": { "code": "Usage", "message": message } });
+            (2, writeln!(out, "{error}"))
+        }
+        Failed::Usage(message) => (2, writeln!(out, "error: {message}\n\nFor more information, try '--help'.")),
+        Failed::Refused(error) if json => (1, writeln!(out, "{}", view::error(error))),
+        Failed::Refused(error) => (1, writeln!(out, "error[{}]: {}", error.code(), error.message())),
+    };
+    let _ = written;
+    code
+}

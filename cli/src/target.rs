@@ -1,0 +1,117 @@
+//! Which backend, which run: the words of a command, and the doors they open.
+
+use crate::{Failed, Result};
+use flovyn_core::client::{Client, Handle};
+use flovyn_core::error::{Code, Error};
+use flovyn_core::runtime::{Backend, Runtime, parse_url};
+use flovyn_core::{Payload, client};
+use std::collections::BTreeMap;
+
+/// The words of a command with the URL taken out.
+pub struct Target {
+    url: String,
+    words: std::vec::IntoIter<String>,
+}
+
+impl Target {
+    /// Splits the words of a command that takes at most the words in `names` beside a URL.
+    pub fn of(words: Vec<String>, names: &[&str]) -> Result<Self> {
+        let mut words: Vec<_> = words;
+        let given = words.first().is_some_and(|word| is_url(word)).then(|| words.remove(0));
+        if let Some(extra) = words.get(names.len()) {
+            let told = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            let hint = "a URL starts with sqlite: and comes first";
+            return Err(Failed::Usage(format!("{extra:?} is one word too many: beside a URL come {told}; {hint}")));
+        }
+        let url = given
+            .or_else(|| std::env::var("FLOVYN_URL").ok().filter(|url| !url.is_empty()))
+            .unwrap_or_else(|| "sqlite:flovyn.db".to_owned());
+        Ok(Self { url, words: words.into_iter() })
+    }
+
+    /// The next word, which must be there.
+    pub fn word(&mut self, name: &str) -> Result<String> {
+        self.words.next().ok_or_else(|| Failed::Usage(format!("{name} is missing")))
+    }
+
+    /// The next word, if there is one.
+    pub fn more(&mut self) -> Option<String> {
+        self.words.next()
+    }
+
+    /// The URL in use.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Opens the backend, which must exist.
+    pub async fn open(&self) -> Result<Runtime> {
+        match parse_url(&self.url)? {
+            Backend::Sqlite { path, .. } if !path.exists() => {
+                let message = format!(
+                    "there is no database {}; nothing was created. Give the URL of one (sqlite:FILE) or set FLOVYN_URL",
+                    path.display()
+                );
+                return Err(Error::new(Code::InvalidArgument, message).into());
+            }
+            Backend::Memory { name: None } => {
+                let message = "memory: keeps nothing that another process could see; give sqlite:FILE";
+                return Err(Error::new(Code::InvalidArgument, message).into());
+            }
+            _ => {}
+        }
+        Ok(Runtime::open(&self.url).await?)
+    }
+
+    /// Opens the backend and finds the run that the next word names.
+    pub async fn run(&mut self) -> Result<Run> {
+        let id = self.word("the run's ID")?;
+        let runtime = self.open().await?;
+        let handle = runtime.client().handle(&id).await?;
+        Ok(Run { handle, runtime })
+    }
+}
+
+/// A run of an open backend.
+pub struct Run {
+    pub handle: Handle,
+    pub runtime: Runtime,
+}
+
+impl Run {
+    /// The client it was found with.
+    pub fn client(&self) -> Client {
+        self.runtime.client()
+    }
+
+    /// How people name it.
+    pub fn name(&self) -> String {
+        self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned)
+    }
+}
+
+fn is_url(word: &str) -> bool {
+    ["sqlite:", "memory:", "postgres:", "postgresql:", "http:", "https:"].iter().any(|scheme| word.starts_with(scheme))
+}
+
+/// Reads a JSON argument.
+pub fn json(name: &str, text: &str) -> Result<Payload> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => Ok(Payload::json(text.as_bytes().to_vec())),
+        Err(error) => Err(Failed::Usage(format!("{name} is not JSON ({error}); write text as '\"{text}\"'"))),
+    }
+}
+
+/// Reads `NAME=VALUE` arguments.
+pub fn metadata(pairs: &[String]) -> Result<BTreeMap<String, String>> {
+    let split = |pair: &String| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(Failed::Usage(format!("--meta takes NAME=VALUE, not {pair:?}"))),
+    };
+    pairs.iter().map(split).collect()
+}
+
+/// Start options of a command.
+pub fn start_options(id: Option<String>, queue: Option<String>, pairs: &[String]) -> Result<client::StartOptions> {
+    Ok(client::StartOptions { id, queue, metadata: metadata(pairs)?, ..client::StartOptions::default() })
+}

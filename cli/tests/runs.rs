@@ -1,0 +1,252 @@
+//! The `flovyn` binary over a real database: what it prints, what it changes, how it fails.
+
+use async_trait::async_trait;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::client::StartOptions;
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::Result;
+use flovyn_core::model::{Status, Usage};
+use flovyn_core::runtime::FlovynClient;
+use flovyn_core::task::{TaskContext, TaskDefinition};
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+struct Double;
+
+#[async_trait]
+impl TaskDefinition for Double {
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "double"
+    }
+    async fn execute(&self, _: &TaskContext, input: u64) -> Result<u64> {
+        Ok(input * 2)
+    }
+}
+
+/// Without state: doubles its input, says so, waits for `more`.
+struct Walker;
+
+#[async_trait]
+impl AgentDefinition for Walker {
+    type State = ();
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "walker"
+    }
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, input: u64) -> Result<u64> {
+        ctx.append_entry("user", &format!("double {input}"))?;
+        let doubled = ctx.schedule_task(&Double, &input)?.await?;
+        ctx.record_usage("tiny", Usage { calls: 1, input_tokens: 30, output_tokens: 2, ..Usage::default() })?;
+        ctx.append_entry("assistant", &serde_json::json!({ "text": format!("it is {doubled}") }))?;
+        let more: u64 = ctx.wait_for_signal("more")?.await?;
+        Ok(doubled + more)
+    }
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl World {
+    /// A database with one run that waits for `more`.
+    fn new() -> Self {
+        let world = Self {
+            folder: tempfile::tempdir().unwrap(),
+            runtime: tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        };
+        world.serve(Some("walk-1"), Status::Waiting);
+        world
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.folder.path().join("agents.db").display())
+    }
+
+    /// Runs a worker until the run has this status.
+    fn serve(&self, id: Option<&str>, until: Status) {
+        self.runtime.block_on(async {
+            let flovyn = FlovynClient::builder().url(&self.url()).agent(Walker).task(Double).build().await.unwrap();
+            flovyn.worker().await.unwrap();
+            let options = StartOptions { id: id.map(str::to_owned), ..StartOptions::default() };
+            let handle = flovyn.start(&Walker, &21, options).await.unwrap();
+            let reached = async {
+                while handle.status().await.unwrap() != until {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
+            flovyn.close().await.unwrap();
+        });
+    }
+
+    fn flovyn(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_flovyn"))
+            .args(args)
+            .env("FLOVYN_URL", self.url())
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap()
+    }
+
+    fn text(&self, args: &[&str]) -> String {
+        let output = self.flovyn(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.text(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    fn refused(&self, args: &[&str]) -> (i32, String) {
+        let output = self.flovyn(args);
+        assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+#[test]
+fn runs_are_listed_and_filtered() {
+    let world = World::new();
+    let text = world.text(&["runs", "list"]);
+    assert!(text.contains("walk-1") && text.contains("WAITING") && text.contains("signal more"), "{text}");
+    assert!(!text.contains('\u{1b}'), "a pipe gets no colours: {text:?}");
+    assert!(world.text(&["runs", "list", "--color", "always"]).contains('\u{1b}'));
+    let listed = world.json(&["runs", "list", "--status", "waiting", "--kind", "walker"]);
+    assert_eq!(listed["items"][0]["key"], "walk-1");
+    assert_eq!(listed["items"][0]["waitsFor"]["signals"][0], "more");
+    assert_eq!(listed["nextCursor"], Value::Null);
+    assert_eq!(world.json(&["runs", "list", "--status", "FAILED"])["items"], serde_json::json!([]));
+    world.json(&["runs", "start", "other", "1", "--id", "second"]);
+    let first = world.json(&["runs", "list", "--limit", "1"]);
+    assert_eq!(first["items"][0]["key"], "second");
+    let next = world.json(&["runs", "list", "--limit", "1", "--cursor", first["nextCursor"].as_str().unwrap()]);
+    assert_eq!(next["items"][0]["key"], "walk-1");
+}
+
+#[test]
+fn a_run_is_shown_with_what_it_waits_for() {
+    let world = World::new();
+    let text = world.text(&["runs", "show", &world.url(), "walk-1"]);
+    for part in ["walker", "WAITING", "signal more", "runs signal", "double", "COMPLETED", "tiny", "Last events"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let shown = world.json(&["runs", "show", "walk-1", "--events", "3"]);
+    assert_eq!(shown["status"], "WAITING");
+    assert_eq!(shown["waitReason"], "signal");
+    assert_eq!(shown["input"], 21);
+    assert_eq!(shown["usage"]["tiny"]["inputTokens"], 30);
+    assert_eq!(shown["tasks"][0]["kind"], "double");
+    assert_eq!(shown["events"].as_array().unwrap().len(), 3);
+    let by_id = world.json(&["runs", "show", shown["id"].as_str().unwrap()]);
+    assert_eq!(by_id["key"], "walk-1");
+}
+
+#[test]
+fn a_signal_goes_to_the_run_once_per_key() {
+    let world = World::new();
+    let first = world.json(&["runs", "signal", "walk-1", "more", "8", "--key", "k"]);
+    assert_eq!(first["agentResumed"], true);
+    let again = world.json(&["runs", "signal", "walk-1", "more", "8", "--key", "k"]);
+    assert_eq!((&again["repeated"], &again["signalId"]), (&Value::Bool(true), &first["signalId"]));
+    world.serve(Some("walk-1"), Status::Completed);
+    assert_eq!(world.json(&["runs", "show", "walk-1"])["output"], 50);
+    let events: Vec<Value> = world
+        .text(&["runs", "watch", "walk-1", "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(events.first().unwrap()["type"], "created");
+    assert_eq!(events.last().unwrap()["type"], "completed");
+    let after = events[events.len() - 2]["id"].as_str().unwrap();
+    assert_eq!(world.text(&["runs", "watch", "walk-1", "--after", after]).lines().count(), 1);
+    let (code, message) = world.refused(&["runs", "signal", "walk-1", "more", "9"]);
+    assert_eq!(code, 1);
+    assert!(message.starts_with("error[ExecutionClosed]"), "{message}");
+}
+
+#[test]
+fn the_conversation_is_printed_and_forked() {
+    let world = World::new();
+    let text = world.text(&["runs", "entries", "walk-1"]);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].ends_with("user: double 21") && lines[1].ends_with("assistant: it is 42"), "{text}");
+    let entries = world.json(&["runs", "entries", "walk-1"]);
+    assert_eq!(entries["items"][1]["parentId"], entries["items"][0]["id"]);
+    let entry = entries["items"][0]["id"].as_str().unwrap();
+    let fork = world.json(&["runs", "fork", "walk-1", "--entry", entry, "--id", "walk-2"]);
+    assert_eq!(fork["key"], "walk-2");
+    assert_eq!(fork["forkedFrom"]["sequence"], 0);
+    assert_eq!(world.json(&["runs", "entries", "walk-2"])["items"].as_array().unwrap().len(), 1);
+    let tree = world.text(&["runs", "entries", "walk-1", "--tree"]);
+    assert!(tree.lines().all(|line| line.starts_with("* ")), "{tree}");
+    let (code, message) = world.refused(&["runs", "fork", "walk-1", "--op", "x"]);
+    assert!(code == 2 && message.contains("SEGMENT-SEQUENCE"), "{message}");
+}
+
+#[test]
+fn a_run_is_cancelled() {
+    let world = World::new();
+    assert_eq!(world.json(&["runs", "cancel", "walk-1", "--hard"])["status"], "CANCELLED");
+    let text = world.text(&["runs", "cancel", "walk-1", "--grace", "5s"]);
+    assert!(text.contains("CANCELLED"), "what has ended stays as it is: {text}");
+    let (code, message) = world.refused(&["runs", "resume", "walk-1"]);
+    assert!(code == 1 && message.contains("InvalidTransition"), "{message}");
+}
+
+#[test]
+fn nothing_is_created_by_looking() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.db");
+    for args in [vec!["list"], vec!["show", "x"], vec!["signal", "x", "y"], vec!["start", "kind"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_flovyn"))
+            .args([&["runs"], &args[..1], &[&*format!("sqlite:{}", missing.display())], &args[1..]].concat())
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("there is no database") && message.contains("nothing was created"), "{message}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn wrong_usage_is_told_from_errors() {
+    let world = World::new();
+    for args in [
+        &["runs", "show"][..],
+        &["runs", "show", "a", "b"],
+        &["runs", "list", "--status", "ASLEEP"],
+        &["runs", "signal", "walk-1", "more", "{not json"],
+        &["runs", "resolve", "nonsense", "--retry"],
+        &["runs", "decide", "walk-1", "perhaps"],
+        &["runs", "list", "--limit", "0"],
+        &["runs", "nonsense"],
+    ] {
+        let (code, message) = world.refused(args);
+        assert_eq!(code, 2, "{args:?}: {message}");
+    }
+    let (code, message) = world.refused(&["runs", "show", "nobody"]);
+    assert!(code == 1 && message.contains("error[ExecutionNotFound]"), "{message}");
+    let (code, message) = world.refused(&["runs", "show", "nobody", "--json"]);
+    let error: Value = serde_json::from_str(&message).unwrap();
+    assert_eq!((code, error["error"]["code"].as_str()), (1, Some("ExecutionNotFound")));
+    let (code, message) = world.refused(&["runs", "list", "postgres://nowhere/x"]);
+    assert!(code == 1 && message.contains("InvalidArgument"), "{message}");
+}
+
+#[test]
+fn the_library_runs_inside_an_async_runtime() {
+    let world = World::new();
+    let args = ["flovyn", "runs", "list", &world.url(), "--json"].map(Into::into);
+    assert_eq!(world.runtime.block_on(async { flovyn_cli::run(args.to_vec()) }), 0);
+    assert_eq!(flovyn_cli::run(vec!["flovyn".into(), "nonsense".into()]), 2);
+}
