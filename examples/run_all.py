@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 def programs(names: list[str]) -> list[Path]:
     """Return the programs to run, in order."""
-    found = sorted(HERE.glob("[0-9]*/python/*.py")) + [HERE / "demo" / "demo.py"]
+    found = [*sorted(HERE.glob("[0-9]*/python/*.py")), HERE / "demo" / "demo.py"]
     return [path for path in found if not names or any(name in str(path) for name in names)]
 
 

@@ -1,6 +1,6 @@
 """The smallest durable agent. Run it twice: the second time nothing runs, the recorded result comes back.
 
-    python hello.py [DATABASE]
+python hello.py [DATABASE]
 """
 
 import sys

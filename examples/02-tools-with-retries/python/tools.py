@@ -1,6 +1,6 @@
 """Tools that fail, are retried with pauses, time out, and run side by side.
 
-    python tools.py [DATABASE]
+python tools.py [DATABASE]
 """
 
 import asyncio

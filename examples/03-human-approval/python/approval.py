@@ -1,8 +1,8 @@
 """An agent that asks a person, is put away while it waits, and goes on in another process.
 
-    python approval.py ask [DATABASE]       asks, and ends: the agent waits as a row in the file
-    python approval.py answer yes [DATABASE]
-    python approval.py both [DATABASE]      shows the two in one go, each in a process of its own
+python approval.py ask [DATABASE]       asks, and ends: the agent waits as a row in the file
+python approval.py answer yes [DATABASE]
+python approval.py both [DATABASE]      shows the two in one go, each in a process of its own
 """
 
 import asyncio

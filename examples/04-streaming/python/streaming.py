@@ -1,6 +1,6 @@
 """Tokens while they are made, durable entries when they are done, and a reader that resumes after any event.
 
-    python streaming.py [DATABASE]
+python streaming.py [DATABASE]
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import sys
 import flovyn
 from flovyn import AgentContext, TaskContext, agent, task
 
-WORDS = "durable agents survive kill -9".split()
+WORDS = ["durable", "agents", "survive", "kill", "-9"]
 
 
 @task
@@ -37,7 +37,7 @@ async def main(url: str) -> None:
                 tokens.append(event.text)
                 print(event.text, end="", flush=True)
             elif event.type == "entry":
-                entries.append(event.content)
+                entries.append(event.data["content"])
         print()
         assert entries == [" ".join(WORDS)]
         assert "".join(tokens).split() == WORDS or not tokens

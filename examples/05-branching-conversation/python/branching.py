@@ -1,6 +1,6 @@
 """A conversation that is forked: both branches share what was said before, stored once.
 
-    python branching.py [DATABASE]
+python branching.py [DATABASE]
 """
 
 import asyncio

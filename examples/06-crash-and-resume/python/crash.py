@@ -1,6 +1,6 @@
 """A process that is killed with SIGKILL in the middle of a run, and the next one that goes on.
 
-    python crash.py [DATABASE]
+python crash.py [DATABASE]
 """
 
 import asyncio
