@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from conftest import SCALE
 
-PROGRAM = '''
+PROGRAM = """
 import asyncio, os, sys
 import flovyn
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ async def looping(ctx: AgentContext[Progress], steps: int) -> int:
 
 kind, steps = {"linear": linear, "looping": looping}[sys.argv[3]], int(sys.argv[4])
 print(flovyn.run(kind, steps, id="run", url=sys.argv[1]), flush=True)
-'''
+"""
 
 STEPS = 40
 
@@ -112,8 +111,10 @@ def test_a_killed_run_goes_on(
             assert number not in finished, f"step {number} had finished and ran again"
 
 
-def test_the_interpreter_ends_although_nothing_was_closed(child: Callable[..., subprocess.Popen[str]], file_url: str) -> None:
-    source = '''
+def test_the_interpreter_ends_although_nothing_was_closed(
+    child: Callable[..., subprocess.Popen[str]], file_url: str
+) -> None:
+    source = """
 import asyncio, sys, time, flovyn
 from flovyn import agent, task
 
@@ -133,7 +134,7 @@ async def main():
     print(await handle.status(), flush=True)
 
 asyncio.run(main())
-'''
+"""
     began = time.monotonic()
     process = child(source, file_url)
     output, complaints = process.communicate(timeout=30)
@@ -145,7 +146,7 @@ asyncio.run(main())
 def test_an_unclosed_loop_records_nothing_of_its_teardown(
     child: Callable[..., subprocess.Popen[str]], file_url: str
 ) -> None:
-    source = '''
+    source = """
 import asyncio, sys, flovyn
 from flovyn import agent, task
 
@@ -169,7 +170,7 @@ async def main():
     raise SystemExit(3)
 
 asyncio.run(main())
-'''
+"""
     process = child(source, file_url)
     _, complaints = process.communicate(timeout=30)
     assert process.returncode == 3, complaints
@@ -179,7 +180,7 @@ asyncio.run(main())
 
 
 def test_ctrl_c_is_clean(child: Callable[..., subprocess.Popen[str]], file_url: str) -> None:
-    source = '''
+    source = """
 import sys, flovyn
 from flovyn import agent
 
@@ -192,7 +193,7 @@ try:
     flovyn.run(waits, id="w", url=sys.argv[1])
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-'''
+"""
     process = child(source, file_url)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
@@ -205,7 +206,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_a_forked_process_is_told(child: Callable[..., subprocess.Popen[str]], file_url: str) -> None:
-    source = '''
+    source = """
 import asyncio, os, sys, flovyn
 from flovyn import agent
 
@@ -226,7 +227,7 @@ async def main():
     await client.close()
 
 asyncio.run(main())
-'''
+"""
     process = child(source, file_url)
     output, complaints = process.communicate(timeout=20)
     assert output == "7\n", complaints

@@ -30,7 +30,7 @@ ROUND_TRIPS: list[Any] = [
     1e300,
     5e-324,
     "",
-    "é\u2028\U0001f600\x00\x1f\"\\/",
+    'é\u2028\U0001f600\x00\x1f"\\/',
     [],
     {},
     [1, [2, [3, {"a": [None]}]]],
@@ -107,7 +107,9 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         _native.encode_json(loop)
 
 
-@pytest.mark.parametrize("text", [b"", b"[1,", b'{"a" 1}', b"tru", b'"a', b"[1]2", b'"\\ud800"', b"\xff", b'"\\x"', b"[,]", b"-"])
+@pytest.mark.parametrize(
+    "text", [b"", b"[1,", b'{"a" 1}', b"tru", b'"a', b"[1]2", b'"\\ud800"', b"\xff", b'"\\x"', b"[,]", b"-"]
+)
 def test_broken_text_is_an_error(text: bytes) -> None:
     with pytest.raises((flovyn.NotSerializable, ValueError)):
         _native.decode_json(text)

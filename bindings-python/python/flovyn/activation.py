@@ -153,9 +153,8 @@ class Activation:
         for step in self._steps.values():
             step.put_away()
         self._steps.clear()
-        for attempt, link in list(self._attempts.values()):
-            link.cancelled = True
-            attempt.cancel()
+        for op in list(self._attempts):
+            self._stop_attempt(op)
         if self.root is not None and not self.root.done() and asyncio.current_task() is not self.root:
             self.root.cancel()
         self.worker.closed(self)
@@ -262,22 +261,29 @@ class Activation:
             elif kind == START:
                 self._start_attempt(*effect[1:])
             elif kind == CANCEL_TASK:
-                running = self._attempts.pop(effect[1], None)
-                if running is not None:
-                    attempt, link = running
-                    link.cancelled = True
-                    attempt.cancel()
+                self._stop_attempt(effect[1])
             else:
                 self._close(effect[1])
                 return
         if delivered:
             self._stir()
 
+    def _stop_attempt(self, op: int) -> None:
+        running = self._attempts.pop(op, None)
+        if running is not None:
+            attempt, link = running
+            link.cancelled = True
+            attempt.cancel()
+
     def _start_attempt(self, op: int, attempt: int, kind: str, uuid: bytes) -> None:
         step = self._steps.get(op)
         context = step and step._context  # pyright: ignore[reportPrivateUsage]
         if step is None or context is None:
-            self._act(self.session.task_failed(op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False))
+            self._act(
+                self.session.task_failed(
+                    op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False
+                )
+            )
             return
         link = InlineLink(self.session, op, attempt)
         made = context.copy().run(self._make_attempt, step, op, attempt, uuid, link)
@@ -346,6 +352,8 @@ def _consists_of(error: BaseException, cls: type[BaseException]) -> bool:
     if isinstance(error, cls):
         return True
     members: Sequence[BaseException] = getattr(error, "exceptions", ())
-    return bool(members) and any(_consists_of(member, cls) for member in members) and all(
-        isinstance(member, asyncio.CancelledError) or _consists_of(member, cls) for member in members
+    return (
+        bool(members)
+        and any(_consists_of(member, cls) for member in members)
+        and all(isinstance(member, asyncio.CancelledError) or _consists_of(member, cls) for member in members)
     )

@@ -10,7 +10,8 @@ from .errors import InvalidArgument, WrongStateType
 from .serde import Rebuild, Signature, local_names, rebuilder
 
 if TYPE_CHECKING:
-    from .context import AgentContext, SyncAgentContext
+    from .blocking import SyncAgentContext
+    from .context import AgentContext
 
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
@@ -92,15 +93,15 @@ class Agent(Generic[I, R]):
         if self.state is None:
             return None
         if stored is None:
-            return {} if self.state is dict else self.state()
+            make: Any = self.state
+            return make()
         if self._rebuild_state is _UNSET:
             self._rebuild_state = rebuilder(self.state, nested=True)
-        value = stored[0]
+        value: Any = stored[0]
         if self.migrate is not None:
             value = self.migrate(value)
-        if self._rebuild_state is None or not isinstance(value, dict):
-            return value
-        return self._rebuild_state(value)
+        rebuild = self._rebuild_state
+        return value if rebuild is None or type(value) is not dict else rebuild(value)
 
     def check_state(self, value: Any) -> None:
         """Refuse a checkpoint of another type than the declared one."""

@@ -6,7 +6,7 @@ import atexit
 import contextvars
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 from uuid import UUID
 
 from . import _native
@@ -21,6 +21,8 @@ from .worker import Worker
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from typing_extensions import Unpack
+
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
 
@@ -28,6 +30,23 @@ CLOSE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
 
 _open: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class StartOptions(TypedDict, total=False):
+    """How a run is to be started; see ``Client.start``."""
+
+    id: str | UUID | None
+    queue: str | None
+    metadata: Mapping[str, str] | None
+    max_steps: int | None
+    max_total_steps: int | None
+    max_tail: int | None
+    budget: Any
+    timeout: float | None
+    priority: int
+    concurrency_key: str | None
+    delay: float | None
+    traceparent: str | None
 
 
 class Client:
@@ -46,9 +65,9 @@ class Client:
         return self.native.url
 
     @overload
-    async def start(self, agent: Agent[I, R], input: I = ..., **options: Any) -> Handle[R]: ...
+    async def start(self, agent: Agent[I, R], input: I = ..., **options: Unpack[StartOptions]) -> Handle[R]: ...
     @overload
-    async def start(self, agent: str, input: Any = None, **options: Any) -> Handle[Any]: ...
+    async def start(self, agent: str, input: Any = None, **options: Unpack[StartOptions]) -> Handle[Any]: ...
     async def start(
         self,
         agent: Any,
@@ -72,8 +91,8 @@ class Client:
         The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
         ``agent`` is a declared agent or a kind. ``delay`` and ``timeout`` are seconds.
         """
-        declared = agent if isinstance(agent, Agent) else None
-        kind: str = declared.kind if declared is not None else agent
+        declared = cast("Agent[Any, Any] | None", agent if isinstance(agent, Agent) else None)
+        kind = cast(str, agent) if declared is None else declared.kind
         value = declared.wire(input) if declared is not None else input
         limit = timeout if timeout is not None or declared is None else declared.timeout
         native = await Hub.current().call(

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
-from .errors import InvalidArgument, StateNotDeclared, Cancelled
+from .errors import Cancelled, InvalidArgument, StateNotDeclared
 from .flag import Flag
 from .reducers import reduce_fields
 from .scope import once_name
@@ -196,7 +196,9 @@ class Context(Generic[S]):
 
     def stream_error(self, error: Any) -> None:
         """Show watchers an error worth seeing."""
-        self._session.stream(2, {"type": type(error).__name__, "message": str(error)} if isinstance(error, BaseException) else error)
+        self._session.stream(
+            2, {"type": type(error).__name__, "message": str(error)} if isinstance(error, BaseException) else error
+        )
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,9 +219,10 @@ class Context(Generic[S]):
     def _check_stateful(self, what: str) -> None:
         if self._activation.agent.state is None:
             raise StateNotDeclared(
-                f"{what} needs state, but agent {self._activation.agent.kind!r} is declared without it. Without state "
-                "recovery replays the recorded run, and local variables are the state. With @agent(state=YourDataclass) "
-                "recovery enters the function at its top with ctx.state as of the last checkpoint(): read it, then loop."
+                f"{what} needs state, but agent {self._activation.agent.kind!r} is declared without it. "
+                "Without state recovery replays the recorded run, and local variables are the state. "
+                "With @agent(state=YourDataclass) recovery enters the function at its top with ctx.state as of the "
+                "last checkpoint(): read it, then loop."
             )
 
     def _signal(self, name: str, of: Any, timeout: float | None) -> Step[Any]:

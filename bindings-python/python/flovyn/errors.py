@@ -303,9 +303,7 @@ def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str |
     """Make the exception of a failed task from ``(code, type, message, kind, task, attempts, traceback)``."""
     code, type_, message, kind, task_id, attempts, traceback = failure
     cls = TaskTimeout if code == "TaskTimeout" else TaskFailed
-    return cls(
-        message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback
-    )
+    return cls(message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback)
 
 
 def type_name(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar
 from uuid import UUID
 
 from . import _native
@@ -94,7 +94,7 @@ class Gap:
     type: ClassVar[str] = "gap"
 
 
-Event = Union[Token, Data, Entry, Retract, Lifecycle, Usage, Gap]
+Event = Token | Data | Entry | Retract | Lifecycle | Usage | Gap
 
 
 def event_of(parts: tuple[Any, ...]) -> Event:

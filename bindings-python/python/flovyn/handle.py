@@ -44,7 +44,7 @@ class Handle(Generic[R]):
         self.key: str | None = native.key
 
     async def status(self) -> str:
-        """Return the status word: ``PENDING``, ``RUNNING``, ``WAITING``, ``PAUSED``, ``CANCELLING``, ``COMPLETED``, …"""
+        """Return the status word, such as ``RUNNING``, ``WAITING`` or ``COMPLETED``."""
         return await Hub.current().call(self._native.status)
 
     async def describe(self) -> Facts:
@@ -79,7 +79,9 @@ class Handle(Generic[R]):
         reason = value["wait_reason"] or value["status"]
         context = {"status": value["status"], "wait_reason": reason, "waits_for": value["waits_for"]}
         if reason == "in_doubt":
-            raise InDoubt(f"run {name!r} waits for a decision on a task in doubt; answer with resolve()", context=context)
+            raise InDoubt(
+                f"run {name!r} waits for a decision on a task in doubt; answer with resolve()", context=context
+            )
         waits_for = ", ".join(value["waits_for"] or ()) or reason
         raise Waiting(f"run {name!r} has not ended: it waits for {waits_for}", context=context)
 

@@ -22,7 +22,9 @@ def append(old: Any, new: Any) -> Any:
 
 def merge(old: Any, new: Any) -> Any:
     """Join two dicts, the new one's values counting."""
-    return {**(old or {}), **new}
+    joined: dict[str, Any] = dict(old or {})
+    joined.update(new)
+    return joined
 
 
 def replace(old: Any, new: Any) -> Any:

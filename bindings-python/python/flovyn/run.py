@@ -37,14 +37,13 @@ def run(
 
     The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
     its code calls, and ``tasks``. With ``on_wait="return"`` a run that waits for a signal is left waiting and None is
-    returned; one that waits for a decision raises ``InDoubt``, a paused one ``Waiting``. Inside a running event loop it works on a thread of its own.
+    returned; one that waits for a decision raises ``InDoubt``, a paused one ``Waiting``. Inside a running event loop
+    it works on a thread of its own.
     """
 
     def work() -> Any:
         return asyncio.run(
-            run_async(
-                agent, input, id=id, url=url, tasks=tasks, timeout=timeout, on_wait=on_wait, on_event=on_event
-            )
+            run_async(agent, input, id=id, url=url, tasks=tasks, timeout=timeout, on_wait=on_wait, on_event=on_event)
         )
 
     if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]

@@ -43,11 +43,11 @@ def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:
         of_item = rebuilder(arguments[0], nested=nested)
         return of_item and (lambda value: [of_item(item) for item in value])
     if isinstance(origin, type):
-        return _class_rebuilder(origin)
+        return _class_rebuilder(typing.cast(Any, origin))
     return None
 
 
-def _class_rebuilder(cls: type) -> Rebuild | None:
+def _class_rebuilder(cls: Any) -> Rebuild | None:
     validate = getattr(cls, "model_validate", None)
     if validate is not None and hasattr(cls, "__pydantic_core_schema__"):
         return validate
@@ -114,9 +114,7 @@ def _tuple_rebuilder(arguments: tuple[Any, ...]) -> Rebuild:
         of_item = rebuilder(arguments[0], nested=True)
         return lambda value: tuple(map(of_item, value)) if of_item else tuple(value)
     makers = [rebuilder(argument, nested=True) for argument in arguments]
-    return lambda value: tuple(
-        make(item) if make else item for make, item in zip(makers, value, strict=True)
-    )
+    return lambda value: tuple(make(item) if make else item for make, item in zip(makers, value, strict=True))
 
 
 def hints_of(thing: Any, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -138,7 +136,7 @@ def _resolved(text: Any, names: dict[str, Any]) -> Any:
     if not isinstance(text, str):
         return text
     try:
-        return eval(text, names)  # noqa: S307 - an annotation of the author's own code
+        return eval(text, names)
     except Exception:
         return None
 
@@ -146,7 +144,17 @@ def _resolved(text: Any, names: dict[str, Any]) -> Any:
 class Signature:
     """How a function takes its arguments, and their one wire value: nothing, the value, or an object by name."""
 
-    __slots__ = ("_defaults", "_fn", "_keyword", "_local", "_makers", "_many", "_options", "_positional", "takes_context")
+    __slots__ = (
+        "_defaults",
+        "_fn",
+        "_keyword",
+        "_local",
+        "_makers",
+        "_many",
+        "_options",
+        "_positional",
+        "takes_context",
+    )
 
     def __init__(
         self,
@@ -267,7 +275,9 @@ class Signature:
             bound: dict[str, Any] = {names[0]: value}
         else:
             if not isinstance(value, dict):
-                raise TypeError(f"the input of {getattr(self._fn, '__name__', 'task')}() is no object by parameter name")
+                raise TypeError(
+                    f"the input of {getattr(self._fn, '__name__', 'task')}() is no object by parameter name"
+                )
             bound = dict(typing.cast("dict[str, Any]", value))
         for name, make in self._rebuilders().items():
             if name in bound and bound[name] is not None:

@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from .errors import OutsideAgent, Suspended, SignalTimeout, Cancelled, task_failed
+from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, task_failed
 
 if TYPE_CHECKING:
     from .activation import Activation
@@ -28,6 +28,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_activation",
         "_args",
         "_context",
@@ -43,10 +44,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         "_value",
         "_waiters",
         "_what",
-        "__weakref__",
     )
 
-    def __init__(self, activation: Activation, op: int, uuid: bytes = b"", *, what: str = "", rebuild: Rebuild | None = None) -> None:
+    def __init__(
+        self, activation: Activation, op: int, uuid: bytes = b"", *, what: str = "", rebuild: Rebuild | None = None
+    ) -> None:
         self._activation = activation
         self._native_op = op
         self._uuid = uuid

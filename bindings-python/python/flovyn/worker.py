@@ -40,7 +40,7 @@ class TicketLink(TaskLink):
 
 
 class Worker:
-    """Serves agents and tasks of a queue while it is open: ``async with client.worker(...)``, or ``await worker.run()``.
+    """Serves agents and tasks of a queue while it is open: an async context manager, or ``await worker.run()``.
 
     A kind stands for one function; two different ones of one kind are refused when the worker is made.
     """
@@ -87,7 +87,8 @@ class Worker:
         old = known.get(new.kind)
         if old is not None and old.fn is not new.fn:
             raise InvalidArgument(
-                f"two different functions have the kind {new.kind!r}: {_where(old.fn)} and {_where(new.fn)}; give one of them kind="
+                f"two different functions have the kind {new.kind!r}: {_where(old.fn)} and {_where(new.fn)}; "
+                "give one of them kind="
             )
         known[new.kind] = new
 

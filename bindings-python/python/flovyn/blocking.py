@@ -1,0 +1,309 @@
+"""Blocking code: agents declared with ``def``, and clients for programs without an event loop.
+
+A ``def`` agent has a thread of its own and one branch. Its ops block; tasks run beside it on the worker's loop.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation
+from .context import Context, Message, S
+from .errors import Cancelled, InvalidArgument, Suspended
+from .scope import current, once_name
+from .step import Step
+from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
+
+if TYPE_CHECKING:
+    from . import _native
+    from .agent import Agent
+    from .worker import Worker
+
+__all__ = ["SyncActivation", "SyncAgentContext", "SyncClient", "SyncHandle", "SyncWorker", "connect_sync"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class SyncActivation(Activation):
+    """One copy of a ``def`` agent: its code in a thread, its tasks on the worker's loop."""
+
+    def __init__(self, worker: Worker, session: _native.Session, agent: Agent[Any, Any]) -> None:
+        super().__init__(worker, session, agent)
+        self._arrived: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._limits: list[Step[None]] = []
+
+    # ── on the worker's loop ────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self.worker.hub.listen(self.session.token, self._act)
+        context = contextvars.copy_context()
+        name = f"flovyn-agent-{self.agent.kind}"
+        threading.Thread(target=context.run, args=(self._body,), name=name, daemon=True).start()
+
+    def _act(self, effects: list[Any]) -> None:
+        for_thread: list[Any] = []
+        for effect in effects:
+            kind = effect[0]
+            if kind == START:
+                self._start_attempt(*effect[1:])
+            elif kind == CANCEL_TASK:
+                self._stop_attempt(effect[1])
+            else:
+                for_thread.append(effect)
+                if kind == CLOSE:
+                    self._put_away()
+        if for_thread:
+            self._arrived.put(for_thread)
+
+    def _put_away(self) -> None:
+        self.sealed = True
+        self.worker.hub.forget(self.session.token)
+        for op in list(self._attempts):
+            self._stop_attempt(op)
+        self.worker.closed(self)
+
+    # ── in the agent's thread ───────────────────────────────────────────────────────────────────────────────────
+
+    def _body(self) -> None:
+        current.set(self)
+        self.session.bind_thread()
+        try:
+            self.state = self.agent.initial_state(self.session.state())
+            args, kwargs = self.agent.arguments(self.session.input())
+            output = self.agent.fn(SyncAgentContext[Any](self), *args, **kwargs)
+            effects = self.session.completed(output)
+        except BaseException as error:
+            if self.sealed or isinstance(error, Suspended):
+                return
+            effects = self.session.cancelled() if isinstance(error, Cancelled) else self._failed(error)
+        self._hand_to_loop(effects)
+
+    def _hand_to_loop(self, effects: list[Any]) -> None:
+        if effects:
+            try:
+                self.loop.call_soon_threadsafe(self._act, effects)
+            except RuntimeError:
+                self.sealed = True
+
+    def _take(self, effects: list[Any]) -> bool:
+        """Carry out in the thread what belongs to it; true if something was delivered."""
+        others: list[Any] = []
+        delivered = False
+        for effect in effects:
+            if effect[0] == DELIVER:
+                _, op, tag, value = effect
+                step = self._steps.pop(op, None)
+                if step is not None:
+                    step.deliver(tag, value, self._causes.pop(op, None))
+                delivered = True
+            elif effect[0] == CLOSE and self.sealed:
+                raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+            else:
+                others.append(effect)
+        self._hand_to_loop(others)
+        return delivered
+
+    def _called(self) -> None:
+        pass
+
+    def block_on(self, steps: Sequence[Step[Any]]) -> None:
+        self.wait(steps, lambda: all(step.done() for step in steps))
+
+    def wait(self, steps: Sequence[Step[Any]], enough: Callable[[], bool]) -> None:
+        """Await steps in the agent's thread until it is enough."""
+        for step in (*steps, *self._limits):
+            op = step._native_op  # pyright: ignore[reportPrivateUsage]
+            if step.done() or op == CHECKPOINT:
+                continue
+            self.check_open()
+            self.session.await_op(op)
+            self._steps[op] = step
+        settle = True
+        while not enough():
+            late = next((limit for limit in self._limits if limit.done()), None)
+            if late is not None:
+                for step in steps:
+                    self.drop(step)
+                raise LimitReached(late)
+            effects = self.session.settle(False) if settle else self._arrived.get()
+            settle = self._take(effects)
+
+    def drop(self, step: Step[Any]) -> None:
+        """Give up a step."""
+        if step.done():
+            return
+        op = step._native_op  # pyright: ignore[reportPrivateUsage]
+        self._steps.pop(op, None)
+        self._take(self.session.abandon(op))
+
+    def limit(self, timer: Step[None]) -> None:
+        """Let a timer end every wait from now on."""
+        self._limits.append(timer)
+
+    def unlimit(self, timer: Step[None]) -> None:
+        """Forget a timer."""
+        self._limits.remove(timer)
+        self.drop(timer)
+
+
+class LimitReached(TimeoutError):
+    """A durable timeout of a ``def`` agent passed."""
+
+    def __init__(self, timer: Step[None]) -> None:
+        super().__init__("a durable timeout passed")
+        self.timer = timer
+
+
+class SyncAgentContext(Context[S]):
+    """The context of a ``def`` agent: the same methods as ``AgentContext``, the async ones blocking."""
+
+    _activation: SyncActivation
+
+    def thread(self, name: str) -> SyncAgentContext[S]:
+        """Return the same context on a branch of the conversation with a leaf of its own."""
+        self._session.open_thread(name)
+        return SyncAgentContext(self._activation, name)
+
+    def checkpoint(self, *state: S, metadata: Mapping[str, Any] | None = None) -> None:
+        """Save the state and end the segment; durable when it returns."""
+        if len(state) > 1:
+            raise InvalidArgument("checkpoint() takes one state")
+        self._checkpoint(state, metadata).result()
+
+    def flush(self) -> None:
+        """Force a commit; all earlier ops are durable when it returns."""
+        self._flush().result()
+
+    def step(self) -> None:
+        """Begin a step: one model call with what it asks for."""
+        self._step().result()
+
+    def messages(self) -> list[Message]:
+        """Read the conversation at this point of the journal."""
+        return self.load_messages()
+
+    def run(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run any callable as a durable inline step of this name."""
+        return self._inline(name, fn, args).result()
+
+    def once(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run something once per execution, across checkpoints; later calls return the first result."""
+        self._activation.check_open()
+        given = list(args)
+        how, value = self._session.once_begin(name, given)
+        if how == 0:
+            return value
+        if how == 1:
+            return self._activation.step(value).result()
+        token = once_name.set(name)
+        try:
+            result = fn(*args)
+            if isinstance(result, Step):
+                result = result.result()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        finally:
+            once_name.reset(token)
+        return self._activation.step(self._session.once_end(name, given, result)).result()
+
+    def join_all(self, *steps: Any) -> list[Any]:
+        """Wait for all; then the first failure in order is raised."""
+        listed = _listed(steps)
+        self._activation.block_on(listed)
+        return [step.result() for step in listed]
+
+    def join_all_settled(self, *steps: Any) -> list[Any]:
+        """Wait for all and return results and exceptions in order."""
+        listed = _listed(steps)
+        self._activation.block_on(listed)
+        return [_settled(step) for step in listed]
+
+    def select(self, *steps: Any) -> tuple[int, Any]:
+        """Wait for the first and return its index and result; the others are given up."""
+        listed = _listed(steps)
+        self._activation.wait(listed, lambda: any(step.done() for step in listed))
+        winner = next(index for index, step in enumerate(listed) if step.done())
+        for step in listed:
+            self._activation.drop(step)
+        return winner, listed[winner].result()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep durably."""
+        self._sleep(seconds).result()
+
+    def timeout(self, seconds: float) -> SyncTimeout:
+        """Limit the ops inside ``with`` by a durable timer; raises ``TimeoutError``."""
+        return SyncTimeout(self._activation, self._sleep(seconds))
+
+    def attach(self, ref: str) -> Any:
+        """Join a detached task by its ``ref`` and return its result."""
+        return self._attach(ref).result()
+
+    @overload
+    def wait_for_signal(self, name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+    @overload
+    def wait_for_signal(self, name: str, type: None = None, *, timeout: float | None = None) -> Any: ...
+    def wait_for_signal(self, name: str, type: Any = None, *, timeout: float | None = None) -> Any:
+        """Wait for the next signal of a name; past ``timeout`` seconds: ``SignalTimeout``."""
+        return self._signal(name, type, timeout).result()
+
+    def signal_step(self, name: str, type: Any = None, *, timeout: float | None = None) -> Step[Any]:
+        """Begin to wait for a signal, to be joined or selected with other steps."""
+        return self._signal(name, type, timeout)
+
+    def sleep_step(self, seconds: float) -> Step[None]:
+        """Begin to sleep, to be joined or selected with other steps."""
+        return self._sleep(seconds)
+
+    def has_signal(self, name: str) -> bool:
+        """Tell whether a signal of this name waits; recorded."""
+        self._activation.check_open()
+        return self._session.has_signal(name, once_name.get())
+
+    def drain_signals(self, name: str, *, turn: bool = False) -> list[Any]:
+        """Take all signals of this name that wait; with ``turn`` also those kept for the next turn."""
+        self._activation.check_open()
+        return self._session.drain_signals(name, turn, once_name.get())
+
+    def check_cancellation(self) -> bool:
+        """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""
+        self._activation.check_open()
+        if self._session.check_cancellation(once_name.get()):
+            raise Cancelled("the run was asked to stop")
+        return False
+
+    def remaining_budget(self) -> Any:
+        """Return what is left of the budget; none where there is none. Recorded."""
+        self._activation.check_open()
+        return self._session.remaining_budget(once_name.get())
+
+
+class SyncTimeout:
+    """A limit on the ops of a block, kept by the store's timer."""
+
+    def __init__(self, activation: SyncActivation, timer: Step[None]) -> None:
+        self._activation = activation
+        self._timer = timer
+
+    def __enter__(self) -> SyncTimeout:
+        self._activation.limit(self._timer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._activation.unlimit(self._timer)
+
+
+def _listed(steps: tuple[Any, ...]) -> list[Step[Any]]:
+    if len(steps) == 1 and isinstance(steps[0], (list, tuple)):
+        return list(steps[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return list(steps)
+
+
+def _settled(step: Step[Any]) -> Any:
+    try:
+        return step.result()
+    except Exception as error:
+        return error

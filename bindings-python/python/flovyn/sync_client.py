@@ -1,0 +1,238 @@
+"""Clients for programs without an event loop: Flask, Django, Celery, scripts.
+
+One thread per client runs a loop; every call is carried out there and waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from uuid import UUID
+
+from .agent import Agent
+from .client import Client, StartOptions, connect
+from .context import Message
+from .events import Event
+from .handle import Delivery, Facts, Handle
+from .task import Task
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+I = TypeVar("I")  # noqa: E741 - the input
+R = TypeVar("R")
+T = TypeVar("T")
+
+_JOIN_WITHIN_S = 10.0
+
+
+class Portal:
+    """A thread with an event loop that other threads may call into."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="flovyn-client", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out a coroutine on the portal's loop and return its result."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate over what an async iterator gives."""
+
+        async def next_item() -> tuple[bool, Any]:
+            try:
+                return True, await items.__anext__()
+            except StopAsyncIteration:
+                return False, None
+
+        while True:
+            more, item = self.call(next_item())
+            if not more:
+                return
+            yield item
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_JOIN_WITHIN_S)
+
+
+class SyncClient:
+    """An open backend for blocking code. Close it, or use it as a context manager."""
+
+    def __init__(self, portal: Portal, client: Client) -> None:
+        self._portal = portal
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with."""
+        return self._client.url
+
+    @overload
+    def start(self, agent: Agent[I, R], input: I = ..., **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
+    @overload
+    def start(self, agent: str, input: Any = None, **options: Unpack[StartOptions]) -> SyncHandle[Any]: ...
+    def start(self, agent: Any, input: Any = None, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
+        """Start a run and return its handle; takes the options of ``Client.start``."""
+        return SyncHandle(self._portal, self._portal.call(self._client.start(agent, input, **options)))
+
+    def handle(self, id_or_key: str | UUID) -> SyncHandle[Any]:
+        """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise."""
+        return SyncHandle(self._portal, self._portal.call(self._client.handle(id_or_key)))
+
+    def runs(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        kind: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Iterator[Facts]:
+        """Iterate over runs, newest first."""
+        return self._portal.iterate(self._client.runs(status=status, kind=kind, metadata=metadata))
+
+    def worker(
+        self, agents: Iterable[Agent[Any, Any]] = (), tasks: Iterable[Task[..., Any]] = (), **options: Any
+    ) -> SyncWorker:
+        """Make a worker that serves on the client's thread: a context manager, or ``run()`` to block."""
+        return SyncWorker(self._portal, self._client.worker(agents, tasks, **options))
+
+    def close(self) -> None:
+        """Close the workers, then the backend."""
+        self._portal.call(self._client.close())
+        self._portal.close()
+
+    def __enter__(self) -> SyncClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncWorker:
+    """A worker in the hands of blocking code."""
+
+    def __init__(self, portal: Portal, worker: Worker) -> None:
+        self._portal = portal
+        self._worker = worker
+
+    def start(self) -> SyncWorker:
+        """Begin to poll."""
+        self._portal.call(self._worker.start())
+        return self
+
+    def run(self) -> None:
+        """Serve until the client or the worker is closed."""
+        self._portal.call(self._worker.run())
+
+    def close(self) -> None:
+        """Stop: runs are put away and given back."""
+        self._portal.call(self._worker.close())
+
+    def __enter__(self) -> SyncWorker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncHandle(Generic[R]):
+    """One run, for blocking code; the methods are those of ``Handle``."""
+
+    def __init__(self, portal: Portal, handle: Handle[R]) -> None:
+        self._portal = portal
+        self._handle = handle
+        self.id: UUID = handle.id
+        self.key: str | None = handle.key
+
+    def status(self) -> str:
+        """Return the status word."""
+        return self._portal.call(self._handle.status())
+
+    def describe(self) -> Facts:
+        """Return everything known about the run."""
+        return self._portal.call(self._handle.describe())
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the end and return the agent's result; raises as ``Handle.result``."""
+        return self._portal.call(self._handle.result(timeout))
+
+    def stream(self, after: str | None = None) -> Iterator[Event]:
+        """Iterate over the run's events; ends after the terminal one."""
+        return self._portal.iterate(self._handle.stream(after))
+
+    def sse(self, after: str | None = None) -> Iterator[bytes]:
+        """Iterate over the run's events as server-sent events."""
+        return self._portal.iterate(self._handle.sse(after))
+
+    def signal(
+        self, name: str, payload: Any = None, *, idempotency_key: str | None = None, delivery: Delivery = "next_step"
+    ) -> UUID:
+        """Send a signal; it is durable when this returns."""
+        return self._portal.call(self._handle.signal(name, payload, idempotency_key=idempotency_key, delivery=delivery))
+
+    def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
+        """Ask the run to stop and return its status."""
+        return self._portal.call(self._handle.cancel(mode, timeout))
+
+    def resume(self, **options: Any) -> str:
+        """Continue a paused run and return its status; takes the options of ``Handle.resume``."""
+        return self._portal.call(self._handle.resume(**options))
+
+    def fork(self, **options: Any) -> SyncHandle[R]:
+        """Start a run that shares this one's past; takes the options of ``Handle.fork``."""
+        return SyncHandle(self._portal, self._portal.call(self._handle.fork(**options)))
+
+    def resolve(self, op_id: str, **options: Any) -> Facts:
+        """Answer for a task in doubt; takes the options of ``Handle.resolve``."""
+        return self._portal.call(self._handle.resolve(op_id, **options))
+
+    def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> SyncHandle[R]:
+        """Decide a divergence."""
+        return SyncHandle(self._portal, self._portal.call(self._handle.resolve_divergence(decision)))
+
+    def messages(self) -> list[Message]:
+        """Return the conversation as of the last commit."""
+        return self._portal.call(self._handle.messages())
+
+    def entries(self) -> list[Message]:
+        """Return all entries the run appended, on whatever branch."""
+        return self._portal.call(self._handle.entries())
+
+    def checkpoints(self) -> list[Facts]:
+        """Return the run's checkpoints, oldest first."""
+        return self._portal.call(self._handle.checkpoints())
+
+    def tasks(self) -> list[Facts]:
+        """Return the run's tasks in order."""
+        return self._portal.call(self._handle.tasks())
+
+
+def connect_sync(url: str | None = None) -> SyncClient:
+    """Open a backend for blocking code; the URL is that of ``connect``."""
+    portal = Portal()
+
+    async def opening() -> Client:
+        return await connect(url)
+
+    try:
+        return SyncClient(portal, portal.call(opening()))
+    except BaseException:
+        portal.close()
+        raise
