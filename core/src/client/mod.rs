@@ -40,6 +40,13 @@ pub struct StartOptions {
     pub traceparent: Option<String>,
 }
 
+impl StartOptions {
+    /// Defaults under an id: any string up to 200 characters, unique per org.
+    pub fn with_id(id: impl Into<String>) -> Self {
+        Self { id: Some(id.into()), ..Self::default() }
+    }
+}
+
 /// A door to a backend. Clones share it.
 #[derive(Clone)]
 pub struct Client {
