@@ -7,6 +7,7 @@ use crate::journal::{CommitDraft, Effect, Handed, Machine, Outcome};
 use crate::model::{CommitAnswer, CommitRequest, OpBody};
 use crate::payload::{Body, Digest, Payload};
 use crate::tracer::Noted;
+use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,12 @@ impl Session {
         let me = self.clone();
         match next {
             After::Commit(draft) => {
-                self.runtime.spawn(async move { me.commit(*draft).await });
+                // A backend that can answer at once does so here; else the commit goes on beside the host.
+                let mut commit = Box::pin(async move { me.commit(*draft).await });
+                let _entered = self.runtime.enter();
+                if commit.as_mut().now_or_never().is_none() {
+                    self.runtime.spawn(commit);
+                }
             }
             After::Fetch(handed) => {
                 self.runtime.spawn(async move { me.fetch(handed).await });

@@ -277,7 +277,9 @@ impl AgentStorage for SqliteStorage {
         if !payloads_of(&mut request).all(|payload| fits(payload)) {
             self.settle_batch(&mut request).await?;
         }
-        self.write("commit a batch", move |tx| commit::commit(tx, &request)).await
+        self.check_process()?;
+        let execution = request.execution;
+        self.0.writer.run_for(execution, "commit a batch", move |tx| commit::commit(tx, &request)).await
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {

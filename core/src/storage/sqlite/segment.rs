@@ -290,7 +290,7 @@ pub(super) fn inheritance(conn: &Connection, parent: &Run, point: &Point) -> Don
     let (consumed, tasks) = (consumed(conn, parent, point)?, parent_tasks(conn, parent, point, &own)?);
     let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
     ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
-    ops.sort_by_key(|op| slot_of(op));
+    ops.sort_by_key(slot_of);
     let there: BTreeSet<Slot> = ops.iter().map(slot_of).collect();
     ops.retain(|op| match op.op.body {
         RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..slot_of(op) }),
