@@ -51,8 +51,10 @@ impl Readers {
         let job: Job = Box::new(move |connection| {
             let _ = reply.send(snapshot(connection, read).map_err(|fault| fault.told(asked)));
         });
-        if let Some(sender) = &*self.0.lock() {
-            let _ = sender.send(job);
+        match &*self.0.lock() {
+            Some(sender) => drop(sender.send(job)),
+            // With the job goes the reply, and so the wait below ends.
+            None => drop(job),
         }
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again")))
