@@ -12,14 +12,13 @@ pub struct Cli {
     /// Print JSON for programs
     #[arg(long, global = true)]
     pub json: bool,
-    /// Use colours
+    /// Use colours; auto means on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub color: When,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// On a terminal, unless NO_COLOR is set
     Auto,
     Always,
     Never,

@@ -70,10 +70,10 @@ const LAYERS: &[(u8, &[&str])] = &[
     (0, &["error", "id", "clock", "payload"]),
     (1, &["model"]),
     (2, &["journal"]),
-    (3, &["streaming", "storage"]),
+    (3, &["streaming", "storage", "tracer"]),
     (5, &["session"]),
     (6, &["context"]),
-    (7, &["agent", "task", "tracer"]),
+    (7, &["agent", "task"]),
     (8, &["worker", "client"]),
     (9, &["runtime"]),
     (10, &["host"]),
@@ -85,7 +85,6 @@ const UPWARD: &[(&str, &str, &str)] = &[
     ("context", "task", "a context schedules registered tasks; both are one language's face of the session"),
     ("agent", "worker", "the native host implements the worker's Host port"),
     ("task", "worker", "a task context speaks for a worker's ticket"),
-    ("session", "tracer", "spans are opened where the work is done"),
 ];
 
 #[test]
