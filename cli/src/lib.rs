@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod event;
 mod print;
 mod target;
 mod view;

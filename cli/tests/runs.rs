@@ -5,10 +5,11 @@ use flovyn_core::agent::AgentDefinition;
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
-use flovyn_core::model::{Status, Usage};
+use flovyn_core::model::{PageRequest, SideEffects, Status, TaskOptions, TaskStatus, Usage};
 use flovyn_core::runtime::FlovynClient;
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -50,6 +51,45 @@ impl AgentDefinition for Walker {
     }
 }
 
+/// Must not run twice: its first attempt is lost with its process.
+struct Send(bool);
+
+#[async_trait]
+impl TaskDefinition for Send {
+    type Input = String;
+    type Output = String;
+    fn kind(&self) -> &str {
+        "send"
+    }
+    fn options(&self) -> TaskOptions {
+        TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() }
+    }
+    async fn execute(&self, _: &TaskContext, text: String) -> Result<String> {
+        if self.0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(text)
+    }
+}
+
+struct Mailer;
+
+#[async_trait]
+impl AgentDefinition for Mailer {
+    type State = ();
+    type Input = ();
+    type Output = String;
+    fn kind(&self) -> &str {
+        "mailer"
+    }
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<String> {
+        ctx.schedule("send", "hello")?.await
+    }
+}
+
 struct World {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
@@ -83,6 +123,27 @@ impl World {
                 }
             };
             tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
+            flovyn.close().await.unwrap();
+        });
+    }
+
+    /// Runs the mailer until its run, or the task, is as wanted.
+    fn mail(&self, hangs: bool, reached: impl Fn(Status, Option<TaskStatus>) -> bool) {
+        self.runtime.block_on(async {
+            let client = FlovynClient::builder().url(&self.url()).agent(Mailer).task(Send(hangs));
+            let flovyn = client.build().await.unwrap();
+            flovyn.worker().await.unwrap();
+            let handle = flovyn.start(&Mailer, &(), StartOptions::with_id("mail-1")).await.unwrap();
+            let waiting = async {
+                loop {
+                    let tasks = handle.tasks(PageRequest::default()).await.unwrap().items;
+                    if reached(handle.status().await.unwrap(), tasks.first().map(|task| task.status)) {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
             flovyn.close().await.unwrap();
         });
     }
@@ -200,6 +261,34 @@ fn a_run_is_cancelled() {
     assert!(text.contains("CANCELLED"), "what has ended stays as it is: {text}");
     let (code, message) = world.refused(&["runs", "resume", "walk-1"]);
     assert!(code == 1 && message.contains("InvalidTransition"), "{message}");
+}
+
+#[test]
+fn a_task_in_doubt_is_answered_for() {
+    let world = World::new();
+    world.mail(true, |_, task| task == Some(TaskStatus::Running));
+    world.mail(false, |status, _| status == Status::Waiting);
+    let text = world.text(&["runs", "show", "mail-1"]);
+    assert!(text.contains("in_doubt") && text.contains("flovyn runs resolve"), "{text}");
+    let op = world.json(&["runs", "show", "mail-1"])["tasks"][0]["opId"].as_str().unwrap().to_owned();
+    assert_eq!(world.json(&["runs", "resolve", &op, "--result", "\"it went out\""])["status"], "COMPLETED");
+    world.mail(false, |status, _| status == Status::Completed);
+    assert_eq!(world.json(&["runs", "show", "mail-1"])["output"], "it went out");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_watch_ends_with_130() {
+    let world = World::new();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_flovyn"))
+        .args(["runs", "watch", &world.url(), "walk-1"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("created walker"));
+    Command::new("kill").args(["-INT", &watch.id().to_string()]).status().unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `flovyn runs entries`: the conversation, as the branch the run stands on or as the whole tree.
 
 use crate::args::Entries;
+use crate::event::words;
 use crate::print::{Output, short};
 use crate::target::{Run, Target};
 use crate::{Result, view};
 use flovyn_core::id::EntryId;
 use flovyn_core::model::{Entry, PageRequest};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
 pub async fn entries(args: Entries, out: &mut Output) -> Result {
@@ -52,18 +53,6 @@ fn line(entry: &Entry, out: &Output) -> String {
         other => format!("{} ({other})", entry.new.role),
     };
     format!("{}  {role}: {}", out.dim(&id), short(&words, 400))
-}
-
-/// What a content says: its text where it has one.
-fn words(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Object(object) => match object.get("text").or_else(|| object.get("content")) {
-            Some(Value::String(text)) => text.clone(),
-            _ => content.to_string(),
-        },
-        other => other.to_string(),
-    }
 }
 
 /// Entries by the entry they follow.

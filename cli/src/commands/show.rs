@@ -2,6 +2,7 @@
 
 use super::list::waits_for;
 use crate::args::Show;
+use crate::event::told;
 use crate::print::{Output, ago, moment, short, status, took, word};
 use crate::target::{Run, Target};
 use crate::{Result, view};
@@ -220,7 +221,7 @@ fn event_table(events: &[Event], out: &mut Output) -> Result {
             Cell::new(moment(event.at)),
             Cell::new(word(&event.kind)),
             Cell::new(op.unwrap_or_default()),
-            Cell::new(short(&event.data.to_string(), 100)),
+            Cell::new(told(event, 100)),
         ]
     });
     out.table(&["EVENT", "AT", "WHAT", "OP", "DATA"], rows.collect())

@@ -1,6 +1,7 @@
 //! `flovyn runs watch`: the events of a run as they happen.
 
 use crate::args::Watch;
+use crate::event::told;
 use crate::print::{Output, moment, short, word};
 use crate::target::Target;
 use crate::{Failed, Result, view};
@@ -37,7 +38,7 @@ pub async fn watch(args: Watch, out: &mut Output) -> Result {
             StreamEvent::Durable(event) => {
                 let op = event.sequence.map(|sequence| format!(" {}-{sequence}", event.segment)).unwrap_or_default();
                 let at = out.dim(&format!("{:>5} {}", event.number, moment(event.at)));
-                out.line(&format!("{at} {}{op} {}", word(&event.kind), short(&event.data.to_string(), 200)))?;
+                out.line(&format!("{at} {}{op} {}", word(&event.kind), told(&event, 200)))?;
             }
         }
     }

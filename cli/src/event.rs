@@ -1,0 +1,61 @@
+//! Durable events as people read them.
+
+use crate::print::{short, word};
+use flovyn_core::model::{Event, EventKind};
+use serde_json::Value;
+
+/// What an event says, on one line of at most so many characters; ids that say nothing to people are left out.
+pub fn told(event: &Event, limit: usize) -> String {
+    let data = &event.data;
+    let text = |name: &str| match &data[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let line = match event.kind {
+        EventKind::Created => format!("{} in queue {}", text("kind"), text("queue")),
+        EventKind::Resumed => format!("epoch {}", text("epoch")),
+        EventKind::Waiting => match data["signals"].as_array() {
+            Some(names) if !names.is_empty() => format!("for signal {}", list(names)),
+            _ => format!("for {}", text("reason")),
+        },
+        EventKind::Woken | EventKind::Continued => text(if data["reason"].is_null() { "from" } else { "reason" }),
+        EventKind::Checkpoint => text("sequence"),
+        EventKind::Entry => match data.get("content") {
+            Some(content) => format!("{}: {}", text("role"), words(content)),
+            None => text("role"),
+        },
+        EventKind::Signal => text("name"),
+        EventKind::Usage => {
+            let usage = &data["usage"];
+            format!("{}: {} in, {} out", text("model"), usage["input_tokens"], usage["output_tokens"])
+        }
+        kind if word(&kind).starts_with("task_") => {
+            let error = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
+            format!("{} attempt {}{error}", text("kind"), text("attempt"))
+        }
+        EventKind::Failed | EventKind::Paused => match data["error"]["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => text("reason"),
+        },
+        _ if data.as_object().is_some_and(serde_json::Map::is_empty) => String::new(),
+        _ => data.to_string(),
+    };
+    short(&line, limit)
+}
+
+fn list(names: &[Value]) -> String {
+    names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// What a content says: its text where it has one.
+pub fn words(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Object(object) => match object.get("text").or_else(|| object.get("content")) {
+            Some(Value::String(text)) => text.clone(),
+            _ => content.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
