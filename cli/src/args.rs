@@ -74,7 +74,7 @@ pub enum Runs {
 #[derive(Debug, Args)]
 pub struct Words {
     /// The backend, then what the usage line names
-    #[arg(value_name = "WORD", num_args = 0..=5, hide = true, allow_hyphen_values = false)]
+    #[arg(value_name = "WORD", num_args = 0..=5, hide = true, allow_negative_numbers = true)]
     pub words: Vec<String>,
 }
 

@@ -88,11 +88,17 @@ impl Activation {
 
     /// The span in which the agent's code runs.
     pub fn span(&self) -> Span {
+        if !self.spanned.load(Ordering::Relaxed) {
+            return Span::none();
+        }
         self.spans.lock().current.clone()
     }
 
     /// The span of a running attempt.
     pub fn attempt_span(&self, op: u32) -> Span {
+        if !self.spanned.load(Ordering::Relaxed) {
+            return Span::none();
+        }
         self.spans.lock().attempts.get(&op).cloned().unwrap_or_else(Span::none)
     }
 
