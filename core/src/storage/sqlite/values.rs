@@ -1,19 +1,22 @@
 //! Column values: ids, JSON, payloads, labels, and the integer keys that put the rows of a run side by side.
 //!
-//! JSON payloads are stored as text, so that people can read them with any SQLite tool; raw bytes as a blob that starts with
-//! 0; references to the payload table as a blob that starts with 1 (JSON) or 2 (raw), then hash and size.
+//! Small JSON payloads are stored as text, so that people can read them with any SQLite tool; raw bytes as a blob that starts
+//! with 0; references to the payload table as a blob that starts with 1 (JSON) or 2 (raw), then hash and size; JSON of a page's
+//! order that shrinks as a blob that starts with 3 and holds its zstd form: a step's output that becomes an entry is stored twice.
 
 use super::fault::{Done, corrupt};
 use crate::error::{Code, Error};
 use crate::id::OnceSlot;
 use crate::model::{LabelKey, Seen};
-use crate::payload::{Body, ContentHash, Digest, Encoding, Payload};
+use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
 use bytes::Bytes;
 use rusqlite::types::{FromSqlError, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::cell::RefCell;
 use uuid::Uuid;
+use zstd::bulk::Compressor;
 
 /// How many low bits of a key number the rows of one run.
 pub(super) const SHIFT: u32 = 31;
@@ -42,13 +45,38 @@ pub(super) fn span(run: i64) -> (i64, i64) {
     (run << SHIFT, run << SHIFT | MAX_NUMBER)
 }
 
+/// JSON from this size on is compressed where that saves an eighth.
+const COMPRESS_FROM: usize = 1024;
+
+thread_local! {
+    static PACKER: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
+}
+
+/// The compressed form of a row's JSON, tag included, where it is worth it.
+fn packed(json: &[u8]) -> Option<Vec<u8>> {
+    if json.len() < COMPRESS_FROM {
+        return None;
+    }
+    let packed = PACKER.with_borrow_mut(|packer| packer.as_mut()?.compress(json).ok())?;
+    if packed.len() + 1 > json.len() - json.len() / 8 {
+        return None;
+    }
+    let mut blob = Vec::with_capacity(packed.len() + 1);
+    blob.push(3);
+    blob.extend_from_slice(&packed);
+    Some(blob)
+}
+
 /// A payload as a column value.
 pub(super) struct Cell<'a>(pub &'a Payload);
 
 impl ToSql for Cell<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match (&self.0.body, self.0.encoding) {
-            (Body::Inline(bytes), Encoding::Json) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+            (Body::Inline(bytes), Encoding::Json) => match packed(bytes) {
+                Some(blob) => ToSqlOutput::Owned(Value::Blob(blob)),
+                None => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
+            },
             (Body::Inline(bytes), Encoding::Raw) => {
                 let mut blob = Vec::with_capacity(bytes.len() + 1);
                 blob.push(0);
@@ -87,6 +115,7 @@ fn payload_of(value: ValueRef<'_>) -> Option<Payload> {
             };
             Some(Payload { encoding, body })
         }
+        3 => zstd::bulk::decompress(rest, INLINE_LIMIT).ok().map(Payload::json),
         _ => None,
     }
 }
