@@ -6,9 +6,9 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::{RetryPolicy, TaskOptions, Usage};
-use flovyn_core::runtime::{AgentBuilder, ChannelSignals, FlovynClient};
+use flovyn_core::runtime::{AgentBuilder, ChannelSignals, FlovynClient, StdinSignals};
 use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition, TaskExecutor};
-use flovyn_core::tracer::{AgentTracer, CompositeTracer, FileTracer, SqliteTracer, Trace, Traced};
+use flovyn_core::tracer::{AgentTracer, CompositeTracer, FileTracer, SqliteTracer, StdoutTracer, Trace, Traced};
 use flovyn_core::{Payload, runtime::Runtime};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -182,4 +182,43 @@ async fn a_flovyn_client_serves_what_it_was_built_with() {
 async fn two_agents_of_one_kind_are_refused() {
     let built = FlovynClient::builder().url("memory:").agent(Talker).agent(Talker).build().await;
     assert_eq!(built.err().unwrap().code(), Code::InvalidArgument);
+}
+
+/// Runs itself as a child whose standard input is a pipe.
+#[tokio::test]
+async fn signals_come_from_the_terminal() {
+    const CHILD: &str = "FLOVYN_TEST_TERMINAL";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "signals_come_from_the_terminal", "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"typed by hand\n").unwrap();
+        let ended = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success(), "{text}");
+        assert!(text.contains("got: hello, otter typed by hand"), "{text}");
+        assert!(text.contains("talker") && text.contains("task greet") && text.contains("COMPLETED"), "{text}");
+        return;
+    }
+    let agents = AgentBuilder::new()
+        .storage("memory:")
+        .task_executor(LocalTaskExecutor::new().register(Greet).unwrap())
+        .signals(StdinSignals::new())
+        .tracer(StdoutTracer::new().unwrap())
+        .build()
+        .await
+        .unwrap();
+    println!("got: {}", agents.execute(Talker, "otter".to_owned()).await.unwrap());
+    agents.close().await.unwrap();
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_refused_at_once() {
+    let error = FileTracer::open("no/such/folder/trace.jsonl").err().unwrap();
+    assert!(error.code() == Code::InvalidArgument && error.message().contains("no/such/folder"), "{error}");
+    assert_eq!(SqliteTracer::open("no/such/folder/trace.db").err().unwrap().code(), Code::InvalidArgument);
 }
