@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How long claimed tasks may take to end when a run is over.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the copy of an ended run may take to be done.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Where runs are kept: a URL, an open backend or an open runtime.
 pub struct Backing(Kept);
@@ -195,7 +197,7 @@ impl AgentRunner {
             result = handle.result(None) => result,
             error = self.pump(handle.clone()) => Err(error),
         };
-        putting_away.now().await?;
+        putting_away.now(result.is_ok()).await?;
         result?.parse()
     }
 
@@ -241,11 +243,14 @@ impl AgentRunner {
 struct PutAway(Option<Worker>);
 
 impl PutAway {
-    async fn now(mut self) -> Result<()> {
-        match self.0.take() {
-            Some(worker) => worker.close(GRACE).await,
-            None => Ok(()),
+    /// The result of an ended run is known a moment before its copy here is done with it.
+    async fn now(mut self, ended: bool) -> Result<()> {
+        let Some(worker) = self.0.take() else { return Ok(()) };
+        let patience = tokio::time::Instant::now() + SETTLE;
+        while ended && worker.active() > 0 && tokio::time::Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        worker.close(GRACE).await
     }
 }
 
