@@ -23,7 +23,8 @@ pub async fn entries(args: Entries, out: &mut Output) -> Result {
         return out.line("no entries");
     }
     if args.tree {
-        return Tree::of(&shown, &on_branch).draw(out);
+        let lines = Tree::of(&shown, &on_branch).lines(|entry| line(entry, out));
+        return lines.iter().try_for_each(|line| out.line(line));
     }
     shown.iter().try_for_each(|entry| out.line(&line(entry, out)))
 }
@@ -73,15 +74,15 @@ impl<'a> Tree<'a> {
     }
 
     /// Draws depth first; only where a branch begins does the text move to the right.
-    fn draw(&self, out: &mut Output) -> Result {
+    fn lines(&self, text: impl Fn(&Entry) -> String) -> Vec<String> {
+        let mut lines = Vec::new();
         let mut stack = self.next(None, "");
         while let Some((entry, prefix)) = stack.pop() {
             let mark = if self.on_branch.contains(&entry.new.id) { "*" } else { " " };
-            let text = line(entry, out);
-            out.line(&format!("{mark} {prefix}{text}"))?;
+            lines.push(format!("{mark} {prefix}{}", text(entry)));
             stack.extend(self.next(Some(entry.new.id), &prefix));
         }
-        Ok(())
+        lines
     }
 
     /// What follows an entry, the last first, each with what stands before its text.
@@ -97,5 +98,51 @@ impl<'a> Tree<'a> {
         let mut placed: Vec<_> = placed.collect();
         placed.reverse();
         placed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flovyn_core::Payload;
+    use flovyn_core::clock::Timestamp;
+    use flovyn_core::id::{ExecutionId, Slot};
+    use flovyn_core::model::NewEntry;
+
+    fn entry(id: u128, parent: Option<u128>) -> Entry {
+        let id_of = |number: u128| ExecutionId::default().to_string().replace("00000000-", &format!("{number:08}-"));
+        let parse = |number: u128| id_of(number).parse::<EntryId>().unwrap();
+        Entry {
+            new: NewEntry {
+                id: parse(id),
+                parent: parent.map(parse),
+                thread: String::new(),
+                role: id.to_string(),
+                entry_type: "message".into(),
+                content: Payload::null(),
+                turn_id: None,
+                metadata: None,
+            },
+            execution: ExecutionId::default(),
+            slot: Slot::default(),
+            depth: 0,
+            created_at: Timestamp::default(),
+        }
+    }
+
+    #[test]
+    fn branches_are_drawn_where_they_begin() {
+        let parents = [(1, None), (2, Some(1)), (3, Some(1)), (4, Some(2)), (5, Some(4)), (6, Some(3)), (7, Some(3))];
+        let entries: Vec<_> = parents.into_iter().map(|(id, parent)| entry(id, parent)).collect();
+        let on_branch: HashSet<_> = [0, 2, 6].map(|place: usize| entries[place].new.id).into();
+        let drawn = Tree::of(&entries, &on_branch).lines(|entry| entry.new.role.clone());
+        assert_eq!(drawn, ["* 1", "  ├─ 2", "  │  4", "  │  5", "* └─ 3", "     ├─ 6", "*    └─ 7"]);
+    }
+
+    #[test]
+    fn an_entry_whose_parent_is_not_shown_is_a_root() {
+        let entries = [entry(2, Some(1)), entry(3, Some(2))];
+        let drawn = Tree::of(&entries, &HashSet::new()).lines(|entry| entry.new.role.clone());
+        assert_eq!(drawn, ["  2", "  3"]);
     }
 }
