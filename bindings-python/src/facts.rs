@@ -1,7 +1,7 @@
 //! Stored things as JSON facts for Python: what people look at, never what a program computes with on a hot path.
 
 use flovyn_core::clock::Timestamp;
-use flovyn_core::model::{Checkpoint, Event, Execution, Failure, Task};
+use flovyn_core::model::{Checkpoint, Event, Execution, Failure, RecordedBody, RecordedOp, Task};
 use serde_json::{Value, json};
 
 fn seconds(at: Timestamp) -> f64 {
@@ -82,5 +82,22 @@ pub(crate) fn event(event: &Event) -> Value {
         "segment": event.segment,
         "sequence": event.sequence,
         "data": event.data,
+    })
+}
+
+/// A recorded op: its place, what it is, what was handed over before it, and where its task stands.
+pub(crate) fn op(op: &RecordedOp) -> Value {
+    let status = match &op.body {
+        RecordedBody::Task { status, .. } => Some(status),
+        _ => None,
+    };
+    json!({
+        "segment": op.segment,
+        "sequence": op.sequence,
+        "label": op.label.to_string(),
+        "kind": op.label.kind,
+        "seen": op.seen,
+        "status": status,
+        "once": op.once,
     })
 }

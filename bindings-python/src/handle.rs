@@ -13,20 +13,15 @@ use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as Core
 use flovyn_core::error::Code;
 use flovyn_core::id::{OpId, RequestId};
 use flovyn_core::model::{
-    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, PageRequest,
-    Resolution, ResumeRequest,
+    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
 use futures::FutureExt;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Events handed over at a time.
 const BATCH: usize = 256;
-
-/// Entries read at a time behind the events that tell of them.
-const ENTRIES: usize = 32;
 
 /// One run.
 #[pyclass(frozen, module = "flovyn._native")]
@@ -107,9 +102,8 @@ impl Handle {
     fn stream(&self, after: Option<&str>) -> PyResult<Watching> {
         let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;
         let _inside = self.runtime.enter();
-        let reader =
-            Reader { watching: self.core.stream(after), run: self.core.clone(), page: None, entries: HashMap::new() };
-        Ok(Watching { reader: Arc::new(tokio::sync::Mutex::new(reader)), runtime: self.runtime.clone() })
+        let reader = Arc::new(tokio::sync::Mutex::new(self.core.stream(after)));
+        Ok(Watching { reader, runtime: self.runtime.clone() })
     }
 
     #[pyo3(signature = (hub, token, name, payload, delivery, idempotency_key=None))]
@@ -294,7 +288,7 @@ impl Handle {
 
 /// Gives up a call whose caller no longer waits.
 #[pyclass(frozen, module = "flovyn._native")]
-pub(crate) struct Abort(tokio::task::AbortHandle);
+pub(crate) struct Abort(pub(crate) tokio::task::AbortHandle);
 
 #[pymethods]
 impl Abort {
@@ -306,7 +300,7 @@ impl Abort {
 /// A reader of a run's events.
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Watching {
-    reader: Arc<tokio::sync::Mutex<Reader>>,
+    reader: Arc<tokio::sync::Mutex<CoreWatching>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -315,67 +309,24 @@ impl Watching {
     /// Ends with a list of events; an empty one after the terminal event.
     fn next(&self, hub: &Hub, token: u64) -> Abort {
         let reader = self.reader.clone();
-        Abort(spawn(&self.runtime, &hub.inbox, token, async move { reader.lock().await.next().await }))
-    }
-}
-
-/// Reads events, and the entries they tell of.
-struct Reader {
-    watching: CoreWatching,
-    run: Core,
-    /// Where the last page of entries began.
-    page: Option<Cursor>,
-    entries: HashMap<String, Entry>,
-}
-
-impl Reader {
-    async fn next(&mut self) -> Result<Events, Error> {
-        let mut events = Vec::new();
-        if let Some(event) = self.watching.next().await? {
-            events.push(event);
-            while events.len() < BATCH
-                && let Some(Ok(Some(event))) = self.watching.next().now_or_never()
-            {
+        let read = async move {
+            let mut reader = reader.lock().await;
+            let mut events = Vec::new();
+            if let Some(event) = reader.next().await? {
                 events.push(event);
-            }
-        }
-        let mut told = Vec::with_capacity(events.len());
-        for event in events {
-            let entry = match &event {
-                StreamEvent::Durable(event) if event.kind == EventKind::Entry => {
-                    self.entry(event.data["entry"].as_str().unwrap_or_default()).await?
+                while events.len() < BATCH
+                    && let Some(Ok(Some(event))) = reader.next().now_or_never()
+                {
+                    events.push(event);
                 }
-                _ => None,
-            };
-            told.push((event, entry));
-        }
-        Ok(Events(told))
-    }
-
-    /// The entry of an event: they come in the order of their places, so reading on finds it.
-    async fn entry(&mut self, id: &str) -> Result<Option<Entry>, Error> {
-        loop {
-            if let Some(entry) = self.entries.remove(id) {
-                return Ok(Some(entry));
             }
-            let page = self.run.entries(PageRequest { limit: ENTRIES, after: self.page.clone() }).await?;
-            let found = page.items.iter().any(|entry| entry.new.id.to_string() == id);
-            self.entries.extend(page.items.into_iter().map(|entry| (entry.new.id.to_string(), entry)));
-            match page.next {
-                Some(next) => {
-                    if !found {
-                        self.entries.clear();
-                    }
-                    self.page = Some(next);
-                }
-                None if !found => return Ok(None),
-                None => {}
-            }
-        }
+            Ok::<_, Error>(Events(events))
+        };
+        Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
 }
 
-struct Events(Vec<(StreamEvent, Option<Entry>)>);
+struct Events(Vec<StreamEvent>);
 
 impl From<Events> for Reply {
     fn from(events: Events) -> Self {
@@ -384,15 +335,14 @@ impl From<Events> for Reply {
 }
 
 /// Events as tuples `(what, id, …)`.
-fn listed<'py>(py: Python<'py>, events: &[(StreamEvent, Option<Entry>)]) -> PyResult<Bound<'py, PyList>> {
+fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    for (event, entry) in events {
+    for event in events {
         let id = event.id().to_string();
         match event {
             StreamEvent::Durable(event) => {
                 let facts = decode::json(py, facts::event(event).to_string().as_bytes())?;
-                let entry = entry.as_ref().map(|entry| crate::session::message(py, entry)).transpose()?;
-                list.append(("durable", id, facts, entry))?;
+                list.append(("durable", id, facts))?;
             }
             StreamEvent::Chunk(_, chunk) => {
                 let (what, data) = match chunk.kind {

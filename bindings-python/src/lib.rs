@@ -12,6 +12,7 @@ mod hub;
 mod reply;
 mod runtime;
 mod session;
+mod stage;
 mod task;
 mod worker;
 
@@ -30,18 +31,26 @@ fn decode_json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>>
     Ok(decode::json(py, text)?)
 }
 
+/// Runs the `flovyn` command with the program's name and its arguments; gives the exit code.
+#[pyfunction]
+fn cli(py: Python<'_>, words: Vec<std::ffi::OsString>) -> i32 {
+    py.detach(|| flovyn_cli::run(words))
+}
+
 #[pymodule(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<hub::Hub>()?;
     module.add_class::<runtime::Runtime>()?;
     module.add_class::<runtime::Worker>()?;
+    module.add_class::<stage::Stage>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<handle::Abort>()?;
     module.add_class::<handle::Watching>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<task::TaskSpec>()?;
     module.add_class::<worker::Ticket>()?;
+    module.add_function(wrap_pyfunction!(cli, module)?)?;
     module.add_function(wrap_pyfunction!(encode_json, module)?)?;
     module.add_function(wrap_pyfunction!(decode_json, module)?)
 }

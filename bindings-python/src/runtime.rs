@@ -3,9 +3,10 @@
 use crate::encode;
 use crate::error::Failure;
 use crate::facts;
-use crate::handle::Handle;
+use crate::handle::{Abort, Handle};
 use crate::hub::{Hub, spawn};
 use crate::session::duration;
+use crate::stage::{Mortal, tell_end};
 use crate::worker::{Port, config};
 use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
@@ -13,6 +14,7 @@ use flovyn_core::error::Code;
 use flovyn_core::host::HostRuntime;
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::worker::{Worker as CoreWorker, WorkerOptions};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -24,8 +26,25 @@ use std::time::Duration;
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Runtime {
     host: HostRuntime,
+    core: Core,
+    life: Option<Arc<Mortal>>,
     client: Client,
     handle: tokio::runtime::Handle,
+}
+
+impl Runtime {
+    /// A life on a stage.
+    pub(crate) fn of_life(py: Python<'_>, host: HostRuntime, core: Core, life: Arc<Mortal>) -> PyResult<Self> {
+        let handle =
+            py.detach(|| host.block_on(async { tokio::runtime::Handle::current() })).map_err(Failure::from)?;
+        Ok(Self { client: core.client(), host, core, life: Some(life), handle })
+    }
+
+    fn mortal(&self) -> PyResult<&Arc<Mortal>> {
+        self.life.as_ref().ok_or_else(|| {
+            Failure::Engine(Error::new(Code::InvalidArgument, "only a life on a stage can crash")).into()
+        })
+    }
 }
 
 #[pymethods]
@@ -41,7 +60,50 @@ impl Runtime {
                 Ok::<_, Error>((host, handle))
             })
             .map_err(Failure::from)?;
-        Ok(Self { client: host.client(), host, handle })
+        Ok(Self { client: host.client(), core: host.runtime().clone(), host, life: None, handle })
+    }
+
+    // ── a life on a stage ───────────────────────────────────────────────────────────────────────────────────────
+
+    /// Ends the life at its `n`-th commit: `before` it, `after` it, or with its `answer_lost`.
+    fn crash_at(&self, n: u64, how: &str) -> PyResult<()> {
+        Ok(self.mortal()?.crash_at(n, how).map_err(Failure::from)?)
+    }
+
+    /// Commits of the life so far.
+    fn commits(&self) -> PyResult<u64> {
+        Ok(self.mortal()?.commits())
+    }
+
+    /// Ends with the life.
+    fn ended(&self, hub: &Hub, token: u64) -> PyResult<Abort> {
+        Ok(Abort(tell_end(self.mortal()?.clone(), &self.handle, hub, token)))
+    }
+
+    /// Ends the life, and lets the store notice.
+    fn bury(&self, hub: &Hub, token: u64) -> PyResult<()> {
+        let mortal = self.mortal()?.clone();
+        spawn(&self.handle, &hub.inbox, token, async move { mortal.bury().await });
+        Ok(())
+    }
+
+    /// The recorded ops of a run, segment by segment, as facts.
+    fn journal(&self, hub: &Hub, token: u64, id: &str) -> PyResult<()> {
+        let id: ExecutionId = id.parse().map_err(|error| {
+            Failure::Engine(Error::new(Code::InvalidArgument, format!("{id:?} is no UUID: {error}")))
+        })?;
+        let (storage, org) = (self.core.storage().clone(), self.client.org());
+        spawn(&self.handle, &hub.inbox, token, async move {
+            let last = storage.execution(org, id).await?.segment;
+            let mut ops = Vec::new();
+            for segment in 0..=last {
+                for op in storage.journal(org, id, segment).await? {
+                    ops.push(facts::op(&op));
+                }
+            }
+            Ok(serde_json::Value::Array(ops))
+        });
+        Ok(())
     }
 
     #[getter]
@@ -137,7 +199,7 @@ impl Runtime {
 
     /// Closes workers and backend through the hub.
     fn close(&self, hub: &Hub, token: u64, within: f64) -> PyResult<()> {
-        let (runtime, within) = (self.host.runtime().clone(), duration(within)?);
+        let (runtime, within) = (self.core.clone(), duration(within)?);
         spawn(&self.handle, &hub.inbox, token, async move {
             tokio::time::timeout(within, runtime.close()).await.unwrap_or(Ok(()))
         });
@@ -150,7 +212,9 @@ impl Runtime {
         if self.host.check_process().is_err() {
             return Ok(());
         }
-        Ok(py.detach(|| self.host.close(within)).map_err(Failure::from)?)
+        let core = self.core.clone();
+        let closing = async move { tokio::time::timeout(within, core.close()).await.unwrap_or(Ok(())) };
+        Ok(py.detach(|| self.handle.block_on(closing)).map_err(Failure::from)?)
     }
 }
 
@@ -224,10 +288,11 @@ impl Worker {
         };
         let mut options = WorkerOptions { queue, max_agents, max_tasks, only, ..WorkerOptions::default() };
         options.max_parked = max_parked.unwrap_or(options.max_parked);
-        let (host, port, started) = (runtime.host.clone(), self.port.clone(), self.started.clone());
+        let (host, core) = (runtime.host.clone(), runtime.core.clone());
+        let (port, started) = (self.port.clone(), self.started.clone());
         spawn(&self.handle, &hub.inbox, token, async move {
             host.check_process()?;
-            let worker = host.runtime().worker(port, options).await?;
+            let worker = core.worker(port, options).await?;
             *started.lock() = Some(worker);
             Ok(())
         });

@@ -536,7 +536,7 @@ pub(crate) fn messages<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Boun
 }
 
 /// An entry as `(id, parent, role, entry_type, content, turn_id, metadata, seconds)`.
-pub(crate) fn message<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyAny>> {
+fn message<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyAny>> {
     let metadata = match &entry.new.metadata {
         Some(text) => Some(decode::json(py, text.as_bytes())?),
         None => None,

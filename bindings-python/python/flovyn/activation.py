@@ -144,6 +144,10 @@ class Activation:
             if error is not None and not self.sealed:
                 self.loop.call_exception_handler({"message": "a flovyn activation broke", "exception": error})
 
+    def drop(self) -> None:
+        """Put the copy away without a word to the engine."""
+        self._close("dropped")
+
     def _close(self, reason: str) -> None:
         self.sealed = True
         self.worker.hub.forget(self.session.token)
@@ -303,10 +307,11 @@ class Activation:
         try:
             if task.signature.takes_context:
                 args = (TaskContext(uuid, attempt, link), *args)
-            if task.is_async:
-                output = await task.fn(*args, **kwargs)
+            fn = self.worker.fn_of(task, uuid)
+            if task.is_async if fn is task.fn else asyncio.iscoroutinefunction(fn):
+                output = await fn(*args, **kwargs)
             else:
-                output = await in_thread(contextvars.copy_context(), task.fn, args, kwargs)
+                output = await in_thread(contextvars.copy_context(), fn, args, kwargs)
             if self.sealed or link.cancelled:
                 return
             effects = self.session.task_completed(op, attempt, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from .errors import InvalidArgument, WrongStateType
 from .serde import Rebuild, Signature, local_names, rebuilder
@@ -77,7 +77,7 @@ class Agent(Generic[I, R]):
     def wire(self, input: Any) -> Any:
         """Return the value that stands for the input."""
         names = self._signature.names
-        if len(names) > 1 and not isinstance(input, dict):
+        if len(names) > 1 and not isinstance(cast("object", input), dict):
             raise InvalidArgument(f"agent {self.kind!r} takes one input or none; make it one dataclass or dict")
         return input
 
@@ -101,7 +101,7 @@ class Agent(Generic[I, R]):
         if self.migrate is not None:
             value = self.migrate(value)
         rebuild = self._rebuild_state
-        return value if rebuild is None or type(value) is not dict else rebuild(value)
+        return rebuild(value) if rebuild is not None and hasattr(value, "keys") else value
 
     def check_state(self, value: Any) -> None:
         """Refuse a checkpoint of another type than the declared one."""

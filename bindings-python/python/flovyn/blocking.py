@@ -60,6 +60,10 @@ class SyncActivation(Activation):
         if for_thread:
             self._arrived.put(for_thread)
 
+    def drop(self) -> None:
+        self._put_away()
+        self._arrived.put([(CLOSE, "dropped", "")])
+
     def _put_away(self) -> None:
         self.sealed = True
         self.worker.hub.forget(self.session.token)

@@ -190,6 +190,16 @@ class Client:
             self._hub = Hub.current().__enter__()
         return self
 
+    def forget(self) -> None:
+        """Leave the backend as a killed process would: without closing it."""
+        self._is_open = False
+        _open.discard(self)
+        for worker in list(self._workers):
+            worker.abandon()
+        if self._hub is not None:
+            self._hub.__exit__()
+            self._hub = None
+
     def opened(self, worker: Worker) -> None:
         """Note a worker that polls."""
         self._workers.add(worker)

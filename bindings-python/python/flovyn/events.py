@@ -43,7 +43,7 @@ class Entry:
     role: str
     entry_type: str
     content: Any
-    metadata: Any
+    turn_id: str | None
     at: datetime
     op: str = ""
     type: ClassVar[str] = "entry"
@@ -101,7 +101,7 @@ def event_of(parts: tuple[Any, ...]) -> Event:
     """Make an event from what the engine gives."""
     what, id = parts[0], parts[1]
     if what == "durable":
-        return _durable(id, parts[2], parts[3])
+        return _durable(id, parts[2])
     if what == "token":
         return Token(id, parts[2], parts[3], parts[4])
     if what == "retract":
@@ -111,16 +111,23 @@ def event_of(parts: tuple[Any, ...]) -> Event:
     return Data(id, parts[2], what, parts[3], parts[4])
 
 
-def _durable(id: str, facts: dict[str, Any], entry: tuple[Any, ...] | None) -> Event:
+def _durable(id: str, facts: dict[str, Any]) -> Event:
     at = datetime.fromtimestamp(facts["at"], timezone.utc)
     data: dict[str, Any] = facts["data"] or {}
     if facts["kind"] == "entry":
         op = f"{facts['segment']}-{facts['sequence']}"
-        if entry is None:
-            return Entry(id, UUID(data["entry"]), None, data["role"], data["entry_type"], None, None, at, op)
-        entry_id, parent, role, entry_type, content, _, metadata, _ = entry
-        parent_id = UUID(parent) if parent else None
-        return Entry(id, UUID(entry_id), parent_id, role, entry_type, content, metadata, at, op)
+        parent = data.get("parent")
+        return Entry(
+            id,
+            entry_id=UUID(data["entry"]),
+            parent_id=UUID(parent) if parent else None,
+            role=data["role"],
+            entry_type=data["entry_type"],
+            content=data.get("content"),
+            turn_id=data.get("turn_id"),
+            at=at,
+            op=op,
+        )
     if facts["kind"] == "usage":
         return Usage(id, at, data)
     if facts["kind"] == "retract":

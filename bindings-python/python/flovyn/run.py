@@ -48,10 +48,11 @@ def run(
 
     if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
         return work()
-    return _on_thread(work)
+    return on_thread(work)
 
 
-def _on_thread(work: Callable[[], Any]) -> Any:
+def on_thread(work: Callable[[], Any]) -> Any:
+    """Do work on a thread of its own with the caller's context variables, and wait for it."""
     outcome: list[Any] = []
     context = contextvars.copy_context()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
 from .activation import Activation, OwnTask, failure_of
@@ -81,6 +81,10 @@ class Worker:
         self._activations: set[Activation] = set()
         self._attempts: dict[bytes, tuple[OwnTask, TicketLink]] = {}
         self._closed: asyncio.Event | None = None
+        self.fakes: dict[str, Callable[..., Any]] = {}
+        """Functions that stand in for tasks in tests, by kind."""
+        self.on_attempt: Callable[[str, bytes], None] | None = None
+        """Told of every attempt before it starts, in tests: kind and task id."""
 
     @staticmethod
     def _add(known: dict[str, Any], new: Any) -> None:
@@ -160,6 +164,28 @@ class Worker:
         """Return the task of a kind; one that runs elsewhere if none is served here."""
         return self._tasks.get(kind) or Task(_elsewhere, kind, {"queue": self.queue}, signature=_ONE_INPUT)
 
+    def fn_of(self, task: Task[..., Any], uuid: bytes) -> Callable[..., Any]:
+        """Return the function that an attempt of a task runs."""
+        if self.on_attempt is not None:
+            self.on_attempt(task.kind, uuid)
+        return self.fakes.get(task.kind, task.fn) if self.fakes else task.fn
+
+    def abandon(self) -> None:
+        """Drop everything as a killed process would: nothing is reported, nothing is given back."""
+        native, self._native = self._native, None
+        if native is None:
+            return
+        for activation in list(self._activations):
+            activation.drop()
+        for task, link in list(self._attempts.values()):
+            link.cancelled = True
+            task.cancel()
+        self.hub.forget(native.token)
+        self._client.gone(self)
+        if self._closed is not None:
+            self._closed.set()
+        self.hub.__exit__()
+
     def closed(self, activation: Activation) -> None:
         """Forget an activation."""
         self._activations.discard(activation)
@@ -215,9 +241,10 @@ class Worker:
     ) -> None:
         task = self._tasks[kind]
         try:
-            fn: Callable[..., Any] = task.reconcile if reconcile and task.reconcile is not None else task.fn
+            reconciles = reconcile and task.reconcile is not None
+            fn = cast("Callable[..., Any]", task.reconcile) if reconciles else self.fn_of(task, uuid)
             args, kwargs = task.signature.unwire(input)
-            if fn is task.fn and task.signature.takes_context:
+            if not reconciles and task.signature.takes_context:
                 args = [TaskContext(uuid, attempt, link), *args]
             if asyncio.iscoroutinefunction(fn):
                 output = await fn(*args, **kwargs)

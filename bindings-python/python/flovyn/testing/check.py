@@ -1,0 +1,237 @@
+"""Proof by construction: an agent must end the same, whatever happens to its process.
+
+It is run undisturbed first. Then its coroutine is dropped at every wait, and its process dies at every commit in turn:
+before it, after it, and with only the answer lost. Outcome, conversation and steps must be those of the first run,
+and no step that had its result may run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _native
+from ..agent import Agent
+from ..client import Client
+from ..errors import FlovynError, Waiting
+from ..handle import Handle
+from ..hub import Hub
+from ..run import on_thread
+from .harness import Fakes, Stage, fakes_by_kind
+
+Signals = Sequence[tuple[str, Any]] | Mapping[str, Any]
+
+_KEY = "flovyn-check"
+_TIMING = ("read", "abandon")
+"""Ops that depend on when something came, not only on what the code does."""
+_PAUSE_S = 0.002
+_STUCK_POLLS = 5
+
+
+class Difference(AssertionError):
+    """An agent did not end as in its undisturbed run."""
+
+
+@dataclass
+class Report:
+    """What a check has seen. It may be awaited, which gives itself."""
+
+    result: Any
+    commits: int
+    runs: int = 0
+    entries: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
+    ops: list[str] = field(default_factory=list[str])
+
+    def __await__(self) -> Generator[Any, Any, Report]:
+        return self
+        yield
+
+
+@dataclass
+class _Seen:
+    """How a run ended."""
+
+    outcome: Any
+    entries: list[tuple[str, str, Any]]
+    ops: list[str]
+    commits: int
+
+
+def check(
+    agent: Agent[Any, Any],
+    input: Any = None,
+    *,
+    signals: Signals = (),
+    tasks: Fakes | None = None,
+    timeout: float = 60.0,
+    max_commits: int = 200,
+) -> Report:
+    """Run an agent with forced re-entry and with a crash at every commit; raise ``Difference`` at the first one.
+
+    ``signals`` are sent at the start, in order; ``tasks`` maps tasks to stand-ins, which must give the same result
+    whenever they are called. Durable sleeps cost no time. ``timeout`` limits each run, in seconds.
+    """
+
+    def work() -> Report:
+        return asyncio.run(
+            check_async(agent, input, signals=signals, tasks=tasks, timeout=timeout, max_commits=max_commits)
+        )
+
+    if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+        return work()
+    return on_thread(work)
+
+
+async def check_async(
+    agent: Agent[Any, Any],
+    input: Any = None,
+    *,
+    signals: Signals = (),
+    tasks: Fakes | None = None,
+    timeout: float = 60.0,
+    max_commits: int = 200,
+) -> Report:
+    """Do what ``check`` does, on the running loop."""
+    case = _Case(agent, input, list(signals.items() if isinstance(signals, Mapping) else signals), tasks, timeout)
+    expected = await case.run("undisturbed")
+    report = Report(expected.outcome, expected.commits, 1, expected.entries, expected.ops)
+    _compare(expected, await case.run("re-entered at every wait", max_parked=0))
+    report.runs += 1
+    for n in range(1, min(expected.commits, max_commits) + 1):
+        for how in ("before", "after", "answer_lost"):
+            _compare(expected, await case.run(f"crash at commit {n}, {how}", crash=(n, how)), exact=False)
+            report.runs += 1
+    return report
+
+
+class _Case:
+    """One agent with one input, run again and again."""
+
+    def __init__(
+        self, agent: Agent[Any, Any], input: Any, signals: list[tuple[str, Any]], tasks: Fakes | None, timeout: float
+    ) -> None:
+        self._agent = agent
+        self._input = input
+        self._signals = signals
+        self._fakes = fakes_by_kind(tasks)
+        self._timeout = timeout
+
+    async def run(self, what: str, *, max_parked: int | None = None, crash: tuple[int, str] | None = None) -> _Seen:
+        try:
+            return await asyncio.wait_for(self._run(max_parked, crash), self._timeout)
+        except Difference as difference:
+            raise Difference(f"{what}: {difference}") from None
+        except asyncio.TimeoutError:
+            raise Difference(f"{what}: the run has not ended within {self._timeout:g} s") from None
+
+    async def _run(self, max_parked: int | None, crash: tuple[int, str] | None) -> _Seen:
+        stage = Stage()
+        client = stage.begin_life()
+        if crash is not None:
+            client.native.crash_at(*crash)
+        handle = await client.start(self._agent, self._input, id=_KEY)
+        for number, (name, value) in enumerate(self._signals):
+            await handle.signal(name, value, idempotency_key=f"check-{number}")
+        commits = 0
+        while True:
+            await self._serve(client, handle, max_parked)
+            ended = await self._drive(stage, client, handle)
+            commits += client.native.commits()
+            if ended:
+                break
+            dead = client
+            dead.forget()
+            await Hub.current().call(dead.native.bury)
+            client = stage.begin_life()
+            handle = await client.handle(_KEY)
+        try:
+            return _Seen(await _outcome(handle), await _entries(handle), await _ops(client, handle), commits)
+        finally:
+            await client.close()
+
+    async def _serve(self, client: Client, handle: Handle[Any], max_parked: int | None) -> None:
+        worker = client.worker([self._agent], max_parked=max_parked)
+        worker.fakes.update(self._fakes)
+        done = {task["id"] for task in await handle.tasks() if task["status"] == "COMPLETED"}
+        repeated: list[str] = []
+
+        def attempt(kind: str, uuid: bytes) -> None:
+            if str(_uuid(uuid)) in done:
+                repeated.append(kind)
+
+        worker.on_attempt = attempt
+        self._repeated = repeated
+        await worker.start()
+
+    async def _drive(self, stage: Stage, client: Client, handle: Handle[Any]) -> bool:
+        """Let the life go on until the run or the life has ended; true for the run. Time passes when all wait."""
+        end = asyncio.ensure_future(Hub.current().call(client.native.ended))
+        still = 0
+        last: Any = None
+        try:
+            while not end.done():
+                status = asyncio.ensure_future(handle.describe())
+                await asyncio.wait((status, end), return_when=asyncio.FIRST_COMPLETED)
+                if end.done():
+                    status.cancel()
+                    return False
+                run = status.result()
+                if self._repeated:
+                    raise Difference(f"task {self._repeated[0]!r} ran again although it had its result")
+                if run.status in ("COMPLETED", "FAILED", "CANCELLED"):
+                    return True
+                if run.status == "PAUSED":
+                    raise Difference(f"the run was paused: {run.wait_reason}, {run.failure}")
+                seen = (run.status, run.epoch, run.updated_at)
+                still = still + 1 if seen == last and run.status != "RUNNING" else 0
+                last = seen
+                if still > _STUCK_POLLS:
+                    still = 0
+                    if not await stage.jump() and run.status == "WAITING" and run.wait_reason == "signal":
+                        names = ", ".join(run.waits_for or ())
+                        raise Waiting(f"the agent waits for signal {names!r}; pass it in signals=")
+                await asyncio.sleep(_PAUSE_S)
+            return False
+        finally:
+            end.cancel()
+
+
+async def _outcome(handle: Handle[Any]) -> Any:
+    try:
+        result = await handle.result(timeout=10)
+    except FlovynError as error:
+        return (type(error).__name__, str(error))
+    return _native.decode_json(_native.encode_json(result)) if not isinstance(result, bytes) else result
+
+
+async def _entries(handle: Handle[Any]) -> list[tuple[str, str, Any]]:
+    return [(entry.role, entry.entry_type, entry.content) for entry in await handle.messages()]
+
+
+async def _ops(client: Client, handle: Handle[Any]) -> list[str]:
+    ops: Iterable[Mapping[str, Any]] = await Hub.current().call(client.native.journal, str(handle.id))
+    return [f"{op['segment']}: {op['label']}" for op in ops if op["kind"] not in _TIMING]
+
+
+def _compare(expected: _Seen, seen: _Seen, *, exact: bool = True) -> None:
+    if seen.outcome != expected.outcome:
+        raise Difference(f"the outcome is {seen.outcome!r}, but undisturbed it is {expected.outcome!r}")
+    if seen.entries != expected.entries:
+        raise Difference(f"the conversation is {seen.entries!r}, but undisturbed it is {expected.entries!r}")
+    # Which of several branches calls first after a crash may depend on what was durable; what they call may not.
+    ops, wanted = (seen.ops, expected.ops) if exact else (sorted(seen.ops), sorted(expected.ops))
+    for number, (one, other) in enumerate(zip(ops, wanted, strict=False)):
+        if one != other:
+            raise Difference(f"op {number} is {one!r}, but undisturbed it is {other!r}")
+    if len(ops) != len(wanted):
+        raise Difference(f"there are {len(ops)} ops, but undisturbed {len(wanted)}")
+
+
+def _uuid(raw: bytes) -> Any:
+    from uuid import UUID
+
+    return UUID(bytes=raw)
+
+
