@@ -75,6 +75,8 @@ pub mod session;
 pub mod storage;
 pub mod streaming;
 pub mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tracer;
 pub mod worker;
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
@@ -44,7 +44,7 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             }
             fresh = false;
             for effect in effects {
-                if let Some(closed) = driver.apply(effect) {
+                if let Some(closed) = driver.apply(effect, cx.waker()) {
                     future = None;
                     return Poll::Ready(closed);
                 }
@@ -73,11 +73,17 @@ struct Driver {
 }
 
 impl Driver {
-    fn apply(&mut self, effect: HostEffect) -> Option<Closed> {
+    fn apply(&mut self, effect: HostEffect, own: &Waker) -> Option<Closed> {
         match effect {
             HostEffect::Deliver(handed) => {
                 let mut slots = self.context.shared().slots.lock();
+                let polled = handed.iter().filter_map(|one| slots.wakers.remove(&one.op)).collect::<Vec<_>>();
                 slots.outcomes.extend(handed.into_iter().map(|one| (one.op, one.outcome)));
+                drop(slots);
+                // The agent itself is polled anyway.
+                for waker in polled.into_iter().filter(|waker| !waker.will_wake(own)) {
+                    waker.wake();
+                }
                 None
             }
             HostEffect::Start(start) => {

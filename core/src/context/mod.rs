@@ -134,6 +134,8 @@ pub(crate) struct Shared {
 pub(crate) struct Slots {
     /// Outcomes handed over and not yet taken by their step.
     pub outcomes: HashMap<OpRef, Outcome>,
+    /// Who polls a step that has not ended: a combinator may poll only what was woken.
+    pub wakers: HashMap<OpRef, std::task::Waker>,
     /// What inline attempts need to start.
     pub work: HashMap<OpRef, Work>,
 }

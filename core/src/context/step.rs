@@ -46,11 +46,18 @@ impl Step {
 impl Future for Step {
     type Output = Result<Outcome>;
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if self.done {
             return Poll::Ready(Err(Error::new(Code::InvalidArgument, "a step was polled again after its end")));
         }
-        let handed = self.shared.slots.lock().outcomes.remove(&self.op);
+        let handed = {
+            let mut slots = self.shared.slots.lock();
+            let handed = slots.outcomes.remove(&self.op);
+            if handed.is_none() {
+                slots.wakers.insert(self.op, cx.waker().clone());
+            }
+            handed
+        };
         if let Some(outcome) = handed {
             self.done = true;
             return Poll::Ready(match outcome {
@@ -65,13 +72,15 @@ impl Future for Step {
             }
             self.registered = true;
         }
-        // The driver polls the whole agent after every hand-over.
         Poll::Pending
     }
 }
 
 impl Drop for Step {
     fn drop(&mut self) {
+        if !self.done {
+            self.shared.slots.lock().wakers.remove(&self.op);
+        }
         if self.registered && !self.done && self.op != OpRef::CHECKPOINT {
             self.shared.slots.lock().outcomes.remove(&self.op);
             self.shared.session.abandon(self.op);

@@ -200,6 +200,23 @@ impl Worker {
         self.0.storage.unregister_worker(self.0.id).await
     }
 
+    /// Ends it as `kill -9` would, for tests: nothing is given back, no answer is heard any more.
+    #[cfg(feature = "testing")]
+    pub fn kill(&self) {
+        self.0.closing.store(true, Ordering::Release);
+        self.nudge();
+        self.0.freed.notify_waiters();
+        self.0.closed.notify_waiters();
+        let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
+        let killed = || crate::Error::new(crate::error::Code::LeaseLost, "the process was killed on purpose");
+        for session in sessions.into_iter().chain(self.0.parked.take_all()) {
+            session.close(Closed::Lost(killed()));
+        }
+        for ticket in self.0.tickets.lock().values() {
+            ticket.stop();
+        }
+    }
+
     /// Ends when the worker is closed.
     pub async fn closed(&self) {
         let closed = self.0.closed.notified();

@@ -1,0 +1,212 @@
+//! Runs an agent undisturbed, then with every disturbance in turn, and compares.
+
+use super::{CrashPoint, CrashPoints, Ledger, Observed, VirtualClock};
+use crate::agent::NativeHost;
+use crate::client::{Client, Handle, StartOptions};
+use crate::error::{Code, Error, Result};
+use crate::id::OrgId;
+use crate::model::Status;
+use crate::payload::Payload;
+use crate::runtime::Runtime;
+use crate::storage::Storage;
+use crate::storage::memory::MemoryStorage;
+use crate::streaming::Chunks;
+use crate::worker::WorkerOptions;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Outside = Arc<dyn Fn(Handle) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The longest a run may take, in virtual time.
+const LONGEST: Duration = Duration::from_secs(6 * 3_600);
+
+/// Processes a run may use up.
+const MOST_LIVES: usize = 200;
+
+/// An agent under proof. Call [`check`](Self::check) where tokio's time is paused: waiting then costs nothing.
+pub struct Harness {
+    kind: String,
+    input: Payload,
+    host: Box<dyn Fn() -> NativeHost + Send + Sync>,
+    outside: Option<Outside>,
+    ordered: bool,
+}
+
+/// What [`Harness::check`] did.
+#[derive(Debug, Default, Clone)]
+pub struct Proof {
+    /// Runs, the undisturbed one included.
+    pub runs: usize,
+    /// Processes that were killed.
+    pub crashes: usize,
+    /// Answers that were lost.
+    pub lost_answers: usize,
+    /// Commits of the undisturbed run.
+    pub commits: u64,
+    /// What the undisturbed run left.
+    pub observed: Option<Observed>,
+}
+
+/// One run with its disturbances.
+struct Plan {
+    name: String,
+    /// The point of each process in turn; the last one has none.
+    points: VecDeque<CrashPoint>,
+    /// Whether every further process dies there too.
+    repeat: Option<CrashPoint>,
+    /// Whether waiting copies are kept in memory.
+    parks: bool,
+}
+
+impl Harness {
+    /// An agent with its input; `host` makes what serves it, once per process.
+    pub fn new(kind: &str, input: Payload, host: impl Fn() -> NativeHost + Send + Sync + 'static) -> Self {
+        Self { kind: kind.to_owned(), input, host: Box::new(host), outside: None, ordered: true }
+    }
+
+    /// What happens to the run from outside: runs beside it once, on a connection that never fails.
+    #[must_use]
+    pub fn outside<F>(mut self, act: impl Fn(Handle) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.outside = Some(Arc::new(move |handle| Box::pin(act(handle))));
+        self
+    }
+
+    /// The agent's branches may come to their turns in another order after a crash: what ran together is compared as a set.
+    #[must_use]
+    pub fn concurrent(mut self) -> Self {
+        self.ordered = false;
+        self
+    }
+
+    /// Proves it, or tells the first difference.
+    pub async fn check(&self) -> Result<Proof> {
+        let calm = Plan { name: "undisturbed".into(), points: VecDeque::new(), repeat: None, parks: true };
+        let (expected, mut proof) = self.run(&calm).await?;
+        let commits = proof.commits;
+        for plan in plans(commits) {
+            let (observed, part) = self.run(&plan).await?;
+            proof.runs += 1;
+            proof.crashes += part.crashes;
+            proof.lost_answers += part.lost_answers;
+            let (one, two) = match self.ordered {
+                true => (expected.clone(), observed),
+                false => (expected.clone().unordered(), observed.unordered()),
+            };
+            if let Some(difference) = one.difference(&two) {
+                return Err(different(&plan.name, &difference));
+            }
+        }
+        proof.observed = Some(expected);
+        Ok(proof)
+    }
+
+    async fn run(&self, plan: &Plan) -> Result<(Observed, Proof)> {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(Arc::new(VirtualClock::new())));
+        // Time goes on when no process lives.
+        let keeper = Runtime::over(storage.clone());
+        let client = Client::new(storage.clone(), Chunks::default(), OrgId::DEFAULT);
+        let options = StartOptions { id: Some("under proof".into()), ..StartOptions::default() };
+        let handle = client.start(&self.kind, self.input.clone(), options).await?;
+        let outside = self.outside.as_ref().map(|act| tokio::spawn(act(handle.clone())));
+        let lived = tokio::time::timeout(LONGEST, self.live(plan, &storage, &handle)).await;
+        if let Some(outside) = outside {
+            if outside.is_finished() {
+                outside.await.map_err(|error| different(&plan.name, &format!("the outside panicked: {error}")))?;
+            } else {
+                outside.abort();
+            }
+        }
+        let result = match lived {
+            Ok(result) => result?,
+            Err(_) => {
+                let execution = handle.describe().await?;
+                let why = format!("the run hangs: {} {:?}", execution.status, execution.wait);
+                return Err(different(&plan.name, &why));
+            }
+        };
+        let observed = Observed::of(&storage, &handle).await?;
+        keeper.close().await?;
+        Ok((observed, result))
+    }
+
+    async fn live(&self, plan: &Plan, storage: &Arc<dyn Storage>, handle: &Handle) -> Result<Proof> {
+        let mut proof = Proof { runs: 1, ..Proof::default() };
+        let ledger = Arc::new(Mutex::new(Ledger::default()));
+        let mut points = plan.points.clone();
+        for _ in 0..MOST_LIVES {
+            let point = points.pop_front().or(plan.repeat);
+            let process = Arc::new(CrashPoints::with_ledger(storage.clone(), point, ledger.clone()));
+            let runtime = Runtime::over(process.clone());
+            let parked = if plan.parks { WorkerOptions::default().max_parked } else { 0 };
+            let options = WorkerOptions { max_parked: parked, ..WorkerOptions::default() };
+            let worker = runtime.worker(Arc::new((self.host)()), options).await?;
+            let ended = tokio::select! {
+                biased;
+                () = process.died() => false,
+                outcome = handle.outcome(None) => outcome.map(|_| true)?,
+                paused = paused(handle) => return Err(different(&plan.name, &paused?)),
+            };
+            worker.kill();
+            process.die();
+            process.bury();
+            proof.commits += process.commits();
+            proof.lost_answers += usize::from(matches!(point, Some(CrashPoint::AnswerLost(_))));
+            if ended || handle.status().await?.is_terminal() {
+                return match ledger.lock().repeated().first() {
+                    Some(step) => Err(different(&plan.name, &format!("step {step} had finished and was done again"))),
+                    None => Ok(proof),
+                };
+            }
+            proof.crashes += 1;
+            storage.unregister_worker(worker.id()).await?;
+        }
+        Err(different(&plan.name, &format!("the run has not ended after {MOST_LIVES} processes")))
+    }
+}
+
+/// Ends when the run is paused: nobody is there to decide.
+async fn paused(handle: &Handle) -> Result<String> {
+    loop {
+        let execution = handle.describe().await?;
+        if execution.status == Status::Paused {
+            let why = execution.wait.and_then(|wait| wait.reason);
+            return Ok(format!("the run is paused: {why:?} {:?}", execution.failure));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Every disturbance, one at a time.
+fn plans(commits: u64) -> Vec<Plan> {
+    let plan = |name: String, point: Option<CrashPoint>| Plan {
+        name,
+        points: point.into_iter().collect(),
+        repeat: None,
+        parks: true,
+    };
+    let mut plans = vec![
+        Plan { parks: false, ..plan("re-entered at every suspension".into(), None) },
+        Plan { repeat: Some(CrashPoint::Checkpoint), ..plan("re-entered at every checkpoint".into(), None) },
+        Plan {
+            repeat: Some(CrashPoint::After(4)),
+            parks: false,
+            ..plan("killed after every fourth commit".into(), None)
+        },
+    ];
+    for n in 1..=commits {
+        plans.push(plan(format!("killed before commit {n}"), Some(CrashPoint::Before(n))));
+        plans.push(plan(format!("killed after commit {n}"), Some(CrashPoint::After(n))));
+        plans.push(plan(format!("the answer of commit {n} lost"), Some(CrashPoint::AnswerLost(n))));
+    }
+    plans
+}
+
+fn different(plan: &str, what: &str) -> Error {
+    Error::new(Code::Diverged, format!("{plan}: {what}"))
+}
