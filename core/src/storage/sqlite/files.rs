@@ -108,7 +108,7 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
     connection
         .execute_batch(
             "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0; PRAGMA cache_size=-16384;
-             PRAGMA wal_autocheckpoint=16384; PRAGMA journal_size_limit=67108864; PRAGMA trusted_schema=OFF;",
+             PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=67108864; PRAGMA trusted_schema=OFF;",
         )
         .map_err(told)?;
     connection.execute_batch(synchronous.pragma()).map_err(told)?;
@@ -126,6 +126,16 @@ pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Conne
          PRAGMA trusted_schema=OFF;",
     )?;
     connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+/// A connection that only folds the log into the file.
+pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.execute_batch("PRAGMA mmap_size=0; PRAGMA cache_size=-256; PRAGMA wal_autocheckpoint=0;")?;
+    connection.execute_batch(synchronous.pragma())?;
     Ok(connection)
 }
 

@@ -130,7 +130,6 @@ impl SqliteStorage {
         let (locks, hints, next_due) = (Arc::new(locks), Hints::default(), Arc::new(AtomicI64::new(i64::MAX)));
         let readers = Readers::start(&path, options.readers.clamp(1, 16), options.busy_timeout)?;
         let setting = Setting {
-            log: files::beside(&path, "-wal"),
             path: path.clone(),
             synchronous: options.synchronous,
             busy_timeout: options.busy_timeout,

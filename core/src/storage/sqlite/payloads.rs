@@ -13,7 +13,8 @@ use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, ByteSource, ContentHash, INLINE_LIMIT, Payload};
 use bytes::Bytes;
-use rusqlite::{Connection, params};
+use rusqlite::blob::Blob;
+use rusqlite::{Connection, MAIN_DB, params};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,19 +27,48 @@ const AHEAD: usize = 4;
 /// How long an unreferenced payload is kept after its last touch.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// A value in memory as a source.
-struct InMemory(Bytes);
+/// The bits of a piece's key that number it in its payload.
+const PIECES: u32 = 20;
 
-impl ByteSource for InMemory {
+/// Where the bytes of a large value come from.
+#[derive(Clone)]
+enum Content {
+    Memory(Bytes),
+    Source(Arc<dyn ByteSource>),
+}
+
+impl Content {
     fn size(&self) -> u64 {
-        self.0.len() as u64
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Source(source) => source.size(),
+        }
     }
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        let start = usize::try_from(offset).map_err(std::io::Error::other)?;
-        let piece = self.0.get(start..start + into.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        into.copy_from_slice(piece);
-        Ok(())
+    /// Bytes in memory are shared, never copied.
+    fn piece(&self, offset: u64, length: usize) -> Result<Bytes> {
+        match self {
+            Self::Memory(bytes) => Ok(bytes.slice(offset as usize..offset as usize + length)),
+            Self::Source(source) => {
+                let mut piece = vec![0; length];
+                source.read_at(offset, &mut piece).map_err(unreadable)?;
+                Ok(piece.into())
+            }
+        }
+    }
+
+    fn hash(&self) -> Result<ContentHash> {
+        let mut hasher = blake3::Hasher::new();
+        match self {
+            Self::Memory(bytes) => {
+                hasher.update(bytes);
+            }
+            Self::Source(source) => crate::payload::for_each_chunk(&**source, |chunk| {
+                hasher.update(chunk);
+                Ok(())
+            })?,
+        }
+        Ok(ContentHash(*hasher.finalize().as_bytes()))
     }
 }
 
@@ -46,72 +76,72 @@ impl SqliteStorage {
     /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
     pub(super) async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.options.max_payload)?;
-        let source: Arc<dyn ByteSource> = match &payload.body {
+        let content = match &payload.body {
             Body::Stored { .. } => return Ok(()),
             Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
-            Body::Inline(bytes) => Arc::new(InMemory(bytes.clone())),
+            Body::Inline(bytes) => Content::Memory(bytes.clone()),
             Body::Source(source) if source.size() <= INLINE_LIMIT as u64 => {
-                let mut bytes = vec![0; source.size() as usize];
-                source.read_at(0, &mut bytes).map_err(unreadable)?;
-                payload.body = Body::Inline(bytes.into());
+                let content = Content::Source(source.clone());
+                payload.body = Body::Inline(content.piece(0, content.size() as usize)?);
                 return Ok(());
             }
-            Body::Source(source) => source.clone(),
+            Body::Source(source) => Content::Source(source.clone()),
         };
-        let size = source.size();
-        let hashing = source.clone();
-        let hash = blocking(move || hash_of(&*hashing)).await?;
-        if !self.pin(org, hash, size).await? {
+        let size = content.size();
+        let hashing = content.clone();
+        let hash = blocking(move || hashing.hash()).await?;
+        let (id, complete) = self.pin(org, hash, size).await?;
+        if !complete {
             let storage = self.clone();
-            blocking(move || storage.upload(org, hash, &*source)).await?;
+            blocking(move || storage.upload(id, hash, &content)).await?;
         }
         payload.body = Body::Stored { hash, size };
         Ok(())
     }
 
-    /// Touches a payload that is there in full.
-    async fn pin(&self, org: OrgId, hash: ContentHash, size: u64) -> Result<bool> {
+    /// Touches a payload, or announces it; its row and whether all its pieces are there.
+    async fn pin(&self, org: OrgId, hash: ContentHash, size: u64) -> Result<(i64, bool)> {
         self.write("look for a payload", move |tx| {
-            let touched = tx.execute(
-                "UPDATE payload SET touched_at = ?4 WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
-                params![blob(&org.0), &hash.0[..], size, tx.now.0],
+            tx.execute(
+                "INSERT INTO payload (org_id, hash, size, complete, touched_at) VALUES (?1, ?2, ?3, 0, ?4) \
+                 ON CONFLICT (org_id, hash) DO UPDATE SET touched_at = excluded.touched_at",
+                params![blob(&org.0), &hash.0, size, tx.now.0],
             )?;
-            if touched == 0 {
-                tx.execute(
-                    "INSERT INTO payload (org_id, hash, size, complete, touched_at) VALUES (?1, ?2, ?3, 0, ?4) \
-                     ON CONFLICT (org_id, hash) DO UPDATE SET touched_at = excluded.touched_at",
-                    params![blob(&org.0), &hash.0[..], size, tx.now.0],
-                )?;
-            }
-            Ok(touched > 0)
+            let row = tx.first(
+                "SELECT id, complete FROM payload WHERE org_id = ?1 AND hash = ?2",
+                params![blob(&org.0), &hash.0],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?;
+            row.ok_or_else(|| super::values::missing("the row of a payload").into())
         })
         .await
     }
 
     /// Sends the pieces to the writer, a few at a time. Runs on a blocking thread.
-    fn upload(&self, org: OrgId, hash: ContentHash, source: &dyn ByteSource) -> Result<()> {
+    fn upload(&self, payload: i64, hash: ContentHash, content: &Content) -> Result<()> {
+        let size = content.size();
         let mut sent: VecDeque<oneshot::Receiver<Result<()>>> = VecDeque::new();
         let wait = |answer: oneshot::Receiver<Result<()>>| answer.blocking_recv().unwrap_or_else(|_| Err(closed()));
-        let mut hasher = blake3::Hasher::new();
-        let mut compress = None;
-        let mut offset = 0;
-        let mut n = 0u32;
-        while offset < source.size() {
-            let length = PIECE.min((source.size() - offset) as usize);
-            let mut piece = vec![0; length];
-            source.read_at(offset, &mut piece).map_err(unreadable)?;
-            hasher.update(&piece);
+        let mut hasher = matches!(content, Content::Source(_)).then(blake3::Hasher::new);
+        let mut compress = true;
+        for (n, offset) in (0..size).step_by(PIECE).enumerate() {
+            let length = PIECE.min((size - offset) as usize);
+            let piece = content.piece(offset, length)?;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&piece);
+            }
             let packed = match compress {
-                Some(false) => None,
-                _ => zstd::bulk::compress(&piece, 1).ok().filter(|packed| packed.len() < length - length / 8),
+                true => zstd::bulk::compress(&piece, 1).ok().filter(|packed| packed.len() < length - length / 8),
+                false => None,
             };
-            compress.get_or_insert(packed.is_some());
-            let (data, packed) = packed.map_or((piece, false), |packed| (packed, true));
+            // Judged on the first piece.
+            compress &= n > 0 || packed.is_some();
+            let (data, packed) = packed.map_or((piece, false), |packed| (packed.into(), true));
+            let key = payload << PIECES | n as i64;
             sent.push_back(self.0.writer.run_lazily("store a piece of a payload", move |tx| {
                 tx.execute(
-                    "INSERT OR REPLACE INTO payload_piece (payload, n, zstd, data) \
-                     SELECT id, ?3, ?4, ?5 FROM payload WHERE org_id = ?1 AND hash = ?2 AND complete = 0",
-                    params![blob(&org.0), &hash.0[..], n, packed, data],
+                    "INSERT OR REPLACE INTO payload_piece (key, zstd, data) VALUES (?1, ?2, ?3)",
+                    params![key, packed, &data[..]],
                 )?;
                 Ok(())
             }));
@@ -120,21 +150,16 @@ impl SqliteStorage {
             {
                 wait(first)?;
             }
-            offset += length as u64;
-            n += 1;
         }
         sent.into_iter().try_for_each(wait)?;
-        if hasher.finalize().as_bytes() != &hash.0 {
+        if hasher.is_some_and(|hasher| hasher.finalize().as_bytes() != &hash.0) {
             return Err(Error::new(
                 Code::InvalidArgument,
                 "a streamed payload changed while it was stored; keep the file as it is until the call returns",
             ));
         }
         wait(self.0.writer.run_lazily("store a payload", move |tx| {
-            tx.execute(
-                "UPDATE payload SET complete = 1, touched_at = ?3 WHERE org_id = ?1 AND hash = ?2",
-                params![blob(&org.0), &hash.0[..], tx.now.0],
-            )?;
+            tx.execute("UPDATE payload SET complete = 1, touched_at = ?2 WHERE id = ?1", [payload, tx.now.0])?;
             Ok(())
         }))
     }
@@ -153,15 +178,6 @@ fn unreadable(error: std::io::Error) -> Error {
     Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}")).caused_by(error)
 }
 
-fn hash_of(source: &dyn ByteSource) -> Result<ContentHash> {
-    let mut hasher = blake3::Hasher::new();
-    crate::payload::for_each_chunk(source, |chunk| {
-        hasher.update(chunk);
-        Ok(())
-    })?;
-    Ok(ContentHash(*hasher.finalize().as_bytes()))
-}
-
 /// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
 pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
     refer_from(tx, run.org, run.run, payload)
@@ -172,7 +188,7 @@ pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Do
     let Body::Stored { hash, size } = &payload.body else { return Ok(()) };
     let found: Option<i64> = tx.first(
         "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
-        params![blob(&org.0), &hash.0[..], size],
+        params![blob(&org.0), &hash.0, size],
         |row| row.get(0),
     )?;
     let Some(payload) = found else {
@@ -188,67 +204,104 @@ pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Do
 
 /// The bytes of a stored payload, checked against their hash.
 pub(super) fn read(conn: &Connection, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+    let stored = Stored::find(conn, org, hash)?;
+    if stored.size != size {
+        return Err(stored.damaged());
+    }
     let capacity =
         usize::try_from(size).map_err(|_| corrupt(format!("a payload of {size} bytes does not fit here")))?;
     let mut bytes = Vec::with_capacity(capacity);
-    each_piece(conn, org, hash, |piece| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    })?;
-    if bytes.len() as u64 != size {
-        return Err(damaged(hash, size));
-    }
+    stored.read(conn, &mut bytes, true)?;
     Ok(bytes.into())
 }
 
-fn each_piece(conn: &Connection, org: OrgId, hash: &ContentHash, mut each: impl FnMut(&[u8]) -> Done<()>) -> Done<()> {
-    let found: Option<(i64, u64)> = first(
-        conn,
-        "SELECT id, size FROM payload WHERE org_id = ?1 AND hash = ?2 AND complete = 1",
-        params![blob(&org.0), &hash.0[..]],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )?;
-    let Some((payload, size)) = found else {
-        let message =
-            format!("no payload with the hash {hash:?} is stored here; pass a reference this database returned");
-        return Err(Error::new(Code::InvalidArgument, message).into());
-    };
-    let mut hasher = blake3::Hasher::new();
-    let pieces = all(conn, "SELECT n FROM payload_piece WHERE payload = ?1 ORDER BY n", [payload], |row| row.get(0))?;
-    for n in pieces {
-        let n: i64 = n;
-        let sql = "SELECT zstd, data FROM payload_piece WHERE payload = ?1 AND n = ?2";
-        let mut statement = conn.prepare_cached(sql)?;
-        let mut rows = statement.query([payload, n])?;
-        let Some(row) = rows.next()? else { return Err(damaged(hash, size)) };
-        let data = row.get_ref(1)?.as_blob().map_err(|_| damaged(hash, size))?;
-        if row.get(0)? {
-            let piece = zstd::bulk::decompress(data, PIECE).map_err(|_| damaged(hash, size))?;
-            hasher.update(&piece);
-            each(&piece)?;
-        } else {
-            hasher.update(data);
-            each(data)?;
-        }
-    }
-    if hasher.finalize().as_bytes() != &hash.0 {
-        return Err(damaged(hash, size));
-    }
-    Ok(())
+/// A payload whose pieces are there.
+struct Stored {
+    id: i64,
+    hash: ContentHash,
+    size: u64,
 }
 
-fn damaged(hash: &ContentHash, size: u64) -> Fault {
-    corrupt(format!(
-        "a payload of {size} bytes ({hash:?}) is missing or not what was stored; restore the file from a backup"
-    ))
-    .into()
+impl Stored {
+    fn find(conn: &Connection, org: OrgId, hash: &ContentHash) -> Done<Self> {
+        let found = first(
+            conn,
+            "SELECT id, size FROM payload WHERE org_id = ?1 AND hash = ?2 AND complete = 1",
+            params![blob(&org.0), &hash.0],
+            |row| Ok(Self { id: row.get(0)?, hash: *hash, size: row.get(1)? }),
+        )?;
+        found.ok_or_else(|| {
+            let message =
+                format!("no payload with the hash {hash:?} is stored here; pass a reference this database returned");
+            Error::new(Code::InvalidArgument, message).into()
+        })
+    }
+
+    /// Reads the pieces into `into`, one after the other; without `keep` only one is held at a time.
+    fn read(&self, conn: &Connection, into: &mut Vec<u8>, keep: bool) -> Done<()> {
+        let low = self.id << PIECES;
+        let pieces = all(
+            conn,
+            "SELECT key, zstd FROM payload_piece WHERE key BETWEEN ?1 AND ?2 ORDER BY key",
+            [low, low | ((1 << PIECES) - 1)],
+            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)),
+        )?;
+        let mut hasher = blake3::Hasher::new();
+        let mut packed = Vec::new();
+        let mut left = self.size;
+        // Read in place: a query would make a value of each piece first.
+        let mut blob: Option<Blob<'_>> = None;
+        for (key, zstd) in pieces {
+            let blob = match &mut blob {
+                Some(blob) => {
+                    blob.reopen(key)?;
+                    blob
+                }
+                None => blob.insert(conn.blob_open(MAIN_DB, c"payload_piece", c"data", key, true)?),
+            };
+            if !keep {
+                into.clear();
+            }
+            let length = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
+            let start = into.len();
+            let there = if zstd { &mut packed } else { &mut *into };
+            let from = if zstd { 0 } else { start };
+            there.truncate(from);
+            there.resize(from + blob.len(), 0);
+            blob.read_at_exact(&mut there[from..], 0)?;
+            if zstd {
+                into.resize(start + length, 0);
+                let unpacked = zstd::bulk::decompress_to_buffer(&packed, &mut into[start..]);
+                unpacked.ok().filter(|unpacked| *unpacked == length).ok_or_else(|| self.damaged())?;
+            }
+            if into.len() != start + length {
+                return Err(self.damaged());
+            }
+            hasher.update(&into[start..]);
+            left -= length as u64;
+        }
+        match left == 0 && hasher.finalize().as_bytes() == &self.hash.0 {
+            true => Ok(()),
+            false => Err(self.damaged()),
+        }
+    }
+
+    fn damaged(&self) -> Fault {
+        corrupt(format!(
+            "a payload of {} bytes ({:?}) is not what was stored; restore the file from a backup",
+            self.size, self.hash
+        ))
+        .into()
+    }
 }
 
 /// The hash of a value's bytes; `None` when a stored one is damaged.
 pub(super) fn content_hash(conn: &Connection, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
     match &payload.body {
         Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } => match each_piece(conn, org, hash, |_| Ok(())) {
+        Body::Stored { hash, .. } => match Stored::find(conn, org, hash)
+            .and_then(|stored| stored.read(conn, &mut Vec::with_capacity(PIECE), false))
+        {
             Ok(()) => Ok(Some(hash.0)),
             // Damaged or gone: either way not what was saved.
             Err(Fault::Domain(_)) => Ok(None),

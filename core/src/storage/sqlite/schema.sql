@@ -1,5 +1,9 @@
 -- Generated from the migrations; `FLOVYN_BLESS=1 cargo test` writes it.
 
+CREATE TRIGGER payload_gone AFTER DELETE ON payload BEGIN
+    DELETE FROM payload_piece WHERE key BETWEEN old.id << 20 AND old.id << 20 | 1048575;
+END;
+
 CREATE TABLE agent_checkpoint (
     key INTEGER PRIMARY KEY,
     run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,
@@ -222,12 +226,10 @@ CREATE TABLE payload (
 ) STRICT;
 
 CREATE TABLE payload_piece (
-    payload INTEGER NOT NULL REFERENCES payload (id) ON DELETE CASCADE,
-    n INTEGER NOT NULL,
+    key INTEGER PRIMARY KEY,
     zstd INTEGER NOT NULL,
-    data BLOB NOT NULL,
-    PRIMARY KEY (payload, n)
-) STRICT, WITHOUT ROWID;
+    data BLOB NOT NULL
+) STRICT;
 
 CREATE TABLE payload_reference (
     payload INTEGER NOT NULL REFERENCES payload (id),

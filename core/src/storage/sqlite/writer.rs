@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -32,13 +32,14 @@ const POLL: Duration = Duration::from_millis(20);
 const GLANCE: Duration = Duration::from_millis(2);
 /// How long it keeps in line after a sign of another process.
 const CROWDED: Duration = Duration::from_secs(1);
-/// A log of this size is folded into the file when the writer is idle.
-const FOLD: u64 = 4 << 20;
+/// A log of so many pages (16 MiB) is folded into the file by the side.
+const FOLD: i32 = 4_096;
+/// A log of so many pages (256 MiB) is folded before anything else is written.
+const FOLD_NOW: i32 = 65_536;
 
 /// What the writer needs besides its connection.
 pub(super) struct Setting {
     pub path: PathBuf,
-    pub log: PathBuf,
     pub synchronous: Synchronous,
     pub busy_timeout: Duration,
     pub clock: Arc<dyn Clock>,
@@ -139,8 +140,10 @@ impl Writer {
     /// Starts the thread.
     pub(super) fn start(connection: Connection, setting: Setting) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let (sender, queue) = mpsc::channel();
+        let mut connection = connection;
+        let folding = Folding::start(&mut connection, &setting)?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(Some(Loop::new(connection, setting))),
+            state: Mutex::new(Some(Loop::new(connection, setting, folding))),
             queued: AtomicUsize::new(0),
             usual: AtomicU64::new(u64::MAX / 2),
             last: Mutex::new(None),
@@ -237,6 +240,7 @@ impl Shared {
         // The first time counts fully; one slow commit among quick ones ends the quick time at once.
         let weight = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
         self.usual.store(weight, Ordering::Relaxed);
+        state.folding.look(&state.connection);
     }
 
     /// The thread's life.
@@ -254,7 +258,6 @@ impl Shared {
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     state.look();
                     looked = Instant::now();
-                    state.fold_log();
                     continue;
                 }
             }
@@ -286,16 +289,16 @@ struct Loop {
     setting: Setting,
     version: Option<i64>,
     synchronous: Option<Synchronous>,
-    fold: bool,
+    folding: Folding,
     /// Until when other processes are taken to write too.
     crowded: Option<Instant>,
     glanced: Instant,
 }
 
 impl Loop {
-    fn new(connection: Connection, setting: Setting) -> Self {
+    fn new(connection: Connection, setting: Setting, folding: Folding) -> Self {
         let now = Instant::now();
-        Self { connection, setting, version: None, synchronous: None, fold: false, crowded: None, glanced: now }
+        Self { connection, setting, version: None, synchronous: None, folding, crowded: None, glanced: now }
     }
 
     /// Announces that another process wrote.
@@ -313,18 +316,10 @@ impl Loop {
         }
     }
 
-    /// Folds a long log into the file while nobody waits; in a busy time SQLite does it by itself.
-    fn fold_log(&mut self) {
-        if std::mem::take(&mut self.fold) && std::fs::metadata(&self.setting.log).is_ok_and(|log| log.len() > FOLD) {
-            let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        }
-    }
-
     fn serve(&mut self, mut group: Vec<Box<dyn Work>>, begun: bool) {
         if group.is_empty() {
             return;
         }
-        self.fold = true;
         match self.transaction(&mut group, begun) {
             Outcome::Committed(news) => {
                 group.into_iter().for_each(|work| work.answer(None));
@@ -428,6 +423,63 @@ impl Loop {
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
             tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
+        }
+    }
+}
+
+/// Folds the log into the file beside the writer, on a thread and a connection of its own; the writer only does the rest
+/// that came meanwhile, so that the log can start again from its beginning.
+struct Folding {
+    /// Pages in the log after the last commit.
+    pages: Arc<AtomicI32>,
+    /// Whether the thread is at it, and whether it has just finished.
+    busy: Arc<AtomicBool>,
+    done: Arc<AtomicBool>,
+    wake: mpsc::Sender<()>,
+}
+
+impl Folding {
+    fn start(connection: &mut Connection, setting: &Setting) -> Result<Self> {
+        let told = |error| explain("open a connection for checkpoints", error, "nothing was changed");
+        let (pages, busy, done) = (Arc::new(AtomicI32::new(0)), Arc::default(), Arc::default());
+        let counted = pages.clone();
+        connection
+            .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+                counted.store(pages, Ordering::Relaxed);
+                Ok(())
+            }))
+            .map_err(told)?;
+        let beside = super::files::open_folder(&setting.path, setting.synchronous).map_err(told)?;
+        let (wake, woken) = mpsc::channel();
+        let folding = Self { pages, busy, done, wake };
+        let (busy, done) = (folding.busy.clone(), folding.done.clone());
+        std::thread::Builder::new()
+            .name("flovyn-sqlite-log".into())
+            .spawn(move || {
+                for () in woken {
+                    let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                    done.store(true, Ordering::Release);
+                    busy.store(false, Ordering::Release);
+                }
+            })
+            .map_err(|error| {
+                Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
+            })?;
+        Ok(folding)
+    }
+
+    /// Starts what the length of the log asks for. Called between two transactions of the writer.
+    fn look(&self, writer: &Connection) {
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages < FOLD {
+            return;
+        }
+        if self.done.swap(false, Ordering::Acquire) || pages >= FOLD_NOW {
+            let _ = writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            // The next commit starts the log again, and counts it.
+            self.pages.store(0, Ordering::Relaxed);
+        } else if !self.busy.swap(true, Ordering::AcqRel) {
+            let _ = self.wake.send(());
         }
     }
 }

@@ -278,13 +278,15 @@ CREATE TABLE payload (
 ) STRICT;
 CREATE UNIQUE INDEX payload_hash ON payload (org_id, hash);
 
+-- Pieces of 1 MiB: `key` is the payload's id shifted left by 20 bits, plus the piece's number.
 CREATE TABLE payload_piece (
-    payload INTEGER NOT NULL REFERENCES payload (id) ON DELETE CASCADE,
-    n INTEGER NOT NULL,
+    key INTEGER PRIMARY KEY,
     zstd INTEGER NOT NULL,
-    data BLOB NOT NULL,
-    PRIMARY KEY (payload, n)
-) STRICT, WITHOUT ROWID;
+    data BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER payload_gone AFTER DELETE ON payload BEGIN
+    DELETE FROM payload_piece WHERE key BETWEEN old.id << 20 AND old.id << 20 | 1048575;
+END;
 
 -- Which runs refer to a payload: what the collector of unreferenced ones asks.
 CREATE TABLE payload_reference (
