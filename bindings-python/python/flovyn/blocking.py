@@ -132,12 +132,12 @@ class SyncActivation(Activation):
             late = next((limit for limit in self._limits if limit.done()), None)
             if late is not None:
                 for step in steps:
-                    self.drop(step)
+                    self.forgo(step)
                 raise LimitReached(late)
             effects = self.session.settle(False) if settle else self._arrived.get()
             settle = self._take(effects)
 
-    def drop(self, step: Step[Any]) -> None:
+    def forgo(self, step: Step[Any]) -> None:
         """Give up a step."""
         if step.done():
             return
@@ -152,7 +152,7 @@ class SyncActivation(Activation):
     def unlimit(self, timer: Step[None]) -> None:
         """Forget a timer."""
         self._limits.remove(timer)
-        self.drop(timer)
+        self.forgo(timer)
 
 
 class LimitReached(TimeoutError):
@@ -231,7 +231,7 @@ class SyncAgentContext(Context[S]):
         self._activation.wait(listed, lambda: any(step.done() for step in listed))
         winner = next(index for index, step in enumerate(listed) if step.done())
         for step in listed:
-            self._activation.drop(step)
+            self._activation.forgo(step)
         return winner, listed[winner].result()
 
     def sleep(self, seconds: float) -> None:

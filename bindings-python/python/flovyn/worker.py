@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from . import _native
 from .activation import Activation, OwnTask, failure_of
 from .agent import Agent
+from .discover import tasks_of
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .scope import current, once_name
@@ -108,8 +109,12 @@ class Worker:
         for agent in self._agents.values():
             stateful = agent.state is not None
             native.serve_agent(agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable)
-        for kind in self._tasks:
-            native.serve_task(kind)
+        for agent in self._agents.values():
+            for task in tasks_of(agent.fn):
+                if task.kind not in self._tasks:
+                    self._tasks[task.kind] = task
+        for task in self._tasks.values():
+            native.serve_task(task.kind)
         self.hub.listen(native.token, self._take)
         self._client.opened(self)
         await self.hub.call(native.start, self._client.native, **self._options)

@@ -27,7 +27,9 @@ _KEY = "flovyn-check"
 _TIMING = ("read", "abandon")
 """Ops that depend on when something came, not only on what the code does."""
 _PAUSE_S = 0.002
-_STUCK_POLLS = 5
+_STILL_POLLS = 5
+_STUCK_S = 1.0
+"""How long nothing may happen before a signal is missed: the code may have a timer of its own."""
 
 
 class Difference(AssertionError):
@@ -168,7 +170,8 @@ class _Case:
     async def _drive(self, stage: Stage, client: Client, handle: Handle[Any]) -> bool:
         """Let the life go on until the run or the life has ended; true for the run. Time passes when all wait."""
         end = asyncio.ensure_future(Hub.current().call(client.native.ended))
-        still = 0
+        loop = asyncio.get_running_loop()
+        still, since = 0, loop.time()
         last: Any = None
         try:
             while not end.done():
@@ -184,12 +187,16 @@ class _Case:
                     return True
                 if run.status == "PAUSED":
                     raise Difference(f"the run was paused: {run.wait_reason}, {run.failure}")
+                now = loop.time()
                 seen = (run.status, run.epoch, run.updated_at)
-                still = still + 1 if seen == last and run.status != "RUNNING" else 0
-                last = seen
-                if still > _STUCK_POLLS:
+                if seen != last or run.status == "RUNNING":
+                    still, since, last = 0, now, seen
+                still += 1
+                if still > _STILL_POLLS:
                     still = 0
-                    if not await stage.jump() and run.status == "WAITING" and run.wait_reason == "signal":
+                    if await stage.jump():
+                        since = now
+                    elif now - since > _STUCK_S and run.wait_reason == "signal":
                         names = ", ".join(run.waits_for or ())
                         raise Waiting(f"the agent waits for signal {names!r}; pass it in signals=")
                 await asyncio.sleep(_PAUSE_S)
@@ -233,5 +240,3 @@ def _uuid(raw: bytes) -> Any:
     from uuid import UUID
 
     return UUID(bytes=raw)
-
-
