@@ -1,7 +1,7 @@
 //! Listings: keyset pages, every one scoped to an org.
 
 use super::claims::Serves;
-use super::facts::{select_signal, signal, start_of};
+use super::facts::{place_of, select_signal, signal, start_of};
 use super::fault::Done;
 use super::op::{between, entry, select_entry};
 use super::run::{Run, execution, select_execution};
@@ -77,8 +77,8 @@ pub(super) fn executions(
     Ok(cut(found, page, |run| format!("{}.{}", run.created_at.0, run.new.id)))
 }
 
-/// A listing of a run's rows that are found by segment and sequence.
-fn by_slot<T>(
+/// A listing of a run's rows in order of their place.
+fn by_place<T>(
     conn: &Connection,
     run: &Run,
     page: &PageRequest,
@@ -86,31 +86,28 @@ fn by_slot<T>(
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     slot: impl Fn(&T) -> Slot,
 ) -> Done<Page<T>> {
-    let after = cursor(page, parse_slot)?;
     let (low, high) = span(run.run);
-    let after = after.map_or((-1, -1), |slot| (i64::from(slot.segment), i64::from(slot.sequence)));
-    let rows = all(conn, sql, params![low, high, after.0, after.1, (page.limit + 1) as i64], read)?;
+    let low = match cursor(page, parse_slot)? {
+        Some(after) if after.segment > run.segment => high,
+        Some(after) => place_of(conn, run, after)? + 1,
+        None => low,
+    };
+    let rows = all(conn, sql, params![low, high, (page.limit + 1) as i64], read)?;
     Ok(cut(rows, page, |row| slot(row).to_string()))
 }
 
 /// All entries a run appended.
 pub(super) fn entries(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
     let run = Run::find(conn, org, id)?;
-    let sql = concat!(
-        select_entry!(),
-        "WHERE e.place BETWEEN ?1 AND ?2 AND (e.segment, e.sequence) > (?3, ?4) ORDER BY e.place LIMIT ?5"
-    );
-    by_slot(conn, &run, page, sql, entry, |entry| entry.slot)
+    let sql = concat!(select_entry!(), "WHERE e.place BETWEEN ?1 AND ?2 ORDER BY e.place LIMIT ?3");
+    by_place(conn, &run, page, sql, entry, |entry| entry.slot)
 }
 
 /// Tasks of a run.
 pub(super) fn tasks(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
     let run = Run::find(conn, org, id)?;
-    let sql = concat!(
-        select_task!(),
-        "WHERE t.place BETWEEN ?1 AND ?2 AND (t.segment, t.sequence) > (?3, ?4) ORDER BY t.place LIMIT ?5"
-    );
-    by_slot(conn, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
+    let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 ORDER BY t.place LIMIT ?3");
+    by_place(conn, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
 }
 
 /// Checkpoints of a run, oldest first.
@@ -193,8 +190,9 @@ pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u
 pub(super) fn unserved(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
     let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
     for sql in [
-        "SELECT kind, queue, count(*) FROM agent_execution WHERE org_id = ?1 AND (ready = 1 OR (status = 0 AND \
-         begins_at <= ?2)) GROUP BY kind, queue",
+        "SELECT kind, queue, count(*) FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND ?2 > 0 GROUP BY kind, queue",
+        "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= ?2 AND org_id = ?1 AND status = 0 AND ready = 0 \
+         AND begins_at <= ?2 GROUP BY kind, queue",
         "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
          WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
     ] {

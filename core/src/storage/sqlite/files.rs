@@ -107,7 +107,7 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
     }
     connection
         .execute_batch(
-            "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0; PRAGMA cache_size=-16384;
+            "PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0; PRAGMA cache_size=-4096;
              PRAGMA wal_autocheckpoint=0; PRAGMA journal_size_limit=67108864; PRAGMA trusted_schema=OFF;",
         )
         .map_err(told)?;

@@ -39,13 +39,13 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
     if request.state.is_some() && copied.is_none() {
         return Err(invalid(format!("the run {} has no state to replace; fork it without one", request.execution)));
     }
-    // Only these need the parent's tail now.
-    let tail = if copied.is_none() { inheritance(tx.conn, &parent, &point)?.ops } else { Vec::new() };
-    if request.input.is_some() && copied.is_none() && !tail.is_empty() {
-        return Err(invalid(format!(
-            "the input of a fork can only be replaced before the first op; this one keeps {} ops",
-            tail.len()
-        )));
+    if request.input.is_some() && copied.is_none() {
+        let kept = inheritance(tx.conn, &parent, &point)?.ops.len();
+        if kept > 0 {
+            return Err(invalid(format!(
+                "the input of a fork can only be replaced before the first op; this one keeps {kept} ops"
+            )));
+        }
     }
     let original = execution_at(tx.conn, parent.run)?;
     let mut new = original.new.clone();
@@ -63,10 +63,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
     run.code = original.code.filter(|_| copied.is_none());
     run.leaf = match &copied {
         Some(checkpoint) => checkpoint.saved.leaves.get("").copied(),
-        None => tail.iter().rev().find_map(|op| match &op.op.body {
-            RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
-            _ => None,
-        }),
+        None => leaf_at(tx, &parent, &point)?,
     };
     if let Some(mut copy) = copied {
         if let Some(state) = &request.state {
@@ -85,11 +82,6 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
     let data = json!({ "execution": at.execution.to_string(), "segment": at.segment, "sequence": at.sequence });
     log.event(EventKind::Forked, &data)?;
     run.save(tx)?;
-    // What the fork reads of its parent stays as long as the fork does.
-    tx.execute(
-        "INSERT OR IGNORE INTO payload_reference (payload, run) SELECT payload, ?2 FROM payload_reference WHERE run = ?1",
-        [parent.run, run.run],
-    )?;
     execution_at(tx.conn, run.run)
 }
 
@@ -156,6 +148,25 @@ fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
         return Ok(false);
     }
     Ok(super::op::label_at(tx.conn, super::op::place(run, slot.sequence)?)?.is_some() || inherits(slot)?)
+}
+
+/// The last entry of the main thread up to a point of a run without checkpoints; entries are always part of a fork.
+fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
+    let Some(sequence) = point.sequence else { return Ok(None) };
+    let (low, high) = (span(parent.run).0, super::op::place(parent, sequence)?);
+    let own = tx.first(
+        "SELECT id FROM agent_entry WHERE place BETWEEN ?1 AND ?2 AND thread = '' ORDER BY place DESC LIMIT 1",
+        [low, high],
+        |row| super::values::id(row, 0).map(EntryId),
+    )?;
+    if own.is_some() || parent.forked.is_none() {
+        return Ok(own);
+    }
+    let above = inherited(tx.conn, parent.run)?.ops;
+    Ok(above.iter().rev().filter(|op| op.op.sequence <= sequence).find_map(|op| match &op.op.body {
+        RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
+        _ => None,
+    }))
 }
 
 /// The last op of a run without checkpoints.

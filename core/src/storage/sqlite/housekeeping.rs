@@ -7,7 +7,7 @@ use super::lock::{Locks, host};
 use super::run::{Cause, Ending, Run};
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, all, first};
-use super::values::{SHIFT, id};
+use super::values::{SHIFT, id, micros};
 use crate::clock::Timestamp;
 use crate::error::{Code, Result};
 use crate::id::{Slot, WorkerId};
@@ -53,7 +53,12 @@ impl SqliteStorage {
                 .await?;
         }
         if self.0.pulse.lock().collects(now) {
-            self.write("remove payloads nobody refers to", super::payloads::collect).await?;
+            self.write("remove payloads nobody refers to", |tx| {
+                // Workers of other machines or of the time before a restart: their leases are over long since.
+                tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
+                super::payloads::collect(tx)
+            })
+            .await?;
         }
         self.0.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
         if state.others {
@@ -109,13 +114,13 @@ fn look(conn: &Connection, locks: &Arc<Locks>, now: Timestamp) -> Done<Look> {
         Ok((WorkerId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
     })?;
     for (worker, at, byte) in workers {
-        if at != here || locks.is_own(byte) || !holds(conn, worker)? {
+        if at != here || locks.is_own(byte) {
             continue;
         }
-        if locks.is_held(byte) {
-            look.others = true;
-        } else {
+        if !locks.is_held(byte) {
             look.dead.push(worker);
+        } else if !look.others {
+            look.others = holds(conn, worker)?;
         }
     }
     Ok(look)
