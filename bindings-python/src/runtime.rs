@@ -35,8 +35,7 @@ pub(crate) struct Runtime {
 impl Runtime {
     /// A life on a stage.
     pub(crate) fn of_life(py: Python<'_>, host: HostRuntime, core: Core, life: Arc<Mortal>) -> PyResult<Self> {
-        let handle =
-            py.detach(|| host.block_on(async { tokio::runtime::Handle::current() })).map_err(Failure::from)?;
+        let handle = py.detach(|| host.block_on(async { tokio::runtime::Handle::current() })).map_err(Failure::from)?;
         Ok(Self { client: core.client(), host, core, life: Some(life), handle })
     }
 

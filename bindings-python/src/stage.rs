@@ -81,8 +81,7 @@ impl Stage {
             dead: watch::Sender::new(false),
         });
         let storage: Arc<dyn Storage> = mortal.clone();
-        let runtime =
-            py.detach(|| self.host.block_on(async move { Core::over(storage) })).map_err(Failure::from)?;
+        let runtime = py.detach(|| self.host.block_on(async move { Core::over(storage) })).map_err(Failure::from)?;
         Ok(Runtime::of_life(py, self.host.clone(), runtime, mortal)?)
     }
 }
@@ -179,7 +178,12 @@ impl Mortal {
 }
 
 /// Waits for the end of a life through a hub.
-pub(crate) fn tell_end(mortal: Arc<Mortal>, runtime: &tokio::runtime::Handle, hub: &Hub, token: u64) -> tokio::task::AbortHandle {
+pub(crate) fn tell_end(
+    mortal: Arc<Mortal>,
+    runtime: &tokio::runtime::Handle,
+    hub: &Hub,
+    token: u64,
+) -> tokio::task::AbortHandle {
     spawn(runtime, &hub.inbox, token, async move {
         mortal.ended().await;
         Ok(())

@@ -1,16 +1,16 @@
-//! What the agent's code does to the machine: calls, reads, awaits, gives up, ends.
+//! What the agent's code does to the machine: calls, awaits, gives up, ends. Reads of the outside are in `reading.rs`.
 //!
 //! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
 
-use super::call::{Answer, Call, Called, OnceBegin, Question};
+use super::call::{Call, Called, OnceBegin};
 use super::effect::Ending;
 use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
 use super::replay::{Line, may_be_reworded};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
-    AttemptReport, AttemptResult, Consumed, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, SideEffects, TaskStatus,
+    AttemptReport, AttemptResult, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind, Placement,
+    SideEffects, TaskStatus,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -50,43 +50,6 @@ impl Machine {
         };
         self.last_called = self.index(called.op).map_or(self.last_called, |index| self.ops[index].sequence);
         Ok(called)
-    }
-
-    /// Answers a question about the outside and records the answer (rule 6).
-    pub fn read(&mut self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
-        self.check_open()?;
-        self.advance();
-        let label = question.label();
-        if let Some(answer) = self.read_again(&question, &label) {
-            return Ok(answer);
-        }
-        if let Some(index) = self.claim_twin(&label, once)? {
-            return Ok(self.recorded_answer(index, &question));
-        }
-        let once = self.next_once(once);
-        let (answer, body) = self.answer(&question);
-        if let Some(count) = self.repeat_last_read(&label, &body) {
-            if let Some(op) = self.draft.ops.iter_mut().rev().find(|op| op.label == label)
-                && let OpBody::Read { count: stored, .. } = &mut op.body
-            {
-                *stored = count;
-            } else if let Some((index, ..)) = &self.last_read {
-                let sequence = self.ops[*index].sequence;
-                self.draft.read_counts.retain(|(read, _)| *read != sequence);
-                self.draft.read_counts.push((sequence, count));
-            }
-            return Ok(answer);
-        }
-        let index = self.push_op(label.clone(), once);
-        self.ops[index].settled = true;
-        if let (Question::Drain { .. }, Answer::Signals(values)) = (&question, &answer) {
-            self.consume_drained(index, &question, values.len());
-        }
-        self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
-        if !matches!(question, Question::Drain { .. }) {
-            self.last_read = Some((index, label, body, 1));
-        }
-        Ok(answer)
     }
 
     /// Starts an await. The outcome comes by an effect, also if it is known already.
@@ -264,7 +227,7 @@ impl Machine {
         self.plan();
     }
 
-    fn check_open(&mut self) -> Result<()> {
+    pub(super) fn check_open(&mut self) -> Result<()> {
         if self.over || self.ending.is_some() {
             return Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"));
         }
@@ -279,7 +242,7 @@ impl Machine {
     }
 
     /// Finds and claims the recorded twin of a call (rule 7).
-    fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
+    pub(super) fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
         let first_call = !std::mem::replace(&mut self.called_anything, true);
         if self.script.all_claimed() && self.unfinished_once.is_empty() {
             return Ok(None);
@@ -364,7 +327,7 @@ impl Machine {
         called
     }
 
-    fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
+    pub(super) fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
         let name = once?;
         let next = self.once_next.entry(name.clone()).or_insert(1);
         let n = *next;
@@ -434,7 +397,7 @@ impl Machine {
     }
 
     /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
-    fn place(&mut self, index: usize, body: OpBody) {
+    pub(super) fn place(&mut self, index: usize, body: OpBody) {
         let op = &self.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
@@ -493,95 +456,6 @@ impl Machine {
             op.claimed && op.segment == self.segment && !op.settled && !op.is_detached() && !op.has_durable_end()
         };
         self.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
-    }
-
-    /// The recorded read goes on answering as often as it did.
-    fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
-        let (index, ..) = self.last_read.as_ref()?;
-        let index = *index;
-        let left = self.read_left.get_mut(&index)?;
-        if self.ops[index].label != *label || *left == 0 {
-            return None;
-        }
-        *left -= 1;
-        Some(self.stored_answer(index, question))
-    }
-
-    fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
-        self.ops[index].settled = true;
-        if let Some(left) = self.read_left.get_mut(&index) {
-            *left = left.saturating_sub(1);
-        }
-        let count = self.read_left.get(&index).copied().unwrap_or(0);
-        if let Some((_, super::Outcome::Value(body))) = &self.ops[index].outcome {
-            let total = self.read_total.get(&index).copied().unwrap_or(count + 1);
-            self.last_read = Some((index, self.ops[index].label.clone(), body.clone(), total));
-        }
-        self.stored_answer(index, question)
-    }
-
-    fn stored_answer(&self, index: usize, question: &Question) -> Answer {
-        let op = &self.ops[index];
-        if let Question::Drain { .. } = question {
-            let slot = Slot { segment: op.segment, sequence: op.sequence };
-            let values =
-                self.consumed.get(&slot).map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
-            return Answer::Signals(values.unwrap_or_default());
-        }
-        match &op.outcome {
-            Some((_, super::Outcome::Value(value))) if matches!(question, Question::Budget) => {
-                Answer::Value(value.clone())
-            }
-            Some((_, super::Outcome::Value(value))) => {
-                Answer::Flag(value.bytes().is_ok_and(|bytes| &bytes[..] == b"true"))
-            }
-            _ => Answer::Flag(false),
-        }
-    }
-
-    /// What the outside looks like as of the last answer of the store.
-    fn answer(&self, question: &Question) -> (Answer, Payload) {
-        let flag = |yes: bool| (Answer::Flag(yes), Payload::json(if yes { &b"true"[..] } else { b"false" }));
-        match question {
-            Question::HasSignal(name) => {
-                flag(self.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)))
-            }
-            Question::Cancellation => flag(self.cancel.is_some()),
-            Question::Budget => (Answer::Value(Payload::null()), Payload::null()),
-            Question::Drain { name, .. } => {
-                let visible = |signal: &crate::model::Signal| *signal.name == **name && question.sees(signal.delivery);
-                let taken = self.mailbox.iter().filter(|(_, signal)| visible(signal));
-                let values: Vec<_> = taken.map(|(_, signal)| signal.payload.clone()).collect();
-                let count = Payload::json(values.len().to_string().into_bytes());
-                (Answer::Signals(values), count)
-            }
-        }
-    }
-
-    fn consume_drained(&mut self, index: usize, question: &Question, count: usize) {
-        let by = Slot { segment: self.segment, sequence: self.ops[index].sequence };
-        let Question::Drain { name, .. } = question else { return };
-        let mut left = count;
-        let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
-        for (order, signal) in std::mem::take(&mut self.mailbox) {
-            if left > 0 && *signal.name == **name && question.sees(signal.delivery) {
-                left -= 1;
-                self.draft.consumed.push(Consumed { signal: signal.id, by });
-            } else {
-                kept.push_back((order, signal));
-            }
-        }
-        self.mailbox = kept;
-    }
-
-    /// The new count, where the last op called is this very read with this very answer.
-    fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
-        let (index, last, body, count) = self.last_read.as_mut()?;
-        if last != label || body != answer || *index + 1 != self.ops.len() || label.kind != OpKind::Read {
-            return None;
-        }
-        *count += 1;
-        Some(*count)
     }
 }
 

@@ -18,6 +18,7 @@ mod effect;
 mod facts;
 mod machine;
 mod plan;
+mod reading;
 mod replay;
 pub mod retry;
 #[cfg(test)]
