@@ -108,11 +108,14 @@ impl Session {
         Ok(decode::payload(py, &payload)?)
     }
 
-    /// Does something after which the effects are taken at once.
+    /// Does something after which the effects are taken at once. The engine may write to its store meanwhile, so other
+    /// threads of the interpreter go on.
     fn acting<'py>(&self, py: Python<'py>, act: impl FnOnce(&Core) + Send) -> PyResult<Bound<'py, PyList>> {
-        TAKES_EFFECTS.set(true);
-        act(&self.core);
-        TAKES_EFFECTS.set(false);
+        py.detach(|| {
+            TAKES_EFFECTS.set(true);
+            act(&self.core);
+            TAKES_EFFECTS.set(false);
+        });
         effects(py, &self.core)
     }
 }
