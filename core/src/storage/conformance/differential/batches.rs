@@ -17,6 +17,8 @@ pub(super) struct Known {
     pub tasks: Vec<Task>,
     pub signals: Vec<Signal>,
     pub entries: Vec<EntryId>,
+    /// Numbers of facts, in order.
+    pub facts: Vec<u64>,
 }
 
 /// Names that are waited for and sent.
@@ -189,7 +191,8 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
         }
     }
     let slots = holder.next as usize;
-    for signal in &known.signals {
+    // Nobody takes a signal that it has not been told of.
+    for signal in known.signals.iter().filter(|signal| signal.number <= holder.known) {
         if random.percent(if signal.consumed_by.is_none() { 25 } else { 2 }) {
             let by = batch.ops.first().map_or(random.below(slots) as u32, |op| op.sequence);
             batch.consumed.push(Consumed { signal: signal.id, by: holder.slot(by) });

@@ -6,8 +6,8 @@ use super::batches::{Known, NAMES, batch, payload, result};
 use super::{Pair, both};
 use crate::id::{EntryId, ExecutionId, OpId, RequestId, Slot, WorkerId};
 use crate::model::{
-    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, ExecutionFilter, Failure, ForkFrom,
-    ForkRequest, Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Status, TaskReport,
+    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, Failure,
+    ForkFrom, ForkRequest, Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Status, TaskReport,
 };
 use crate::payload::{Body, Digest, Payload};
 use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
@@ -175,13 +175,19 @@ impl<'p> Script<'p> {
                 .entries(ORG, id, page())
                 .await
                 .map_or_else(|_| vec![], |page| page.items.iter().map(|entry| entry.new.id).collect()),
+            facts: storage.events(ORG, id, 0, 100_000).await.map_or_else(
+                |_| vec![],
+                |events| events.iter().filter(|event| is_fact(event.kind)).map(|event| event.number).collect(),
+            ),
         };
         let holder = &mut self.holders[place];
         let (next, leaf) = (holder.next, holder.leaf);
         let batch = batch(&mut self.random, holder, &known);
         let mut request = holder.request(batch);
-        if self.random.percent(20) {
-            request.known = request.known.saturating_sub(self.random.below(4) as u64);
+        if request.batch.consumed.is_empty() && self.random.percent(20) {
+            // Nobody forgets a fact it was told.
+            let told = known.facts.iter().rev().find(|number| **number <= request.known).copied().unwrap_or(0);
+            request.known = request.known.saturating_sub(self.random.below(4) as u64).max(told);
         }
         match self.random.below(60) {
             0 => request.base += 1,
@@ -447,4 +453,9 @@ fn catch_up(holder: &mut Holder<'_>, segment: &Segment) {
     holder.leaf = segment.execution.leaf;
     let of_segment = segment.tail.iter().filter(|op: &&RecordedOp| op.segment == holder.segment);
     holder.next = of_segment.map(|op| op.sequence + 1).max().unwrap_or(0);
+}
+
+fn is_fact(kind: EventKind) -> bool {
+    use EventKind::*;
+    matches!(kind, TaskCompleted | TaskFailed | TaskCancelled | Signal | Timer | Cancelling)
 }
