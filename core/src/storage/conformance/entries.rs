@@ -28,6 +28,7 @@ pub async fn a_tree_has_its_shape(factory: &dyn Factory) {
         assert!(matches!(asked, OpBody::Entry(new) if *new == entry.new));
         assert_eq!((entry.execution, entry.slot), (holder.id, holder.slot(n as u32)));
         assert_eq!((entry.depth, entry.created_at), (u32::from(n > 0), rig.now()));
+        assert_eq!(rig.storage.entry(ORG, entry.new.id).await.unwrap(), *entry);
     }
     // The main thread's leaf is the last one appended to it.
     assert_eq!(rig.execution(holder.id).await.leaf, Some(entries[2].new.id));
@@ -94,6 +95,14 @@ pub async fn an_unknown_leaf_is_not_found(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let leaf = EntryId(rig.uuid());
     assert_eq!(refused(rig.storage.branch(ORG, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.entry(ORG, leaf).await), Code::ExecutionNotFound);
+    let mut holder = rig.running().await;
+    let op = holder.entry("a");
+    holder.commit(vec![op]).await;
+    let stranger = crate::id::OrgId(rig.uuid());
+    let leaf = holder.leaf.unwrap();
+    assert_eq!(refused(rig.storage.branch(stranger, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.entry(stranger, leaf).await), Code::ExecutionNotFound);
 }
 
 /// A long conversation is read back whole and in order.

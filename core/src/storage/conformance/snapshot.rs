@@ -15,7 +15,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The row, as text.
-    pub row: String,
+    pub row: Text,
     /// Its payloads and small parts that compare better than text.
     pub parts: (Payload, Option<Payload>, Option<Failure>, Option<Wait>, UsageTotals),
     /// Ops by segment.
@@ -30,6 +30,16 @@ pub struct Snapshot {
     pub signals: Vec<Signal>,
     /// Events.
     pub events: Vec<Event>,
+}
+
+/// Text that shows itself line by line.
+#[derive(Clone, PartialEq)]
+pub struct Text(pub String);
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 impl Snapshot {
@@ -67,12 +77,13 @@ impl Snapshot {
 }
 
 /// A run's row as text that two backends have in common.
-pub fn row(run: &Execution) -> String {
+fn row(run: &Execution) -> Text {
     let mut run = run.clone();
     quiet(&mut run.failure);
-    // Large payloads are compared by content instead.
+    // Large payloads are compared by content instead; when a row was last touched is nobody's business.
     run.output = None;
-    format!("{run:#?}")
+    run.updated_at = Default::default();
+    Text(format!("{run:#?}"))
 }
 
 fn parts(run: &Execution) -> (Payload, Option<Payload>, Option<Failure>, Option<Wait>, UsageTotals) {
@@ -82,7 +93,7 @@ fn parts(run: &Execution) -> (Payload, Option<Payload>, Option<Failure>, Option<
 }
 
 /// Leaves out the words of a failure.
-pub fn quiet(failure: &mut Option<Failure>) {
+fn quiet(failure: &mut Option<Failure>) {
     if let Some(failure) = failure {
         failure.message.clear();
     }

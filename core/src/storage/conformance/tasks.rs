@@ -411,6 +411,28 @@ pub async fn tasks_of_a_paused_run_run(factory: &dyn Factory) {
     assert_eq!(rig.claim(holder.id).await.load().await.facts.len(), 1);
 }
 
+/// A detached task of an ended run is not made again: lost or out of time, that is its end.
+pub async fn a_detached_task_ends_with_its_attempt(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let detached = TaskOptions { detached: true, ..TaskOptions::default() };
+    let late = TaskOptions { timeout: Some(SECOND), ..detached.clone() };
+    let ops = vec![holder.queued(detached.clone()), holder.queued(late), holder.queued(detached)];
+    holder.commit(ops).await;
+    let mut claimed = rig.claim_tasks().await;
+    claimed.sort_by_key(|claimed| claimed.task.slot);
+    holder.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let before = rig.events(holder.id).await;
+    rig.report(&claimed[2], AttemptResult::Released).await.unwrap();
+    assert_eq!(rig.task(holder.task_id(2)).await.status, TaskStatus::Cancelled);
+    rig.pass_after(SECOND).await;
+    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(holder.task_id(1)).await.status, TaskStatus::Failed);
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.events(holder.id).await, before);
+}
+
 /// The report of a detached task of an ended run changes its row and tells nobody.
 pub async fn a_detached_task_may_end_after_its_run(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

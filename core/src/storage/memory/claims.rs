@@ -120,7 +120,7 @@ impl State {
         self.workers.remove(&worker);
         let keys: Vec<_> = self.runs.keys().copied().collect();
         for key in keys {
-            let Some(run) = self.runs.get_mut(&key).filter(|run| !run.exec.status.is_terminal()) else { continue };
+            let Some(run) = self.runs.get_mut(&key) else { continue };
             let mut touched = false;
             if run.exec.worker == Some(worker) {
                 run.give_back(now);

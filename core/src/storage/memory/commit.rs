@@ -22,9 +22,9 @@ impl State {
         self.store_payloads(org, &mut request.batch)?;
         let run = self.run(org, id)?;
         run.check_slots(&request.batch)?;
+        let depths = self.depths(org, &request.batch)?;
         run.check_consumed(&request.batch)?;
         run.check_quiet(&request.batch)?;
-        let depths = self.depths(org, &request.batch)?;
         let state_hash = match &request.batch.end {
             BatchEnd::Checkpoint(new) => self.payloads.content_hash(org, &new.state)?,
             _ => [0; 32],
@@ -133,13 +133,19 @@ impl Run {
 
     /// Whether this worker suspended the run and nobody has claimed it since.
     fn is_parked_with(&self, lease: Lease) -> bool {
-        let idle = matches!(self.exec.status, Status::Waiting | Status::Pending) && self.exec.worker.is_none();
-        idle && self.exec.epoch == lease.epoch && self.parked == Some(lease.worker)
+        let open = matches!(self.exec.status, Status::Waiting | Status::Pending | Status::Cancelling);
+        open && self.exec.worker.is_none() && self.exec.epoch == lease.epoch && self.parked == Some(lease.worker)
     }
 
     fn check_slots(&self, batch: &Batch) -> Result<()> {
         let mut named = BTreeSet::new();
+        let mut places = BTreeSet::new();
         for op in &batch.ops {
+            if let Some(place) = &op.once
+                && (self.once_places.contains_key(place) || !places.insert(place))
+            {
+                return Err(invalid(format!("the op {} of `once` {:?} was recorded before", place.n, place.name)));
+            }
             let slot = Slot { segment: batch.segment, sequence: op.sequence };
             let there = self.ops.get(&slot).or_else(|| self.inherited.ops.get(&slot));
             if let Some(there) = there {
@@ -261,7 +267,9 @@ impl Run {
         let taken_up = self.is_parked_with(lease);
         if taken_up {
             self.parked = None;
-            self.exec.status = Status::Running;
+            if self.exec.status != Status::Cancelling {
+                self.exec.status = Status::Running;
+            }
             self.exec.wait = None;
             self.exec.worker = Some(lease.worker);
             self.exec.lease_expires = Some(now.after(self.ttl));
@@ -356,7 +364,7 @@ impl Run {
             return Some(WaitReason::StepLimit);
         }
         let stateless = self.exec.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
-        let tail = self.ops.len() + self.inherited.ops.len() + batch.ops.len();
+        let tail = self.top() as usize + batch.ops.len();
         let long = !batch.ops.is_empty() && tail >= self.exec.tail_limit as usize;
         (stateless && long).then_some(WaitReason::TailLimit)
     }
@@ -422,6 +430,7 @@ impl Run {
             seen: op.seen.clone(),
             body,
         };
+        self.once_places.extend(op.once.clone().map(|place| (place, slot)));
         self.ops.insert(slot, recorded);
     }
 
@@ -498,8 +507,8 @@ impl Run {
     fn suspend(&mut self, wait: Wait, now: Timestamp) {
         if self.exec.status == Status::Running {
             self.exec.status = Status::Waiting;
-            self.parked = self.exec.worker;
         }
+        self.parked = self.exec.worker;
         self.clear_holder();
         self.exec.wait = Some(wait);
         self.review_wait();

@@ -274,9 +274,7 @@ impl Run {
 
     fn append_message(&mut self, message: Payload, depth: u32, now: Timestamp) -> Result<(EntryId, Slot)> {
         let segment = self.exec.segment;
-        let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
-        let last = self.ops.range(of_segment.clone()).chain(self.inherited.ops.range(of_segment)).map(|(slot, _)| slot);
-        let slot = Slot { segment, sequence: last.max().map_or(0, |slot| slot.sequence + 1) };
+        let slot = Slot { segment, sequence: self.top() };
         let id = EntryId(OpId { execution: self.exec.new.id, slot, once: None }.uuid());
         let parent = self.exec.leaf;
         let new = NewEntry {

@@ -163,14 +163,15 @@ impl Run {
             FactOf::Timer(slot) => Some(slot),
             _ => None,
         };
-        let mut answered: BTreeSet<Slot> = self.facts.values().filter_map(of_timer).collect();
-        answered.extend(self.signals.values().filter_map(|signal| signal.consumed_by));
-        answered.extend(self.inherited.ops.keys());
+        let mut fired: BTreeSet<Slot> = self.facts.values().filter_map(of_timer).collect();
+        fired.extend(self.inherited.ops.keys());
+        let took: BTreeSet<Slot> = self.signals.values().filter_map(|signal| signal.consumed_by).collect();
         let open: BTreeSet<TaskId> =
             self.open.iter().filter_map(|slot| self.tasks.get(slot)).map(|row| row.task.new.id).collect();
         move |slot, op| match &op.body {
             RecordedBody::Task { id: task, .. } | RecordedBody::Attach { task } => !open.contains(task),
-            RecordedBody::Timer | RecordedBody::Signal => answered.contains(slot),
+            RecordedBody::Timer => fired.contains(slot),
+            RecordedBody::Signal => took.contains(slot) || fired.contains(slot),
             _ => true,
         }
     }

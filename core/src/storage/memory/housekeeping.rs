@@ -35,12 +35,18 @@ impl State {
 
 impl Run {
     fn keep(&mut self, now: Timestamp) {
+        self.keep_run(now);
+        for slot in self.open.clone() {
+            self.keep_task(slot, now);
+        }
+    }
+
+    fn keep_run(&mut self, now: Timestamp) {
         let exec = &self.exec;
-        let timeout = exec.new.limits.timeout.filter(|timeout| exec.created_at.after(*timeout) <= now);
         if exec.status.is_terminal() {
             return;
         }
-        if let Some(timeout) = timeout {
+        if let Some(timeout) = exec.new.limits.timeout.filter(|timeout| exec.created_at.after(*timeout) <= now) {
             let message = format!("the run did not end within its timeout of {timeout:?}");
             self.exec.epoch += 1;
             return self.fail(now, Failure::new(Code::Timeout, "Timeout", message));
@@ -53,9 +59,6 @@ impl Run {
             self.lose_holder(now);
         }
         self.fire_timers(now);
-        for slot in self.open.clone() {
-            self.keep_task(slot, now);
-        }
     }
 
     fn lose_holder(&mut self, now: Timestamp) {
@@ -121,14 +124,14 @@ impl Run {
     /// The earliest moment at which time changes something.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let exec = &self.exec;
-        if exec.status.is_terminal() {
-            return None;
+        let mut due: Vec<Timestamp> = Vec::new();
+        if !exec.status.is_terminal() {
+            due.extend(self.timers.values());
+            due.extend(exec.lease_expires);
+            due.extend(exec.cancel.filter(|_| exec.status == Status::Cancelling).map(|(_, grace_ends)| grace_ends));
+            due.extend(exec.new.limits.timeout.map(|timeout| exec.created_at.after(timeout)));
+            due.extend(Some(self.visible_at).filter(|at| exec.status == Status::Pending && *at > now));
         }
-        let mut due: Vec<Timestamp> = self.timers.values().copied().collect();
-        due.extend(exec.lease_expires);
-        due.extend(exec.cancel.filter(|_| exec.status == Status::Cancelling).map(|(_, grace_ends)| grace_ends));
-        due.extend(exec.new.limits.timeout.map(|timeout| exec.created_at.after(timeout)));
-        due.extend(Some(self.visible_at).filter(|at| exec.status == Status::Pending && *at > now));
         for row in self.open.iter().filter_map(|slot| self.tasks.get(slot)) {
             let options = &row.task.new.options;
             let deadline = options.deadline.map(|limit| row.task.created_at.after(limit));

@@ -5,7 +5,7 @@
 
 use crate::clock::Timestamp;
 use crate::error::Code;
-use crate::id::{RequestId, SignalId, Slot, WorkerId};
+use crate::id::{OnceSlot, RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
     RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
@@ -26,8 +26,10 @@ pub(super) struct Run {
     pub visible_at: Timestamp,
     pub requests: BTreeMap<RequestId, RequestRow>,
     pub ops: BTreeMap<Slot, RecordedOp>,
-    /// Finished `once`s by name, with the place of their result.
+    /// Finished `once`s by name.
     pub once: BTreeMap<Arc<str>, OnceResult>,
+    /// Ops inside `once`s by their place there.
+    pub once_places: BTreeMap<OnceSlot, Slot>,
     pub entries: BTreeMap<Slot, Entry>,
     pub tasks: BTreeMap<Slot, TaskRow>,
     /// Tasks that have not ended.
@@ -116,6 +118,7 @@ impl Run {
             requests: BTreeMap::new(),
             ops: BTreeMap::new(),
             once: BTreeMap::new(),
+            once_places: BTreeMap::new(),
             entries: BTreeMap::new(),
             tasks: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -219,6 +222,7 @@ impl Run {
     /// Stops it until somebody decides.
     pub fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
         self.clear_holder();
+        self.parked = None;
         self.exec.status = Status::Paused;
         self.exec.wait = Some(Wait { reason: Some(reason), ..Wait::default() });
         let mut data = json!({ "reason": reason });
@@ -245,6 +249,7 @@ impl Run {
     /// Ends it as cancelled, with what was kept.
     pub fn cancelled(&mut self, now: Timestamp, output: Option<Payload>, reason: &str) {
         self.exec.output = output;
+        self.exec.failure = None;
         self.finish(now, Status::Cancelled, EventKind::Cancelled, json!({ "reason": reason }));
     }
 

@@ -5,7 +5,9 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot};
-use crate::model::{Checkpoint, Entry, Failure, Lease, RecordedOp, Segment, SideEffects, Status, WaitReason};
+use crate::model::{
+    Checkpoint, Entry, Failure, Lease, RecordedBody, RecordedOp, Segment, SideEffects, Status, WaitReason,
+};
 use std::collections::BTreeMap;
 
 impl State {
@@ -23,7 +25,7 @@ impl State {
         once.extend(run.once.clone());
         let mut facts = run.inherited.facts.clone();
         facts.extend(run.facts_after(0, Some(from)));
-        let segment = Segment {
+        let mut segment = Segment {
             execution: run.exec.clone(),
             checkpoint,
             tail: run.tail(from).into_values().collect(),
@@ -32,8 +34,25 @@ impl State {
             high: run.high,
             now,
         };
+        for op in &mut segment.tail {
+            self.count_reads(org, id, op);
+        }
         self.refresh((org, id), now);
         Ok(segment)
+    }
+
+    /// A read that a fork shares has the count that its owner has now.
+    fn count_reads(&self, org: OrgId, mut id: ExecutionId, op: &mut RecordedOp) {
+        let RecordedBody::Read { count, .. } = &mut op.body else { return };
+        let slot = Slot { segment: op.segment, sequence: op.sequence };
+        while let Some(run) = self.runs.get(&(org, id)) {
+            if let Some(RecordedBody::Read { count: present, .. }) = run.ops.get(&slot).map(|op| &op.body) {
+                *count = *present;
+                return;
+            }
+            let Some(point) = run.exec.forked_from else { return };
+            id = point.execution;
+        }
     }
 
     fn is_good(&self, org: OrgId, checkpoint: &Checkpoint) -> bool {
@@ -75,6 +94,15 @@ impl State {
 }
 
 impl Run {
+    /// The slot above every one given in the current segment; a fork goes on above its point.
+    pub fn top(&self) -> u32 {
+        let segment = self.exec.segment;
+        let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
+        let own = self.ops.range(of_segment).next_back().map(|(slot, _)| slot.sequence);
+        let point = self.exec.forked_from.filter(|point| point.segment == segment).and_then(|point| point.sequence);
+        own.max(point).map_or(0, |last| last.saturating_add(1))
+    }
+
     /// Ops from a segment on, and those of unfinished `once`s before it.
     pub fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
         let counts = |slot: &Slot| slot.segment >= from || self.in_unfinished_once(*slot);

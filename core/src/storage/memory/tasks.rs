@@ -73,7 +73,7 @@ impl State {
         let run = self.run(org, op.execution)?;
         let slot = match &op.once {
             None => Some(op.slot),
-            Some(_) => run.ops.iter().find(|(_, recorded)| recorded.once == op.once).map(|(slot, _)| *slot),
+            Some(place) => run.once_places.get(place).copied(),
         };
         let row = slot.and_then(|slot| run.tasks.get(&slot)).ok_or_else(|| not_found("task", op))?;
         let (slot, status) = (row.task.slot, row.task.status);

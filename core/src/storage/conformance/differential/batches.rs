@@ -17,6 +17,10 @@ pub(super) struct Known {
     pub tasks: Vec<Task>,
     pub signals: Vec<Signal>,
     pub entries: Vec<EntryId>,
+    /// Recorded waits for signals of the current segment.
+    pub waits: Vec<u32>,
+    /// Numbers of facts, in order.
+    pub facts: Vec<u64>,
 }
 
 /// Names that are waited for and sent.
@@ -100,7 +104,8 @@ fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {
 fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
     let seconds = |random: &mut Random| Duration::from_secs(random.below(40) as u64);
     let target = random.below(holder.next as usize + 1) as u32;
-    let tasks: Vec<TaskId> = known.tasks.iter().map(|task| task.new.id).collect();
+    let detached = known.tasks.iter().filter(|task| task.new.options.detached);
+    let tasks: Vec<TaskId> = detached.map(|task| task.new.id).collect();
     let mut op = match random.below(22) {
         0..4 => holder.entry("said"),
         4 => {
@@ -143,7 +148,10 @@ fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
         }
     };
     if !matches!(op.body, OpBody::Once { .. }) && random.percent(5) {
-        op.once = Some(OnceSlot { name: format!("once-{}", random.below(4)).into(), n: 1 + op.sequence });
+        op.once = Some(OnceSlot {
+            name: format!("once-{}", random.below(4)).into(),
+            n: 1 + holder.segment * 10_000 + op.sequence,
+        });
     }
     if random.percent(30) {
         op.seen = vec![Seen(target), Seen::CANCEL];
@@ -189,10 +197,13 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
         }
     }
     let slots = holder.next as usize;
-    for signal in &known.signals {
+    // Nobody takes a signal that it has not been told of.
+    for signal in known.signals.iter().filter(|signal| signal.number <= holder.known) {
         if random.percent(if signal.consumed_by.is_none() { 25 } else { 2 }) {
-            let by = batch.ops.first().map_or(random.below(slots) as u32, |op| op.sequence);
-            batch.consumed.push(Consumed { signal: signal.id, by: holder.slot(by) });
+            let takes = |op: &&NewOp| matches!(op.body, OpBody::Signal { .. } | OpBody::Read { .. });
+            let new = batch.ops.iter().find(takes).map(|op| op.sequence);
+            let by = new.or_else(|| random.pick(&known.waits).copied()).map(|sequence| holder.slot(sequence));
+            batch.consumed.extend(by.map(|by| Consumed { signal: signal.id, by }));
         }
     }
     for list in [&mut batch.disarmed, &mut batch.orphaned] {

@@ -136,7 +136,8 @@ impl Pair {
     fn same<T: Debug>(&self, name: &'static str, expected: Result<T>, found: Result<T>) -> Result<T> {
         match (&expected, &found) {
             (Ok(a), Ok(b)) => {
-                assert_eq!(scrub(&format!("{a:#?}")), scrub(&format!("{b:#?}")), "{}", self.at());
+                let (a, b) = (scrub(&format!("{a:#?}")), scrub(&format!("{b:#?}")));
+                assert!(a == b, "{}\n{name}: the answers differ\n{}", self.at(), differences(&a, &b));
                 self.coverage.lock().add(name, OK);
             }
             (Err(a), Err(b)) => {
@@ -155,29 +156,46 @@ impl Pair {
             if expected == found {
                 continue;
             }
-            let (expected, found) = (format!("{expected:#?}"), format!("{found:#?}"));
-            let lines = expected.lines().zip(found.lines());
-            let differ: Vec<_> = lines.filter(|(a, b)| a != b).take(20).collect();
-            panic!("{}\nrows of {id} differ (expected, found):\n{differ:#?}", self.at());
+            let differ = differences(&format!("{expected:#?}"), &format!("{found:#?}"));
+            panic!("{}\nthe rows of {id} differ\n{differ}", self.at());
         }
     }
 }
 
-/// Leaves out the words of failures: they are for people and differ between backends.
+/// What two texts do not have in common at their ends, with a little before it.
+fn differences(expected: &str, found: &str) -> String {
+    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
+    let before = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
+    let after = expected.iter().rev().zip(found.iter().rev()).take_while(|(a, b)| a == b).count();
+    let part = |lines: &[&str]| {
+        let end = lines.len().saturating_sub(after).max(before).min(before + 40);
+        lines[before..end].join("\n")
+    };
+    let context = expected[before.saturating_sub(25)..before].join("\n");
+    format!("{context}\n-- expected\n{}\n-- found\n{}", part(&expected), part(&found))
+}
+
+/// Leaves out what is no part of the contract: the words of failures, and the moment a row was last touched.
 fn scrub(text: &str) -> String {
-    const START: &str = "message: \"";
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(place) = rest.find(START) {
-        clean.push_str(&rest[..place + START.len()]);
-        rest = &rest[place + START.len()..];
+    let text = blank(text, "message: \"", |rest| {
         let mut escaped = false;
-        let end = rest.find(|c| {
+        rest.find(|c| {
             let ends = c == '"' && !escaped;
             escaped = c == '\\' && !escaped;
             ends
-        });
-        rest = &rest[end.unwrap_or(rest.len())..];
+        })
+    });
+    blank(&text, "updated_at: Timestamp(", |rest| rest.find(')'))
+}
+
+/// Leaves out what follows each `start`, up to the place `end` finds.
+fn blank(text: &str, start: &str, end: impl Fn(&str) -> Option<usize>) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(place) = rest.find(start) {
+        clean.push_str(&rest[..place + start.len()]);
+        rest = &rest[place + start.len()..];
+        rest = &rest[end(rest).unwrap_or(rest.len())..];
     }
     clean.push_str(rest);
     clean
@@ -189,5 +207,6 @@ mod tests {
     fn words_are_left_out() {
         let text = r#"a { message: "x \" y", b: 1 } message: "" z"#;
         assert_eq!(super::scrub(text), r#"a { message: "", b: 1 } message: "" z"#);
+        assert_eq!(super::scrub("updated_at: Timestamp(\n 12,\n), x"), "updated_at: Timestamp(), x");
     }
 }

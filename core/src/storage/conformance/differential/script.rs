@@ -6,11 +6,13 @@ use super::batches::{Known, NAMES, batch, payload, result};
 use super::{Pair, both};
 use crate::id::{EntryId, ExecutionId, OpId, RequestId, Slot, WorkerId};
 use crate::model::{
-    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, ExecutionFilter, Failure, ForkFrom,
-    ForkRequest, Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Status, TaskReport,
+    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, Failure,
+    ForkFrom, ForkRequest, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest, Segment, Status,
+    TaskReport,
 };
 use crate::payload::{Body, Digest, Payload};
 use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// At most so many runs at a time.
@@ -27,6 +29,10 @@ pub(super) struct Script<'p> {
     /// Present and former holders.
     holders: Vec<Holder<'p>>,
     sent: Vec<CommitRequest>,
+    /// The request of each run's last commit.
+    last: BTreeMap<ExecutionId, RequestId>,
+    /// Requests of commits before the last.
+    past: BTreeSet<RequestId>,
     claimed: Vec<ClaimedTask>,
 }
 
@@ -41,6 +47,8 @@ impl<'p> Script<'p> {
             workers,
             holders: Vec::new(),
             sent: Vec::new(),
+            last: BTreeMap::new(),
+            past: BTreeSet::new(),
             claimed: Vec::new(),
         }
     }
@@ -166,7 +174,7 @@ impl<'p> Script<'p> {
     async fn commit(&mut self) {
         let Some(place) = self.holder().await else { return };
         let storage = &self.pair.rig.storage;
-        let id = self.holders[place].id;
+        let (id, segment) = (self.holders[place].id, self.holders[place].segment);
         let page = || PageRequest { limit: 1_000, after: None };
         let known = Known {
             tasks: storage.tasks(ORG, id, page()).await.map_or_else(|_| vec![], |page| page.items),
@@ -175,13 +183,23 @@ impl<'p> Script<'p> {
                 .entries(ORG, id, page())
                 .await
                 .map_or_else(|_| vec![], |page| page.items.iter().map(|entry| entry.new.id).collect()),
+            waits: storage.journal(ORG, id, segment).await.map_or_else(
+                |_| vec![],
+                |ops| ops.iter().filter(|op| op.body == RecordedBody::Signal).map(|op| op.sequence).collect(),
+            ),
+            facts: storage.events(ORG, id, 0, 100_000).await.map_or_else(
+                |_| vec![],
+                |events| events.iter().filter(|event| is_fact(event.kind)).map(|event| event.number).collect(),
+            ),
         };
         let holder = &mut self.holders[place];
         let (next, leaf) = (holder.next, holder.leaf);
         let batch = batch(&mut self.random, holder, &known);
         let mut request = holder.request(batch);
-        if self.random.percent(20) {
-            request.known = request.known.saturating_sub(self.random.below(4) as u64);
+        if request.batch.consumed.is_empty() && self.random.percent(20) {
+            // Nobody forgets a fact it was told.
+            let told = known.facts.iter().rev().find(|number| **number <= request.known).copied().unwrap_or(0);
+            request.known = request.known.saturating_sub(self.random.below(4) as u64).max(told);
         }
         match self.random.below(60) {
             0 => request.base += 1,
@@ -194,6 +212,7 @@ impl<'p> Script<'p> {
         let holder = &mut self.holders[place];
         match answer {
             Ok(answer) => {
+                self.past.extend(self.last.insert(holder.id, request.request_id));
                 holder.base = answer.number;
                 holder.known = answer.high;
                 if matches!(request.batch.end, BatchEnd::Checkpoint(_)) {
@@ -206,13 +225,18 @@ impl<'p> Script<'p> {
     }
 
     async fn repeat(&mut self) {
+        // Nobody repeats a request after the answer to the next.
         let back = self.random.below(self.sent.len().min(6));
-        let Some(request) = self.sent.iter().rev().nth(back) else { return };
+        let mut open = self.sent.iter().rev().filter(|request| !self.past.contains(&request.request_id));
+        let Some(request) = open.nth(back) else { return };
         let mut request = request.clone();
         if self.random.percent(20) {
             request.digest = Digest([2; 16]);
         }
-        let _ = both!(self.pair, "repeat", commit(request));
+        if both!(self.pair, "repeat", commit(request)).is_ok() {
+            let (id, request) = (request.execution, request.request_id);
+            self.past.extend(self.last.insert(id, request).filter(|last| *last != request));
+        }
     }
 
     async fn load(&mut self) {
@@ -221,7 +245,10 @@ impl<'p> Script<'p> {
             let holder = &self.holders[place];
             (holder.id, holder.lease, holder.known)
         };
-        let _ = both!(self.pair, "facts_after", facts_after(ORG, id, known));
+        // Facts of a run that has ended are nobody's.
+        if self.live.contains(&id) {
+            let _ = both!(self.pair, "facts_after", facts_after(ORG, id, known));
+        }
         if let Ok(segment) = both!(self.pair, "load_segment", load_segment(ORG, id, lease)) {
             catch_up(&mut self.holders[place], &segment);
         }
@@ -447,4 +474,9 @@ fn catch_up(holder: &mut Holder<'_>, segment: &Segment) {
     holder.leaf = segment.execution.leaf;
     let of_segment = segment.tail.iter().filter(|op: &&RecordedOp| op.segment == holder.segment);
     holder.next = of_segment.map(|op| op.sequence + 1).max().unwrap_or(0);
+}
+
+fn is_fact(kind: EventKind) -> bool {
+    use EventKind::*;
+    matches!(kind, TaskCompleted | TaskFailed | TaskCancelled | Signal | Timer | Cancelling)
 }
