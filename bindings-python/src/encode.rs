@@ -4,7 +4,7 @@
 
 use crate::error::{Failure, not_serializable, type_name};
 use flovyn_core::Error;
-use flovyn_core::payload::Payload;
+use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -24,7 +24,51 @@ pub(crate) fn payload(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
     if let Ok(bytes) = value.cast::<PyByteArray>() {
         return Ok(Payload::raw(bytes.to_vec()));
     }
+    if is_blob(value)? {
+        return blob(value);
+    }
     Ok(Payload::json(json(value)?))
+}
+
+fn is_blob(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = value.get_type();
+    Ok(class.name()?.to_str()? == "Blob" && class.module()?.to_str()? == "flovyn.blob")
+}
+
+/// A blob's bytes, or its file, which is read piece by piece while it is stored.
+fn blob(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
+    let data = value.getattr(intern!(value.py(), "data"))?;
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(Payload::raw(bytes.as_bytes().to_vec()));
+    }
+    let path: std::path::PathBuf = value.getattr(intern!(value.py(), "path"))?.extract()?;
+    let file = std::fs::File::open(&path).map_err(PyErr::from)?;
+    let size = file.metadata().map_err(PyErr::from)?.len();
+    Ok(Payload { encoding: Encoding::Raw, body: Body::Source(std::sync::Arc::new(FileSource { file, size })) })
+}
+
+struct FileSource {
+    file: std::fs::File,
+    size: u64,
+}
+
+impl ByteSource for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
+    }
+
+    #[cfg(not(unix))]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(into)
+    }
 }
 
 /// A value as JSON text.

@@ -299,3 +299,27 @@ async def test_large_values(url: str) -> None:
         return len(text) + len(await grow(300_000))
 
     assert await flovyn.run_async(large, "y" * 200_000, url=url) == 500_000
+
+
+async def test_blobs_are_raw_payloads_from_files(url: str, tmp_path: Any) -> None:
+    data = bytes(range(256)) * 2_000
+    (tmp_path / "data.bin").write_bytes(data)
+
+    @task
+    async def load(path: str) -> Any:
+        return flovyn.Blob.from_path(path)
+
+    @agent
+    async def blobs(ctx: AgentContext, given: bytes) -> int:
+        loaded = await load(str(tmp_path / "data.bin"))
+        assert loaded == data
+        return len(given)
+
+    assert await flovyn.run_async(blobs, flovyn.Blob.from_path(tmp_path / "data.bin"), url=url) == len(data)
+    with pytest.raises(flovyn.AgentFailed, match="NotSerializable"):
+        await flovyn.run_async(nested_blob, url=url)
+
+
+@agent
+async def nested_blob(ctx: AgentContext) -> Any:
+    return {"blob": flovyn.Blob(b"x")}

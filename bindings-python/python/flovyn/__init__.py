@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from .agent import Agent, agent
 from .client import Client, connect
-from .context import AgentContext, Message
+from .context import AgentContext
 from .errors import (
     AgentCancelled,
     AgentFailed,
@@ -53,7 +53,6 @@ from .errors import (
     WrongStateType,
     WrongThread,
 )
-from .events import Data, Entry, Event, Gap, Lifecycle, Retract, Token, Usage
 from .handle import Handle
 from .reducers import append, merge, replace
 from .run import run, run_async, stream
@@ -62,7 +61,10 @@ from .task import Task, TaskContext, task
 from .worker import Worker
 
 if TYPE_CHECKING:
+    from .blob import Blob
     from .blocking import SyncAgentContext, SyncClient, connect_sync
+    from .events import Data, Entry, Event, Gap, Lifecycle, Retract, Token, Usage
+    from .message import Message
 
 __version__: str = _native.__version__
 
@@ -71,6 +73,7 @@ __all__ = [
     "AgentCancelled",
     "AgentContext",
     "AgentFailed",
+    "Blob",
     "BudgetExceeded",
     "Cancelled",
     "Client",
@@ -137,12 +140,33 @@ __all__ = [
     "task",
 ]
 
-_LATER = {"SyncAgentContext", "SyncClient", "connect_sync"}
+_LATER = {
+    "Blob": "blob",
+    "Data": "events",
+    "Entry": "events",
+    "Event": "events",
+    "Gap": "events",
+    "Lifecycle": "events",
+    "Message": "message",
+    "Retract": "events",
+    "SyncAgentContext": "blocking",
+    "SyncClient": "blocking",
+    "Token": "events",
+    "Usage": "events",
+    "connect_sync": "blocking",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        from . import blocking
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(blocking, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation
-from .context import Context, Message, S
+from .context import Context, S
 from .errors import Cancelled, InvalidArgument, Suspended
+from .message import Message
 from .scope import current, once_name
 from .step import Step
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync

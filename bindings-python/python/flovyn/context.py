@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
     from .activation import Activation
+    from .message import Message
 
     S = _TypeVar("S", default=Any)
 else:
@@ -33,35 +33,6 @@ else:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Message:
-    """One entry of the conversation."""
-
-    id: UUID
-    parent_id: UUID | None
-    role: str
-    entry_type: str
-    content: Any
-    turn_id: str | None
-    metadata: Any
-    created_at: datetime
-
-    @classmethod
-    def of(cls, parts: tuple[Any, ...]) -> Message:
-        """Make it from what the engine gives."""
-        id, parent, role, entry_type, content, turn_id, metadata, seconds = parts
-        return cls(
-            id=UUID(id),
-            parent_id=UUID(parent) if parent else None,
-            role=role,
-            entry_type=entry_type,
-            content=content,
-            turn_id=turn_id,
-            metadata=metadata,
-            created_at=datetime.fromtimestamp(seconds, timezone.utc),
-        )
 
 
 class Context(Generic[S]):
@@ -142,7 +113,7 @@ class Context(Generic[S]):
 
     def load_messages(self) -> list[Message]:
         """Read the conversation at this point of the journal, from its root to its leaf."""
-        return [Message.of(parts) for parts in self._session.branch_now(self._thread)]
+        return _messages(self._session.branch_now(self._thread))
 
     def context_ref(self) -> dict[str, Any]:
         """Return a small value that stands for the conversation at this point, to be passed to a task."""
@@ -298,8 +269,7 @@ class AgentContext(Context[S]):
     async def messages(self) -> list[Message]:
         """Read the conversation at this point of the journal without blocking the loop."""
         hub = self._activation.worker.hub
-        found = await hub.call(self._session.branch, self._thread)
-        return [Message.of(parts) for parts in found]
+        return _messages(await hub.call(self._session.branch, self._thread))
 
     def run(self, name: str, fn: Callable[..., Any], *args: Any) -> Step[Any]:
         """Run any callable as a durable inline step of this name."""
@@ -430,3 +400,9 @@ def _listed(steps: tuple[Any, ...]) -> list[Any]:
     if len(steps) == 1 and isinstance(steps[0], (list, tuple)):
         return list(steps[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return list(steps)
+
+
+def _messages(found: list[tuple[Any, ...]]) -> list[Message]:
+    from .message import Message
+
+    return [Message.of(parts) for parts in found]

@@ -46,6 +46,7 @@ class Entry:
     turn_id: str | None
     at: datetime
     op: str = ""
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
     type: ClassVar[str] = "entry"
 
 
@@ -127,6 +128,7 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
             turn_id=data.get("turn_id"),
             at=at,
             op=op,
+            data=data,
         )
     if facts["kind"] == "usage":
         return Usage(id, at, data)
@@ -140,7 +142,7 @@ def sse(event: Event) -> bytes:
     facts: dict[str, Any] = {
         name: value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
         for name, value in vars(event).items()
-        if name != "id"
+        if name != "id" and not (name == "data" and isinstance(event, Entry))
     }
     body = _native.encode_json({"type": event.type, **facts})
     return b"id: " + event.id.encode() + b"\nevent: " + event.type.encode() + b"\ndata: " + body + b"\n\n"

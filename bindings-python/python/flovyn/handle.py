@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 from . import _native
-from .context import Message
 from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
-from .events import Event, event_of, sse
 from .hub import Hub
 
 if TYPE_CHECKING:
     from .client import Client
+    from .events import Event
+    from .message import Message
     from .serde import Rebuild
 
 R = TypeVar("R")
@@ -87,6 +87,8 @@ class Handle(Generic[R]):
 
     async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
         """Iterate over the run's events from the start, or after the id of one; ends after the terminal event."""
+        from .events import event_of
+
         hub = Hub.current()
         watching = self._native.stream(after)
         with hub:
@@ -96,6 +98,8 @@ class Handle(Generic[R]):
 
     async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
         """Iterate over the run's events as server-sent events; pass a ``Last-Event-ID`` as ``after``."""
+        from .events import sse
+
         async for event in self.stream(after):
             yield sse(event)
 
@@ -176,10 +180,14 @@ class Handle(Generic[R]):
 
     async def messages(self) -> list[Message]:
         """Return the conversation as of the last commit, from its root to its leaf."""
+        from .message import Message
+
         return [Message.of(parts) for parts in await Hub.current().call(self._native.messages)]
 
     async def entries(self) -> list[Message]:
         """Return all entries the run appended, on whatever branch."""
+        from .message import Message
+
         found: list[Message] = []
         after: str | None = None
         while True:

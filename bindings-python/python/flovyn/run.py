@@ -7,15 +7,17 @@ import contextvars
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .agent import Agent
 from .client import Client, connect
 from .errors import InvalidArgument, Timeout, Waiting
-from .events import Event
 from .handle import Handle
 from .task import Task
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from .events import Event
 
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from .agent import Agent
 from .client import Client, StartOptions, connect
-from .context import Message
 from .events import Event
 from .handle import Delivery, Facts, Handle
+from .message import Message
 from .task import Task
 from .worker import Worker
 
