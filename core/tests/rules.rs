@@ -1,1 +1,12 @@
 //! One test for each rule of the engine: what it promises, on every backend.
+
+#[path = "rules/batches.rs"]
+mod batches;
+#[path = "rules/limits.rs"]
+mod limits;
+#[path = "rules/order.rs"]
+mod order;
+#[path = "rules/steps.rs"]
+mod steps;
+#[path = "rules/world.rs"]
+mod world;

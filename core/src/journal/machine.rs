@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
     Cancellation, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen, Segment,
-    SideEffects, Signal, TaskOptions, TaskStatus, WaitReason,
+    SideEffects, Signal, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -218,8 +218,8 @@ impl Machine {
         let execution = &segment.execution;
         let number = execution.segment;
         let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
-        let divergence_allowed =
-            execution.wait.as_ref().is_some_and(|wait| wait.reason == Some(WaitReason::Divergence));
+        // `resolve_divergence` leaves this mark where a person has said to go on.
+        let divergence_allowed = execution.code.as_deref() == Some("mixed");
         let code_unchanged = execution.code.is_none() || execution.code == config.code;
         let code_to_store = match (&execution.code, &config.code) {
             (None, Some(code)) => Some(code.clone()),

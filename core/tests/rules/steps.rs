@@ -1,0 +1,291 @@
+//! Rules 9 to 13: leases, attempts, doubts, signals, awaits that were given up.
+
+use crate::rule;
+use crate::world::*;
+use flovyn_core::Payload;
+use flovyn_core::context::{AgentContextExt, Selected};
+use flovyn_core::error::{Code, Error};
+use flovyn_core::id::OpId;
+use flovyn_core::model::{
+    AttemptResult, CancelMode, Delivery, PageRequest, RecordedBody, Resolution, RetryPolicy, SideEffects, Status,
+    TaskOptions, TaskReport, TaskStatus, WaitReason,
+};
+use flovyn_core::storage::Heartbeat;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+rule!(rule_09_at_most_one_advances, world, {
+    let steps = |gate: Arc<tokio::sync::Semaphore>| {
+        let slow = job("slow", move |_, input| {
+            let gate = gate.clone();
+            Box::pin(async move {
+                let _open = gate.acquire().await;
+                Ok(input)
+            })
+        });
+        let steps = agent("steps", |ctx| {
+            Box::pin(async move {
+                let one = say(ctx, 1).await?;
+                let two = ctx.schedule::<Value>("slow", &2)?.await?;
+                Ok(json!([one, two]))
+            })
+        });
+        steps.host().task(slow).unwrap()
+    };
+    let (echo, shut) = (echo(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let old = world.worker(steps(shut.clone()).task(echo.clone()).unwrap()).await;
+    let handle = world.start("steps").await;
+    until("the slow step runs", || async { world.tasks(&handle).await.len() == 2 }).await;
+    // Another process takes over; the old one still believes and then reports.
+    let epoch = handle.describe().await.unwrap().epoch;
+    world.storage.unregister_worker(old.id()).await.unwrap();
+    let open = Arc::new(tokio::sync::Semaphore::new(9));
+    world.worker(steps(open).task(echo.clone()).unwrap()).await;
+    until("the epoch grew", || async { handle.describe().await.unwrap().epoch > epoch }).await;
+    shut.add_permits(9);
+    assert_eq!(result(&handle).await, json!([1, 2]));
+    assert_eq!(echo.total(), 1);
+    let beat = Heartbeat {
+        worker: old.id(),
+        ttl: Duration::from_secs(30),
+        executions: vec![(ORG, handle.id(), epoch, 0)],
+        tasks: Vec::new(),
+    };
+    assert_eq!(world.storage.heartbeat(beat).await.unwrap().lost_executions, [handle.id()]);
+
+    // A lease that expires makes its run claimable; a panic ends the run at once.
+    let handle = world.start("nobody").await;
+    let claim = world.storage.claim_agents(claim_by(7, "nobody")).await.unwrap().remove(0);
+    world.clock.advance(Duration::from_secs(31));
+    world.storage.pass().await.unwrap();
+    assert_eq!(handle.status().await.unwrap(), Status::Pending);
+    let lost = world.storage.load_segment(ORG, handle.id(), claim.lease).await.unwrap_err();
+    assert_eq!(lost.code(), Code::LeaseLost);
+    world.worker(agent("broken", |_| Box::pin(async { panic!("on purpose") })).host()).await;
+    let handle = world.start("broken").await;
+    has_status(&handle, Status::Failed).await;
+});
+
+rule!(rule_10_tasks_are_tried_as_often_as_they_may, world, {
+    let keys: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = keys.clone();
+    let retry = RetryPolicy { retries: 2, initial: Duration::from_millis(1), ..RetryPolicy::default() };
+    let flaky = job("flaky", move |ctx, input| {
+        told.lock().unwrap().push(ctx.task_id().to_string());
+        Box::pin(async move {
+            match input.as_str() {
+                Some("once") if ctx.attempt() > 1 => Ok(json!("fine")),
+                Some("final") => Err(Error::new(Code::NonRetryable, "never again")),
+                _ => Err(Error::new(Code::InvalidArgument, "not now")),
+            }
+        })
+    });
+    let flaky = flaky.options(TaskOptions { retry, ..TaskOptions::default() });
+    let tries = agent("tries", |ctx| {
+        Box::pin(async move {
+            let mut ends = Vec::new();
+            for input in ["once", "always", "final"] {
+                ends.push(match ctx.schedule::<Value>("flaky", input)?.await {
+                    Ok(value) => value,
+                    Err(error) => json!(error.code().as_str()),
+                });
+            }
+            Ok(json!(ends))
+        })
+    });
+    world.worker(tries.host().task(flaky.clone()).unwrap()).await;
+    let handle = world.start("tries").await;
+    let clock = world.clock.clone();
+    let ticking = tokio::spawn(async move {
+        loop {
+            clock.advance(Duration::from_millis(5));
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    });
+    let ends = result(&handle).await;
+    ticking.abort();
+    assert_eq!(ends[0], json!("fine"));
+    assert_eq!((flaky.times("once"), flaky.times("always"), flaky.times("final")), (2, 3, 1));
+    let keys = keys.lock().unwrap().clone();
+    assert!(keys[0] == keys[1] && keys[2] == keys[3] && keys[3] == keys[4] && keys[1] != keys[2], "{keys:?}");
+    let tasks = world.tasks(&handle).await;
+    assert_eq!(tasks.iter().map(|task| task.failed_attempts).collect::<Vec<_>>(), [1, 3, 1]);
+
+    // Attempts lost with their process do not count, but twenty in a row need a person.
+    let far = agent("far", |ctx| {
+        Box::pin(async move {
+            let call = flovyn_core::context::TaskCall {
+                kind: "deadly".into(),
+                input: Payload::of(&1)?,
+                options: None,
+                queue: Some("default".into()),
+                key: None,
+            };
+            ctx.schedule_raw(call)?.await?;
+            Ok(json!("survived"))
+        })
+    });
+    world.forgetful(far.host()).await;
+    let handle = world.start("far").await;
+    let mut claimed = 0;
+    until("it is quarantined", || {
+        claimed += 1;
+        let (storage, handle) = (world.storage.clone(), handle.clone());
+        async move {
+            let claim = claim_by(1_000 + claimed, "deadly");
+            storage.claim_tasks(claim.clone()).await.unwrap();
+            storage.unregister_worker(claim.worker).await.unwrap();
+            handle.status().await.unwrap() == Status::Paused
+        }
+    })
+    .await;
+    let run = handle.describe().await.unwrap();
+    assert_eq!(run.wait.and_then(|wait| wait.reason), Some(WaitReason::Quarantined));
+    let task = world.tasks(&handle).await.remove(0);
+    assert_eq!((task.status, task.failed_attempts, task.attempt), (TaskStatus::Quarantined, 0, 20));
+    let op = OpId { execution: handle.id(), slot: task.slot, once: None };
+    handle.resolve(op, Resolution::Result(Payload::of(&1).unwrap())).await.unwrap();
+    assert_eq!(result(&handle).await, json!("survived"));
+});
+
+rule!(rule_11_side_effects_are_not_repeated, world, {
+    let options = |side_effects| TaskOptions { side_effects, ..TaskOptions::default() };
+    let pay = job("pay", |_, _| Box::pin(std::future::pending())).options(options(SideEffects::AtMostOnce));
+    let post = job("post", |_, _| Box::pin(std::future::pending())).options(options(SideEffects::Reconcile));
+    let careful = |pay: &Job, post: &Job| {
+        let careful = agent("careful", |ctx| {
+            Box::pin(async move {
+                let paid = ctx.schedule::<Value>("pay", &1)?.await?;
+                let posted = ctx.schedule::<Value>("post", &2)?.await?;
+                Ok(json!([paid, posted]))
+            })
+        });
+        careful.host().task(pay.clone()).unwrap().task(post.clone()).unwrap()
+    };
+    let first = world.worker(careful(&pay, &post)).await;
+    let handle = world.start("careful").await;
+    until("the payment runs", || async { pay.total() == 1 }).await;
+    // Its intent was durable before its first instruction.
+    assert_eq!(world.tasks(&handle).await.len(), 1);
+    world.kill(&first).await;
+    let second = world.worker(careful(&pay, &post)).await;
+    until("a person is asked", || async {
+        let run = handle.describe().await.unwrap();
+        run.status == Status::Waiting && run.wait.is_some_and(|wait| wait.reason == Some(WaitReason::InDoubt))
+    })
+    .await;
+    let task = world.tasks(&handle).await.remove(0);
+    assert_eq!((task.status, pay.total()), (TaskStatus::InDoubt, 1));
+    // The late result is accepted while in doubt; the first answer wins.
+    let late = TaskReport {
+        org: ORG,
+        task: task.new.id,
+        attempt: task.attempt,
+        worker: first.id(),
+        result: AttemptResult::Completed(Payload::of("receipt").unwrap()),
+    };
+    world.storage.report_task(late.clone()).await.unwrap();
+    assert_eq!(world.storage.report_task(late).await.unwrap_err().code(), Code::LeaseLost);
+    let op = OpId { execution: handle.id(), slot: task.slot, once: None };
+    let late_answer = handle.resolve(op, Resolution::Retry).await.unwrap_err();
+    assert_eq!(late_answer.code(), Code::InvalidTransition);
+    // A lost attempt with a reconcile function asks that instead.
+    until("the post runs", || async { post.total() == 1 }).await;
+    world.kill(&second).await;
+    world.worker(careful(&pay, &post)).await;
+    assert_eq!(result(&handle).await, json!(["receipt", {"reconciled": 2}]));
+    assert_eq!((pay.total(), post.total()), (1, 1));
+});
+
+rule!(rule_12_signals_are_kept_and_taken_once, world, {
+    let listener = agent("listener", |ctx| {
+        Box::pin(async move {
+            let early: Vec<Value> = ctx.drain_signals("mail")?;
+            let turn: Value = ctx.wait_for_signal("mail")?.await?;
+            let mut rest = Vec::new();
+            for _ in 0..2 {
+                rest.push(ctx.wait_for_signal::<Value>("more")?.await?);
+            }
+            Ok(json!([early, turn, rest]))
+        })
+    });
+    let handle = world.start("listener").await;
+    let send_as = async |name: &str, value: i32, delivery, key: Option<&str>| {
+        handle.signal(name, Payload::of(&value).unwrap(), delivery, key.map(str::to_owned)).await
+    };
+    // Before anybody has claimed it; a turn's signal is not for a drain between steps.
+    let first = send_as("mail", 1, Delivery::NextStep, Some("k")).await.unwrap();
+    send_as("mail", 2, Delivery::NextTurn, None).await.unwrap();
+    let again = send_as("mail", 1, Delivery::NextStep, Some("k")).await.unwrap();
+    assert!(again.repeated && again.id == first.id && !first.repeated);
+    world.forgetful(listener.host()).await;
+    waits_for(&handle, "more").await;
+    send(&handle, "more", 3).await;
+    send(&handle, "more", 4).await;
+    assert_eq!(result(&handle).await, json!([[1], 2, [3, 4]]));
+    let stored = world.storage.signals(ORG, handle.id(), PageRequest::default()).await.unwrap().items;
+    assert_eq!(stored.len(), 4);
+    assert!(stored.iter().all(|signal| signal.consumed_by.is_some()));
+    // After the end: a retry gets its first answer, anything new is refused.
+    let late = send_as("mail", 1, Delivery::NextStep, Some("k")).await.unwrap();
+    assert!(late.repeated && late.id == first.id);
+    assert_eq!(send_as("mail", 9, Delivery::NextStep, None).await.unwrap_err().code(), Code::ExecutionClosed);
+});
+
+rule!(rule_13_what_was_given_up_stays_given_up, world, {
+    let lives: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let told = lives.clone();
+    let chooser = agent("chooser", move |ctx| {
+        let told = told.clone();
+        Box::pin(async move {
+            let slow = ctx.wait_raw("never", None)?;
+            let task = ctx.schedule_raw(flovyn_core::context::TaskCall {
+                kind: "stuck".into(),
+                input: Payload::null(),
+                options: None,
+                queue: None,
+                key: None,
+            })?;
+            let quick = ctx.wait_raw("quick", None)?;
+            let selected = Selected::first_of(vec![slow, task, quick]).await;
+            told.lock().unwrap().push(selected.index);
+            drop(selected);
+            // The signal that came too late is still there for who asks anew.
+            ctx.wait_for_signal::<Value>("go")?.await?;
+            let late: Value = ctx.wait_for_signal("never")?.await?;
+            Ok(late)
+        })
+    });
+    let stuck = job("stuck", |_, _| Box::pin(std::future::pending()));
+    world.forgetful(chooser.host().task(stuck.clone()).unwrap()).await;
+    let handle = world.start("chooser").await;
+    until("the task runs", || async { stuck.total() == 1 }).await;
+    send(&handle, "quick", ()).await;
+    waits_for(&handle, "go").await;
+    send(&handle, "never", "late").await;
+    send(&handle, "go", ()).await;
+    assert_eq!(result(&handle).await, json!("late"));
+    let lives = lives.lock().unwrap().clone();
+    assert!(lives.len() >= 2 && lives.iter().all(|index| *index == 2), "{lives:?}");
+    let given_up = world.journal(&handle, 0).await;
+    let given_up = given_up.iter().filter(|op| matches!(op.body, RecordedBody::Abandon { .. })).count();
+    assert_eq!((given_up, world.warnings(&handle, "abandoned").await), (2, 2));
+    assert_eq!(world.tasks(&handle).await[0].status, TaskStatus::Cancelled);
+    assert_eq!(stuck.total(), 1);
+    // A stop is told once to each branch, and recorded.
+    let polite = agent("polite", |ctx| {
+        Box::pin(async move {
+            let stopped = ctx.wait_for_signal::<Value>("never")?.await.unwrap_err();
+            say(ctx, "bye").await?;
+            Err(stopped)
+        })
+    });
+    let echo = echo();
+    world.forgetful(polite.host().task(echo.clone()).unwrap()).await;
+    let handle = world.start("polite").await;
+    waits_for(&handle, "never").await;
+    handle.cancel(CancelMode::Graceful, Duration::from_secs(60)).await.unwrap();
+    has_status(&handle, Status::Cancelled).await;
+    assert_eq!(echo.times("bye"), 1);
+});
