@@ -116,7 +116,15 @@ impl Watching {
 
     /// Reads what is new; false if nothing is.
     async fn read(&mut self) -> Result<bool> {
-        let events = self.storage.events(self.org, self.execution, self.at.number, PAGE).await?;
+        let mut events = self.storage.events(self.org, self.execution, self.at.number, PAGE).await?;
+        if events.is_empty() && self.at != EventId::default() && self.is_past_the_end().await? {
+            // The end may have come between the two looks.
+            events = self.storage.events(self.org, self.execution, self.at.number, PAGE).await?;
+            if events.is_empty() {
+                self.over = true;
+                return Ok(true);
+            }
+        }
         let mut position = self.at;
         for event in &events {
             self.take_chunks(position, Some(event.number));
@@ -124,14 +132,9 @@ impl Watching {
             let event = self.with_content(event.clone()).await?;
             self.take_event(event);
         }
-        if events.is_empty() {
-            if self.at.number == 0 && self.at.chunk == 0 {
-                // An unknown run is an error, not an endless wait.
-                self.storage.execution(self.org, self.execution).await?;
-            } else if self.is_past_the_end().await? {
-                self.over = true;
-                return Ok(true);
-            }
+        if events.is_empty() && self.at == EventId::default() {
+            // An unknown run is an error, not an endless wait.
+            self.storage.execution(self.org, self.execution).await?;
         }
         if events.len() < PAGE && !self.over {
             self.take_chunks(position, None);

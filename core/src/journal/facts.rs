@@ -7,7 +7,7 @@ use super::machine::{Machine, OpRef};
 use super::replay::Script;
 use crate::error::Result;
 use crate::id::Slot;
-use crate::model::{CommitAnswer, Committed, Fact, FactKind, NewCheckpoint, OpKind, TaskStatus};
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, NewCheckpoint, OpKind, RecordedOp, TaskStatus};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -112,7 +112,21 @@ impl Machine {
         self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
     }
 
+    /// Goes on to a segment whose recorded ops are known already, because its own checkpoint is damaged (rule 18).
+    pub(super) fn begin_recorded_segment(&mut self, saved: NewCheckpoint, tail: &[RecordedOp]) {
+        let code = (self.code_unchanged, self.code_to_store.take());
+        self.begin_segment(saved);
+        (self.code_unchanged, self.code_to_store) = code;
+        self.mailbox.clear();
+        self.load(tail);
+        let facts = std::mem::take(&mut self.ahead_facts);
+        self.apply_all(facts, true);
+    }
+
     pub(super) fn apply_all(&mut self, facts: Vec<Fact>, loading: bool) {
+        if !self.ahead.is_empty() {
+            self.ahead_facts.extend(facts.iter().cloned());
+        }
         for fact in facts {
             // The end of a task may be told late, to the op that joins it.
             if loading || fact.number > self.known || matches!(fact.kind, FactKind::Task { .. }) {

@@ -8,7 +8,7 @@ use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
-    Cancellation, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen, Segment,
+    Cancellation, Fact, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen, Segment,
     SideEffects, Signal, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
@@ -197,6 +197,10 @@ pub struct Machine {
     pub(super) called_anything: bool,
     pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
+    /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
+    pub(super) ahead: BTreeMap<u32, Vec<RecordedOp>>,
+    /// What is known, for those.
+    pub(super) ahead_facts: Vec<Fact>,
 }
 
 /// The commit on its way.
@@ -216,7 +220,8 @@ impl Machine {
     /// Starts from a loaded segment.
     pub fn new(segment: Segment, config: MachineConfig) -> Self {
         let execution = &segment.execution;
-        let number = execution.segment;
+        // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
+        let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
         let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
         // `resolve_divergence` leaves this mark where a person has said to go on.
         let divergence_allowed = execution.code.as_deref() == Some("mixed");
@@ -279,13 +284,19 @@ impl Machine {
             called_anything: false,
             last_called: 0,
             effects: VecDeque::new(),
+            ahead: BTreeMap::new(),
+            ahead_facts: Vec::new(),
         };
-        machine.load(&segment.tail);
+        let (ahead, tail): (Vec<_>, Vec<_>) = segment.tail.into_iter().partition(|op| op.segment > number);
+        for ahead_of in number + 1..=execution.segment {
+            machine.ahead.insert(ahead_of, ahead.iter().filter(|op| op.segment == ahead_of).cloned().collect());
+        }
+        machine.load(&tail);
         machine.apply_all(segment.facts, true);
         machine
     }
 
-    fn load(&mut self, tail: &[RecordedOp]) {
+    pub(super) fn load(&mut self, tail: &[RecordedOp]) {
         for recorded in tail {
             let index = self.ops.len();
             let mut op = Op::new(recorded.segment, recorded.sequence, recorded.once.clone(), recorded.label.clone());

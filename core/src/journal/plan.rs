@@ -368,7 +368,15 @@ impl Machine {
         wait.reason.map(|_| wait)
     }
 
-    fn commit(&mut self, end: BatchEnd, orphaned: Vec<u32>) {
+    fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
+        let mut segment = self.segment;
+        if let Some((last, _)) = self.ahead.last_key_value() {
+            // A segment that has ended takes nothing new: a person must look.
+            let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
+            let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", why);
+            (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
+            end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
+        }
         let mut flight = InFlight::default();
         for op in &self.draft.ops {
             if let Some(index) = self.by_sequence.get(&op.sequence) {
@@ -388,13 +396,18 @@ impl Machine {
             }
             _ => self.code_to_store.take(),
         };
-        let batch = self.draft.take(self.segment, code, orphaned, end);
+        let batch = self.draft.take(segment, code, orphaned, end);
         self.in_flight = Some(flight);
         self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
     }
 
     fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
         self.enter_held();
+        if self.draft.ops.is_empty()
+            && let Some((_, tail)) = self.ahead.pop_first()
+        {
+            return self.begin_recorded_segment(saved, &tail);
+        }
         let orphaned = match self.orphans() {
             Ok(orphaned) => orphaned,
             Err(failure) => return self.pause_diverged(failure),

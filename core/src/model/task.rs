@@ -66,6 +66,23 @@ pub struct TaskOptions {
     pub detached: bool,
 }
 
+impl TaskOptions {
+    /// Refuses what contradicts itself: what must not run twice cannot be tried again.
+    pub fn check(&self, kind: &str) -> crate::Result<()> {
+        if self.side_effects == SideEffects::AtMostOnce && self.retry.retries > 0 {
+            return Err(crate::Error::new(
+                Code::InvalidArgument,
+                format!(
+                    "task {kind:?} is at_most_once and has retries={}; an error it returns is final, so drop the retries \
+                     or declare it idempotent",
+                    self.retry.retries
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Who runs a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

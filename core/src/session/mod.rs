@@ -173,6 +173,9 @@ impl Session {
         if let Call::Entry { content: payload, .. } | Call::Task { input: payload, .. } = &call {
             payload.check_size(self.max_payload)?;
         }
+        if let Call::Task { kind, options, .. } = &call {
+            options.check(kind)?;
+        }
         let entry = match &call {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => Some(crate::model::NewEntry {
                 id: EntryId::default(),

@@ -181,6 +181,7 @@ impl TaskRegistry {
     }
 
     fn add_any(&self, kind: String, task: Arc<dyn AnyTask>) -> Result<()> {
+        task.options().check(&kind)?;
         if self.0.write().insert(kind.clone(), task).is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,

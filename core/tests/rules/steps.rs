@@ -153,6 +153,10 @@ rule!(rule_11_side_effects_are_not_repeated, world, {
     let options = |side_effects| TaskOptions { side_effects, ..TaskOptions::default() };
     let pay = job("pay", |_, _| Box::pin(std::future::pending())).options(options(SideEffects::AtMostOnce));
     let post = job("post", |_, _| Box::pin(std::future::pending())).options(options(SideEffects::Reconcile));
+    let retry = RetryPolicy { retries: 1, ..RetryPolicy::default() };
+    let twice = echo().options(TaskOptions { retry, ..options(SideEffects::AtMostOnce) });
+    let refused = flovyn_core::agent::NativeHost::default().task(twice).err().map(|error| error.code());
+    assert_eq!(refused, Some(Code::InvalidArgument));
     let careful = |pay: &Job, post: &Job| {
         let careful = agent("careful", |ctx| {
             Box::pin(async move {
