@@ -343,3 +343,55 @@ async def test_context_variables_reach_agents_and_tasks(url: str) -> None:
         return [await read(), await read_blocking()]
 
     assert await run(reader, url=url) == ["mine", "mine"]
+
+
+async def test_a_context_belongs_to_its_agent(url: str) -> None:
+    @agent
+    async def leaking(ctx: AgentContext) -> str:
+        @task
+        async def uses_it() -> str:
+            with pytest.raises(flovyn.OutsideAgent):
+                ctx.append_entry("user", "x")
+            with pytest.raises(flovyn.OutsideAgent):
+                ctx.schedule_task(double, 1)
+            return "refused"
+
+        return await uses_it()
+
+    assert await run(leaking, url=url) == "refused"
+
+
+async def test_tasks_are_called_by_name_with_one_input(url: str) -> None:
+    @task
+    async def area(width: int, height: int = 2) -> int:
+        return width * height
+
+    @agent
+    async def naming(ctx: AgentContext) -> list[int]:
+        return [await ctx.schedule_task("area", {"width": 3}), await ctx.schedule_task(area, 4, height=5)]
+
+    assert await run(naming, url=url, tasks=[area]) == [6, 20]
+
+
+async def test_queued_tasks_run_in_another_worker(url: str) -> None:
+    @task
+    async def far(x: Inner) -> Inner:
+        return Inner(x.n + 1, x.pair)
+
+    @agent
+    async def delegating(ctx: AgentContext) -> Any:
+        first = await far.options(queue="gpu")(Inner(1, (2, 3)))
+        second = await ctx.schedule_task("elsewhere", {"a": 1})
+        return [first, second]
+
+    @task
+    async def elsewhere(a: int) -> int:
+        return a + 10
+
+    async with flovyn.connect(url) as client, client.worker(agents=[delegating]):
+        handle = await client.start(delegating)
+        async with (
+            client.worker(tasks=[far], queue="gpu"),
+            client.worker(tasks=[elsewhere]),
+        ):
+            assert await handle.result(timeout=10) == [{"n": 2, "pair": [2, 3]}, 11]

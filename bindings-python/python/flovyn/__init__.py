@@ -6,6 +6,7 @@ was, and nothing that finished runs twice. ``flovyn.run(agent, input, id=..., ur
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -67,6 +68,11 @@ if TYPE_CHECKING:
     from .message import Message
 
 __version__: str = _native.__version__
+
+if os.environ.get("FLOVYN_DEBUG") not in (None, "", "0"):
+    from .debug import install
+
+    install()
 
 __all__ = [
     "Agent",

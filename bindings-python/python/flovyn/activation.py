@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from .errors import Cancelled, FlovynError, NonRetryable, NotSerializable, OutsideAgent, Suspended, type_name
+from .errors import (
+    Cancelled,
+    FlovynError,
+    NonRetryable,
+    NotSerializable,
+    OutsideAgent,
+    Suspended,
+    WrongThread,
+    type_name,
+)
 from .scope import current, once_name
 from .step import Step
 from .task import Task, TaskContext, TaskLink
@@ -82,12 +92,14 @@ class Activation:
         self._stirred = False
         self._turns_left = 0
         self._known_kinds: set[str] = set()
+        self._thread = 0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Enter the agent's function at its top."""
         self.session.bind_thread()
+        self._thread = threading.get_ident()
         self.worker.hub.listen(self.session.token, self._act)
         context = contextvars.copy_context()
         self.root = context.run(self._make_root)
@@ -166,9 +178,19 @@ class Activation:
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_open(self) -> None:
-        """Refuse ops of a copy that was put away."""
+        """Refuse ops of a copy that was put away, and ops that are not made by the agent's own code."""
         if self.sealed:
             raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+        if current.get() is not self:
+            if threading.get_ident() != self._thread:
+                raise WrongThread(
+                    "a context was used from another thread than its agent's; make the call on the agent's own thread, "
+                    "or do the work in a task"
+                )
+            raise OutsideAgent(
+                "a context was used by code that is not its agent's, such as a task; let the task return what the "
+                "agent needs, and make the call in the agent"
+            )
 
     def schedule(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step[Any]:
         """Schedule a task: takes its slot now, starts once the code is quiet."""
@@ -200,7 +222,8 @@ class Activation:
 
     def begin_await(self, step: Step[Any]) -> None:
         """Register an await with the engine."""
-        self.check_open()
+        if self.sealed:
+            self.check_open()
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
         if op != CHECKPOINT:
             self.session.await_op(op)

@@ -27,8 +27,10 @@ class Blob:
         blob.path = str(Path(path).absolute())
         return blob
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
         return len(self.data) if self.data is not None else os.path.getsize(self.path or "")
 
     def __repr__(self) -> str:
-        return f"Blob.from_path({self.path!r})" if self.path else f"Blob(<{len(self)} bytes>)"
+        return f"Blob.from_path({self.path!r})" if self.path else f"Blob(<{self.size} bytes>)"

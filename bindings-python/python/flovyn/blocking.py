@@ -77,6 +77,7 @@ class SyncActivation(Activation):
     def _body(self) -> None:
         current.set(self)
         self.session.bind_thread()
+        self._thread = threading.get_ident()
         try:
             self.state = self.agent.initial_state(self.session.state())
             args, kwargs = self.agent.arguments(self.session.input())

@@ -179,11 +179,14 @@ class Context(Generic[S]):
     def schedule_task(self, task: str, input: Any = None, /) -> Step[Any]: ...
     def schedule_task(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
         """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result."""
+        self._activation.check_open()
         if isinstance(task, Task):
             return self._activation.schedule(task, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
         if len(args) > 1 or kwargs:
             raise InvalidArgument("schedule_task(kind, input) takes one input; make it a dict")
-        return self._activation.schedule(self._activation.worker.task_of(task), args, kwargs)
+        named = self._activation.worker.task_of(task)
+        given, named_given = named.signature.unwire(args[0] if args else None)
+        return self._activation.schedule(named, tuple(given), named_given)
 
     # ── private ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -24,7 +24,7 @@ _process = os.getpid()
 class Hub:
     """One per event loop; made on first use, gone with its last user."""
 
-    __slots__ = ("_pending", "_sinks", "_thread", "_users", "loop", "native")
+    __slots__ = ("_drained", "_pending", "_sinks", "_thread", "_users", "loop", "native")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -33,6 +33,7 @@ class Hub:
         self._sinks: dict[int, Sink] = {}
         self._users = 0
         self._thread: threading.Thread | None = None
+        self._drained = threading.Event()
         descriptor = self.native.fileno()
         try:
             if descriptor < 0:
@@ -96,6 +97,7 @@ class Hub:
                 self._pending.pop(token, None)
 
     def _drain(self) -> None:
+        self._drained.set()
         for token, ok, value in self.native.drain():
             if ok is None:
                 sink = self._sinks.get(token)
@@ -112,10 +114,12 @@ class Hub:
     def _wait(self) -> None:
         while not self.loop.is_closed() and _hubs.get(id(self.loop)) is self:
             if self.native.wait(1.0):
+                self._drained.clear()
                 try:
                     self.loop.call_soon_threadsafe(self._drain)
                 except RuntimeError:
                     return
+                self._drained.wait(1.0)
 
     def _close(self) -> None:
         if self._thread is None and not self.loop.is_closed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +31,18 @@ def submit(job: Job) -> None:
         elif _threads < MAX_THREADS:
             _threads += 1
             threading.Thread(target=_work, name="flovyn-task", daemon=True).start()
+
+
+def _forget() -> None:
+    """The threads stayed behind in the parent process."""
+    global _lock, _threads, _idle
+    _lock = threading.Condition()
+    _jobs.clear()
+    _threads = _idle = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _work() -> None:

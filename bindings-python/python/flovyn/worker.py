@@ -160,6 +160,8 @@ class Worker:
 
     def meet(self, task: Task[..., Any]) -> None:
         """Serve a task that an agent called, so that its later attempts find it here."""
+        if task.fn is _elsewhere:
+            return
         if task.kind not in self._tasks:
             self._tasks[task.kind] = task
         if self._native is not None and (task.inline or task.spec.queue == self.queue):
