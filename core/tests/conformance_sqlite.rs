@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use flovyn_core::clock::ManualClock;
 use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::storage::conformance::differential::{self, Coverage};
 use flovyn_core::storage::conformance::{Factory, Subject};
+use flovyn_core::storage::memory::MemoryStorage;
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,3 +45,25 @@ impl Factory for Sqlite {
 }
 
 flovyn_core::conformance_tests!(Sqlite);
+
+struct Reference;
+
+#[async_trait]
+impl Factory for Reference {
+    async fn open(&self, clock: ManualClock) -> Subject {
+        let storage = Arc::new(MemoryStorage::new(Arc::new(clock)));
+        Subject { storage, corrupt: None, keep: None }
+    }
+}
+
+/// Random histories have the same answers and leave the same rows as the reference. `SEED` starts elsewhere.
+#[tokio::test]
+async fn random_histories_agree_with_the_reference() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, scale) = (number("SEED").unwrap_or(0), number("SCALE").unwrap_or(1));
+    let mut coverage = Coverage::default();
+    for seed in first..first + 12 * scale {
+        differential::play(&Reference, &Sqlite, seed, 300, &mut coverage).await;
+    }
+    coverage.check();
+}

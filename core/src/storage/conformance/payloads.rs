@@ -180,6 +180,7 @@ pub async fn every_place_takes_large_payloads(factory: &dyn Factory) {
     };
     let fork = rig.storage.fork(fork).await.unwrap();
     same(&rig, &fork.new.input, &large(9)).await;
+    assert_eq!(fork.new.input_digest, payload(9).digest().unwrap());
     let forked = rig.claim(fork.new.id).await.load().await;
     same(&rig, &forked.checkpoint.unwrap().saved.state, &large(8)).await;
     holder.end(vec![], BatchEnd::Complete(payload(10))).await;

@@ -330,6 +330,18 @@ pub async fn other_tasks_take_no_answer(factory: &dyn Factory) {
     rig.claim_task().await;
     assert_eq!(refused(answer(holder.op_id(0)).await), Code::InvalidTransition);
     assert_eq!(refused(answer(holder.op_id(5)).await), Code::ExecutionNotFound);
+    // Nor is one past the end of its segment an op of the next.
+    let mut other = rig.running().await;
+    let op = other.flush();
+    other.checkpoint(vec![op], json(&1)).await;
+    let once = TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() };
+    let op = other.queued(once);
+    other.suspend(vec![op], for_tasks()).await;
+    rig.claim_tasks().await;
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.task(other.task_id(0)).await.status, TaskStatus::InDoubt);
+    let past = OpId { execution: other.id, slot: Slot { segment: 0, sequence: 1 }, once: None };
+    assert_eq!(refused(answer(past).await), Code::ExecutionNotFound);
     let stranger = OpId { execution: ExecutionId(rig.uuid()), slot: Slot::default(), once: None };
     assert_eq!(refused(answer(stranger).await), Code::ExecutionNotFound);
     assert_eq!(refused(rig.storage.task(ORG, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
@@ -366,7 +378,7 @@ pub async fn reconcile_answers_doubts(factory: &dyn Factory) {
     let asked = rig.claim_task().await;
     assert!(asked.reconcile);
     rig.report(&asked, AttemptResult::Released).await.unwrap();
-    rig.claim_task().await;
+    assert!(rig.claim_task().await.reconcile);
     rig.pass_after(SECOND * 5).await;
     let asked = rig.claim_task().await;
     assert!(asked.reconcile);

@@ -273,6 +273,8 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
         Some(Ok(place)) => TaskRow::at(tx.conn, place)?,
         _ => None,
     };
+    // A number past the end of its segment is the place of an op of the next.
+    let row = row.filter(|row| op.once.is_some() || row.task.slot == op.slot);
     let Some(mut row) = row else { return Err(unknown("task", op).into()) };
     let status = row.task.status;
     if !matches!(status, TaskStatus::InDoubt | TaskStatus::Quarantined) {
@@ -321,10 +323,8 @@ pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision:
             let name = format!("divergence-{}", super::tx::high(tx.conn, run.run)?);
             let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
             let from = ForkFrom::Latest;
-            super::fork::fork(
-                tx,
-                &ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None },
-            )
+            let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };
+            super::fork::fork(tx, &request, None)
         }
     }
 }

@@ -13,12 +13,12 @@ use super::values::{blob, key, span};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
 use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
-use crate::payload::Body;
+use crate::payload::{Body, Digest};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Starts a run that shares another's tree up to a point.
-pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
+/// Starts a run that shares another's tree up to a point. `digest` is that of another input, as it was given.
+pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Done<Execution> {
     let parent = Run::find(tx.conn, request.org, request.execution)?;
     let at = fork_point(tx, &parent, request)?;
     match execution_of(tx.conn, request.org, request.id) {
@@ -54,7 +54,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest) -> Done<Execution> {
     new.delay = None;
     new.traceparent = None;
     if let Some(input) = &request.input {
-        new.input_digest = input.digest()?;
+        new.input_digest = digest.unwrap_or(new.input_digest);
         new.input = input.clone();
     }
     let mut run = insert(tx, &new, Some((parent.run, at, point.high, point.base)))?;

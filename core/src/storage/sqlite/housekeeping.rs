@@ -201,11 +201,12 @@ fn sweep(tx: &Tx) -> Done<()> {
         }
     }
     fire_timers(tx)?;
-    let tasks = tx.all(
+    let mut tasks = tx.all(
         concat!(select_task!(), "WHERE t.due_at <= ?1 ORDER BY t.due_at LIMIT ?2"),
         [tx.now.0, SHARE],
         TaskRow::read,
     )?;
+    tasks.sort_by_key(|row: &TaskRow| row.place);
     for row in tasks {
         keep_task(tx, row)?;
     }

@@ -310,10 +310,11 @@ impl AgentStorage for SqliteStorage {
 
     async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
         let org = request.org;
+        let digest = request.input.as_ref().map(Payload::digest).transpose()?;
         for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
             self.settle(org, payload).await?;
         }
-        self.write("fork a run", move |tx| fork::fork(tx, &request)).await
+        self.write("fork a run", move |tx| fork::fork(tx, &request, digest)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {

@@ -102,7 +102,7 @@ impl Request {
             facts: facts::between(tx.conn, run, self.known, self.high, None)?,
             high: self.high,
             now: self.at,
-            cancel: run.stop.filter(|stop| stop.number <= self.high).map(|stop| stop.cancellation),
+            cancel: run.stop.filter(|stop| (1..=self.high).contains(&stop.number)).map(|stop| stop.cancellation),
             paused: self.paused,
         })
     }

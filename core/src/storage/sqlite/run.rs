@@ -266,6 +266,7 @@ impl Run {
     ) -> Done<()> {
         self.status = Status::Paused;
         self.drop_holder();
+        self.last_worker = None;
         self.set_wait(Some(&Wait { reason: Some(reason), ..Wait::default() }))?;
         let mut data = json!({ "reason": reason });
         if let Some(failure) = failure {

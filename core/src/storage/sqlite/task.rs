@@ -338,7 +338,11 @@ impl TaskRow {
         if !released {
             self.task.losses = 0;
         }
-        self.carry_out(tx, run, log, verdict, failure)
+        // An attempt given back has answered nothing.
+        let still_asked = released && self.reconcile;
+        let fact = self.carry_out(tx, run, log, verdict, failure)?;
+        self.reconcile |= still_asked && self.task.status == TaskStatus::Pending;
+        Ok(fact)
     }
 
     /// An attempt's process is gone.
