@@ -381,7 +381,7 @@ async def test_queued_tasks_run_in_another_worker(url: str) -> None:
     @agent
     async def delegating(ctx: AgentContext) -> Any:
         first = await far.options(queue="gpu")(Inner(1, (2, 3)))
-        second = await ctx.schedule_task("elsewhere", {"a": 1})
+        second = await ctx.schedule_task("elsewhere", 1)
         return [first, second]
 
     @task
