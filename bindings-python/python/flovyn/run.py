@@ -151,12 +151,13 @@ async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait
 
 def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:
     name = handle.key or str(handle.id)
+    where = f"{handle._client.url} {name}"  # pyright: ignore[reportPrivateUsage]
     for signal in waiting.context.get("waits_for") or ():
-        command = f"flovyn runs signal {name} {signal} '{{}}'"
+        command = f"flovyn runs signal {where} {signal} '{{}}'"
         print(f"flovyn: run {name!r} waits for signal {signal!r}; send it with: {command}", file=sys.stderr)
     if waiting.context.get("status") == "PAUSED":
         reason = waiting.context.get("wait_reason")
-        print(f"flovyn: run {name!r} is paused ({reason}); go on with: flovyn runs resume {name}", file=sys.stderr)
+        print(f"flovyn: run {name!r} is paused ({reason}); go on with: flovyn runs resume {where}", file=sys.stderr)
 
 
 async def _tell(handle: Handle[Any], on_event: Callable[[Event], Any]) -> None:
