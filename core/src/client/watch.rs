@@ -137,7 +137,8 @@ impl Watching {
             self.storage.execution(self.org, self.execution).await?;
         }
         if events.len() < PAGE && !self.over {
-            self.take_chunks(position, None);
+            // A preview behind an event that was not read yet waits for that event.
+            self.take_chunks(position, Some(position.number + 1));
         }
         Ok(!self.ready.is_empty())
     }

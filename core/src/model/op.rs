@@ -213,7 +213,7 @@ pub enum RecordedBody {
         status: TaskStatus,
         /// Attempts started.
         attempt: u32,
-        /// Whether the agent's own worker ran it.
+        /// Whether the agent's own worker runs it; another attempt after a failure comes from the queue.
         inline: bool,
         /// Whether it must not run twice.
         at_most_once: bool,

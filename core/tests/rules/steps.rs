@@ -112,6 +112,40 @@ rule!(rule_10_tasks_are_tried_as_often_as_they_may, world, {
     let tasks = world.tasks(&handle).await;
     assert_eq!(tasks.iter().map(|task| task.failed_attempts).collect::<Vec<_>>(), [1, 3, 1]);
 
+    // Another attempt runs from the queue; a run that is entered again meanwhile joins it.
+    let open = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = open.clone();
+    let retry = RetryPolicy { retries: 1, initial: Duration::ZERO, ..RetryPolicy::default() };
+    let second = job("second", move |ctx, _| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            if ctx.attempt() == 1 {
+                return Err(Error::new(Code::InvalidArgument, "not now"));
+            }
+            let _open = gate.acquire().await;
+            Ok(json!(ctx.attempt()))
+        })
+    });
+    let second = second.options(TaskOptions { retry, ..TaskOptions::default() });
+    let joins = agent("joins", |ctx| {
+        Box::pin(async move {
+            let step = ctx.schedule::<Value>("second", &1)?;
+            let (step, _) = futures::future::try_join(step, ctx.wait_for_signal::<Value>("go")?).await?;
+            Ok(step)
+        })
+    });
+    world.forgetful(joins.host().task(second.clone()).unwrap()).await;
+    let handle = world.start("joins").await;
+    waits_for(&handle, "go").await;
+    until("the second attempt runs", || async { second.total() == 2 }).await;
+    let epoch = handle.describe().await.unwrap().epoch;
+    send(&handle, "go", ()).await;
+    until("the run was entered again", || async { handle.describe().await.unwrap().epoch > epoch }).await;
+    has_status(&handle, Status::Waiting).await;
+    open.add_permits(9);
+    assert_eq!(result(&handle).await, json!(2));
+    assert_eq!(second.total(), 2);
+
     // Attempts lost with their process do not count, but twenty in a row need a person.
     let far = agent("far", |ctx| {
         Box::pin(async move {

@@ -8,7 +8,7 @@ use crate::error::Code;
 use crate::id::{OnceSlot, RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
-    RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
+    Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use serde_json::{Value, json};
@@ -275,9 +275,10 @@ impl Run {
     /// The op of a slot of its own, a task's with where it stands now.
     pub fn recorded(&self, slot: Slot, op: &RecordedOp) -> RecordedOp {
         let mut op = op.clone();
-        if let (RecordedBody::Task { status, attempt, .. }, Some(row)) = (&mut op.body, self.tasks.get(&slot)) {
+        if let (RecordedBody::Task { status, attempt, inline, .. }, Some(row)) = (&mut op.body, self.tasks.get(&slot)) {
             *status = row.task.status;
             *attempt = row.task.attempt;
+            *inline = row.task.new.placement == Placement::Inline;
         }
         op
     }

@@ -565,7 +565,7 @@ pub(super) fn recorded(row: &Row<'_>) -> rusqlite::Result<(i64, RecordedOp, Opti
             id: TaskId(id(row, 3)?),
             status: one_of(&TASK_STATUS, 4, row)?,
             attempt: row.get(6)?,
-            inline: row.get::<_, u8>(5)? != 1,
+            inline: row.get::<_, u8>(5)? == 0,
             at_most_once: options.side_effects == SideEffects::AtMostOnce,
             detached: options.detached,
         },
