@@ -4,6 +4,9 @@ use crate::decode;
 use flovyn_core::payload::Payload;
 use pyo3::prelude::*;
 
+/// Makes an object of Python's.
+type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
 pub(crate) enum Reply {
     Nothing,
     Flag(bool),
@@ -13,7 +16,7 @@ pub(crate) enum Reply {
     /// Facts as JSON: a dict or a list for Python.
     Facts(serde_json::Value),
     /// An object of the native module, made while the GIL is held.
-    Object(Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>),
+    Object(Make),
 }
 
 impl Reply {

@@ -82,7 +82,7 @@ impl Stage {
         });
         let storage: Arc<dyn Storage> = mortal.clone();
         let runtime = py.detach(|| self.host.block_on(async move { Core::over(storage) })).map_err(Failure::from)?;
-        Ok(Runtime::of_life(py, self.host.clone(), runtime, mortal)?)
+        Runtime::of_life(py, self.host.clone(), runtime, mortal)
     }
 }
 

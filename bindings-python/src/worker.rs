@@ -15,14 +15,17 @@ use pyo3::types::PyBytes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
+/// What is served, and the kinds of it as the engine asks for them.
+type Served<T> = (Arc<[String]>, T);
+
 /// What a worker serves, and the loop it serves it on.
 pub(crate) struct Port {
     pub(crate) token: u64,
     me: Weak<Port>,
     inbox: Arc<Inbox>,
     runtime: tokio::runtime::Handle,
-    agents: Mutex<(Arc<[String]>, HashMap<String, MachineConfig>)>,
-    tasks: Mutex<(Arc<[String]>, BTreeSet<String>)>,
+    agents: Mutex<Served<HashMap<String, MachineConfig>>>,
+    tasks: Mutex<Served<BTreeSet<String>>>,
 }
 
 impl Port {

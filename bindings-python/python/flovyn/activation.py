@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,7 @@ class Activation:
         self._attempts: dict[int, tuple[asyncio.Task[Any], InlineLink]] = {}
         self._causes: dict[int, BaseException] = {}
         self._concurrent = False
+        self._branches: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._turn: asyncio.Handle | None = None
         self._stirred = False
         self._turns_left = 0
@@ -171,6 +173,10 @@ class Activation:
         self._steps.clear()
         for op in list(self._attempts):
             self._stop_attempt(op)
+        for branch in list(self._branches):
+            branch.add_done_callback(_retrieve)
+            if not branch.done():
+                branch.cancel()
         if self.root is not None and not self.root.done() and asyncio.current_task() is not self.root:
             self.root.cancel()
         self.worker.closed(self)
@@ -180,6 +186,10 @@ class Activation:
     def check_open(self) -> None:
         """Refuse ops of a copy that was put away, and ops that are not made by the agent's own code."""
         if self.sealed:
+            if asyncio._get_running_loop() is self.loop:  # pyright: ignore[reportPrivateUsage]
+                branch = asyncio.current_task()
+                if branch is not None and branch is not self.root:
+                    branch.add_done_callback(_retrieve)
             raise Suspended("this copy of the agent was put away; its run goes on from its journal")
         if current.get() is not self:
             if threading.get_ident() != self._thread:
@@ -228,8 +238,7 @@ class Activation:
         if op != CHECKPOINT:
             self.session.await_op(op)
         self._steps[op] = step
-        if not self._concurrent and asyncio.current_task() is not self.root:
-            self._concurrent = True
+        self._note_branch()
         self._stir()
 
     def give_up(self, step: Step[Any]) -> None:
@@ -247,9 +256,15 @@ class Activation:
 
     # ── quiet ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _called(self) -> None:
-        if not self._concurrent and asyncio.current_task() is not self.root:
+    def _note_branch(self) -> None:
+        branch = asyncio.current_task()
+        if branch is not self.root:
             self._concurrent = True
+            if branch is not None:
+                self._branches.add(branch)
+
+    def _called(self) -> None:
+        self._note_branch()
         self._stirred = True
         if self._turn is None:
             self._turn = self.loop.call_soon(self._next_turn)
@@ -357,6 +372,12 @@ class Activation:
         """Forget the steps of the segment that a checkpoint ended."""
         self._steps.clear()
         self._causes.clear()
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take note of a branch's end: nobody else will once its agent is put away."""
+    if not task.cancelled():
+        task.exception()
 
 
 def failure_of(error: BaseException) -> tuple[str, str, str, str | None, bool]:

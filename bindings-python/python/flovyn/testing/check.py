@@ -103,7 +103,7 @@ async def check_async(
     report.runs += 1
     for n in range(1, min(expected.commits, max_commits) + 1):
         for how in ("before", "after", "answer_lost"):
-            _compare(expected, await case.run(f"crash at commit {n}, {how}", crash=(n, how)), exact=False)
+            _compare(expected, await case.run(f"crash at commit {n}, {how}", crash=(n, how)))
             report.runs += 1
     return report
 
@@ -222,13 +222,13 @@ async def _ops(client: Client, handle: Handle[Any]) -> list[str]:
     return [f"{op['segment']}: {op['label']}" for op in ops if op["kind"] not in _TIMING]
 
 
-def _compare(expected: _Seen, seen: _Seen, *, exact: bool = True) -> None:
+def _compare(expected: _Seen, seen: _Seen) -> None:
     if seen.outcome != expected.outcome:
         raise Difference(f"the outcome is {seen.outcome!r}, but undisturbed it is {expected.outcome!r}")
     if seen.entries != expected.entries:
         raise Difference(f"the conversation is {seen.entries!r}, but undisturbed it is {expected.entries!r}")
-    # Which of several branches calls first after a crash may depend on what was durable; what they call may not.
-    ops, wanted = (seen.ops, expected.ops) if exact else (sorted(seen.ops), sorted(expected.ops))
+    # Which of several branches calls first depends on which outcome comes first; what they call may not.
+    ops, wanted = sorted(seen.ops), sorted(expected.ops)
     for number, (one, other) in enumerate(zip(ops, wanted, strict=False)):
         if one != other:
             raise Difference(f"op {number} is {one!r}, but undisturbed it is {other!r}")
