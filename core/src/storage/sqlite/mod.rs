@@ -131,6 +131,7 @@ impl SqliteStorage {
         let readers = Readers::start(&path, options.readers.clamp(1, 16), options.busy_timeout)?;
         let setting = Setting {
             path: path.clone(),
+            log: files::beside(&path, "-wal"),
             synchronous: options.synchronous,
             busy_timeout: options.busy_timeout,
             clock: options.clock.clone(),

@@ -28,6 +28,8 @@ use tokio::sync::oneshot;
 const GROUP: usize = 256;
 /// How often the file is looked at for writes of other processes.
 const POLL: Duration = Duration::from_millis(20);
+/// Every so many looks the file is asked even if its log looks untouched: two writes can fall on one tick of its clock.
+const ASK: u32 = 10;
 /// How often the writer looks whether another process waits for its turn, while it has no sign of one.
 const GLANCE: Duration = Duration::from_millis(2);
 /// How long it keeps in line after a sign of another process.
@@ -40,6 +42,8 @@ const FOLD_NOW: i32 = 65_536;
 /// What the writer needs besides its connection.
 pub(super) struct Setting {
     pub path: PathBuf,
+    /// The file's write-ahead log.
+    pub log: PathBuf,
     pub synchronous: Synchronous,
     pub busy_timeout: Duration,
     pub clock: Arc<dyn Clock>,
@@ -288,6 +292,9 @@ struct Loop {
     connection: Connection,
     setting: Setting,
     version: Option<i64>,
+    /// Size and time of the log at the last look, and how many looks there were.
+    log: Option<(u64, std::time::SystemTime)>,
+    looks: u32,
     synchronous: Option<Synchronous>,
     folding: Folding,
     /// Until when other processes are taken to write too.
@@ -298,11 +305,27 @@ struct Loop {
 impl Loop {
     fn new(connection: Connection, setting: Setting, folding: Folding) -> Self {
         let now = Instant::now();
-        Self { connection, setting, version: None, synchronous: None, folding, crowded: None, glanced: now }
+        Self {
+            connection,
+            setting,
+            version: None,
+            log: None,
+            looks: 0,
+            synchronous: None,
+            folding,
+            crowded: None,
+            glanced: now,
+        }
     }
 
     /// Announces that another process wrote.
     fn look(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        let log = std::fs::metadata(&self.setting.log).and_then(|log| Ok((log.len(), log.modified()?))).ok();
+        if log.is_some() && log == self.log && !self.looks.is_multiple_of(ASK) {
+            return;
+        }
+        self.log = log;
         let version = self
             .connection
             .prepare_cached("PRAGMA data_version")
