@@ -20,15 +20,17 @@ use std::time::Duration;
 
 static POOL: Mutex<Option<Arc<tokio::runtime::Runtime>>> = Mutex::new(None);
 
-/// The process's threads for the engine: two, shared by all open backends. Gone after a fork.
+/// The process's threads for the engine: two, shared by all open backends. A forked child gets its own.
 fn pool() -> Result<Arc<tokio::runtime::Runtime>> {
     static OWNER: AtomicU32 = AtomicU32::new(0);
     let mut pool = POOL.lock();
-    if let Some(pool) = &*pool {
-        if OWNER.load(Ordering::Relaxed) != std::process::id() {
-            return Err(forked());
+    if let Some(open) = pool.take() {
+        if OWNER.load(Ordering::Relaxed) == std::process::id() {
+            *pool = Some(open.clone());
+            return Ok(open);
         }
-        return Ok(pool.clone());
+        // The threads stayed in the parent; joining what is not there would wait for ever.
+        std::mem::forget(open);
     }
     let built =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("flovyn").enable_all().build();
