@@ -375,6 +375,23 @@ async fn what_was_closed_is_there_when_opened_again() {
 }
 
 #[tokio::test]
+async fn a_log_with_room_behind_its_last_frame_is_read_to_its_last_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("agents.db"), folder.path().join("copy.db"));
+    let storage = open(&file);
+    let claim = held(&storage).await;
+    for n in 0..40 {
+        storage.commit(step(&claim, n, Payload::of(&n).unwrap())).await.unwrap();
+    }
+    // What a power cut leaves: the file and its log as they are, no shared memory.
+    let log = std::fs::read(folder.path().join("agents.db-wal")).unwrap();
+    assert!(log.ends_with(&[0; 4096]), "the log has no room ahead");
+    std::fs::copy(&file, &copy).unwrap();
+    std::fs::write(folder.path().join("copy.db-wal"), log).unwrap();
+    check(&copy, claim.execution.new.id, 40).await;
+}
+
+#[tokio::test]
 async fn many_processes_may_make_a_file_together() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("runs.db");

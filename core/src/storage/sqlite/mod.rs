@@ -15,6 +15,7 @@ mod files;
 mod fork;
 mod housekeeping;
 mod lock;
+mod log;
 mod migrations;
 mod op;
 mod payloads;

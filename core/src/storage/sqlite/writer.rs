@@ -3,12 +3,13 @@
 //! A command that fails with a domain error has changed nothing, so its neighbours go on. Trouble with the database rolls
 //! the group back and runs its commands one by one. Nothing is answered before its COMMIT has returned.
 //!
-//! Where a commit costs less than waking a thread (a RAM disk, a drive with a protected cache) and one run alone keeps
-//! committing, its caller does the writing itself: nothing could be grouped, and two thread switches are saved.
+//! Where commits are quick (a RAM disk, a good SSD) and one run alone keeps committing, its caller does the writing itself:
+//! nothing could be grouped, and two thread switches are saved.
 
 use super::fault::{Done, Fault, explain, is_busy};
 use super::files::Synchronous;
 use super::lock::Locks;
+use super::log::Log;
 use super::tx::{News, Tx};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
@@ -19,7 +20,7 @@ use rusqlite::Connection;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -34,11 +35,6 @@ const ASK: u32 = 10;
 const GLANCE: Duration = Duration::from_millis(2);
 /// How long it keeps in line after a sign of another process.
 const CROWDED: Duration = Duration::from_secs(1);
-/// A log of so many pages (16 MiB) is folded into the file by the side.
-const FOLD: i32 = 4_096;
-/// A log of so many pages (256 MiB) is folded before anything else is written.
-const FOLD_NOW: i32 = 65_536;
-
 /// What the writer needs besides its connection.
 pub(super) struct Setting {
     pub path: PathBuf,
@@ -54,7 +50,7 @@ pub(super) struct Setting {
 }
 
 /// A transaction that is quicker than this may be done by its caller.
-const QUICK: Duration = Duration::from_micros(100);
+const QUICK: Duration = Duration::from_micros(400);
 
 /// The sending side of the writer thread.
 pub(super) struct Writer {
@@ -145,9 +141,9 @@ impl Writer {
     pub(super) fn start(connection: Connection, setting: Setting) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let (sender, queue) = mpsc::channel();
         let mut connection = connection;
-        let folding = Folding::start(&mut connection, &setting)?;
+        let log = Log::open(&mut connection, &setting)?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(Some(Loop::new(connection, setting, folding))),
+            state: Mutex::new(Some(Loop::new(connection, setting, log))),
             queued: AtomicUsize::new(0),
             usual: AtomicU64::new(u64::MAX / 2),
             last: Mutex::new(None),
@@ -244,7 +240,7 @@ impl Shared {
         // The first time counts fully; one slow commit among quick ones ends the quick time at once.
         let weight = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
         self.usual.store(weight, Ordering::Relaxed);
-        state.folding.look(&state.connection);
+        state.log.fold(&state.connection);
     }
 
     /// The thread's life.
@@ -293,26 +289,26 @@ struct Loop {
     setting: Setting,
     version: Option<i64>,
     /// Size and time of the log at the last look, and how many looks there were.
-    log: Option<(u64, std::time::SystemTime)>,
+    seen: Option<(u64, std::time::SystemTime)>,
     looks: u32,
     synchronous: Option<Synchronous>,
-    folding: Folding,
+    log: Log,
     /// Until when other processes are taken to write too.
     crowded: Option<Instant>,
     glanced: Instant,
 }
 
 impl Loop {
-    fn new(connection: Connection, setting: Setting, folding: Folding) -> Self {
+    fn new(connection: Connection, setting: Setting, log: Log) -> Self {
         let now = Instant::now();
         Self {
             connection,
             setting,
             version: None,
-            log: None,
+            seen: None,
             looks: 0,
             synchronous: None,
-            folding,
+            log,
             crowded: None,
             glanced: now,
         }
@@ -322,10 +318,10 @@ impl Loop {
     fn look(&mut self) {
         self.looks = self.looks.wrapping_add(1);
         let log = std::fs::metadata(&self.setting.log).and_then(|log| Ok((log.len(), log.modified()?))).ok();
-        if log.is_some() && log == self.log && !self.looks.is_multiple_of(ASK) {
+        if log.is_some() && log == self.seen && !self.looks.is_multiple_of(ASK) {
             return;
         }
-        self.log = log;
+        self.seen = log;
         let version = self
             .connection
             .prepare_cached("PRAGMA data_version")
@@ -386,6 +382,7 @@ impl Loop {
             }
         }
         let news = tx.into_news();
+        self.log.make_room();
         match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             Ok(_) => Outcome::Committed(news),
             Err(error) => {
@@ -446,63 +443,6 @@ impl Loop {
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
             tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
-        }
-    }
-}
-
-/// Folds the log into the file beside the writer, on a thread and a connection of its own; the writer only does the rest
-/// that came meanwhile, so that the log can start again from its beginning.
-struct Folding {
-    /// Pages in the log after the last commit.
-    pages: Arc<AtomicI32>,
-    /// Whether the thread is at it, and whether it has just finished.
-    busy: Arc<AtomicBool>,
-    done: Arc<AtomicBool>,
-    wake: mpsc::Sender<()>,
-}
-
-impl Folding {
-    fn start(connection: &mut Connection, setting: &Setting) -> Result<Self> {
-        let told = |error| explain("open a connection for checkpoints", error, "nothing was changed");
-        let (pages, busy, done) = (Arc::new(AtomicI32::new(0)), Arc::default(), Arc::default());
-        let counted = pages.clone();
-        connection
-            .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
-                counted.store(pages, Ordering::Relaxed);
-                Ok(())
-            }))
-            .map_err(told)?;
-        let beside = super::files::open_folder(&setting.path, setting.synchronous).map_err(told)?;
-        let (wake, woken) = mpsc::channel();
-        let folding = Self { pages, busy, done, wake };
-        let (busy, done) = (folding.busy.clone(), folding.done.clone());
-        std::thread::Builder::new()
-            .name("flovyn-sqlite-log".into())
-            .spawn(move || {
-                for () in woken {
-                    let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-                    done.store(true, Ordering::Release);
-                    busy.store(false, Ordering::Release);
-                }
-            })
-            .map_err(|error| {
-                Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
-            })?;
-        Ok(folding)
-    }
-
-    /// Starts what the length of the log asks for. Called between two transactions of the writer.
-    fn look(&self, writer: &Connection) {
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages < FOLD {
-            return;
-        }
-        if self.done.swap(false, Ordering::Acquire) || pages >= FOLD_NOW {
-            let _ = writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-            // The next commit starts the log again, and counts it.
-            self.pages.store(0, Ordering::Relaxed);
-        } else if !self.busy.swap(true, Ordering::AcqRel) {
-            let _ = self.wake.send(());
         }
     }
 }

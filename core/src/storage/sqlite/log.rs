@@ -1,0 +1,106 @@
+//! The write-ahead log: keeps room ahead of it, and folds it into the file beside the writer.
+//!
+//! Room: a file that grows makes every fsync also write the file system's journal, about twice the price of one that
+//! overwrites. So the log is lengthened by zeros in large steps, under the write lock and only beyond its end. SQLite takes
+//! what lies behind its last frame for the rest of an older log.
+//!
+//! Folding: a thread with a connection of its own does the bulk; the writer does what came meanwhile, so that the log can
+//! start again from its beginning.
+
+use super::fault::explain;
+use super::writer::Setting;
+use crate::error::{Code, Error, Result};
+use rusqlite::Connection;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc;
+
+/// A log of so many pages (16 MiB) is folded into the file by the side.
+const FOLD: i32 = 4_096;
+/// A log of so many pages (256 MiB) is folded before anything else is written.
+const FOLD_NOW: i32 = 65_536;
+/// Bytes of one page with its frame header.
+const FRAME: u64 = 4_096 + 24;
+/// Room for the pages of a usual transaction.
+const ROOM: u64 = 16 * FRAME;
+/// The first and the largest step by which the log is lengthened; the size of the log is taken in between.
+const STEP: (u64, u64) = (128 << 10, 1 << 20);
+/// A log of this size has been folded or soon will be: from then on it is overwritten.
+const LONG: u64 = FOLD as u64 * FRAME;
+
+pub(super) struct Log {
+    path: PathBuf,
+    /// Opened once there is one; SQLite keeps no locks on it.
+    file: Option<File>,
+    /// Pages in the log after the last commit.
+    pages: Arc<AtomicI32>,
+    /// Whether the thread is at it, and whether it has just finished.
+    busy: Arc<AtomicBool>,
+    done: Arc<AtomicBool>,
+    wake: mpsc::Sender<()>,
+}
+
+impl Log {
+    /// Watches the log of the writer's connection and starts the thread that folds it.
+    pub(super) fn open(connection: &mut Connection, setting: &Setting) -> Result<Self> {
+        let told = |error| explain("open a connection for checkpoints", error, "nothing was changed");
+        let (pages, busy, done): (_, Arc<AtomicBool>, Arc<AtomicBool>) =
+            (Arc::new(AtomicI32::new(0)), Arc::default(), Arc::default());
+        let counted = pages.clone();
+        connection
+            .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+                counted.store(pages, Ordering::Relaxed);
+                Ok(())
+            }))
+            .map_err(told)?;
+        let beside = super::files::open_folder(&setting.path, setting.synchronous).map_err(told)?;
+        let (wake, woken) = mpsc::channel();
+        let log = Self { path: setting.log.clone(), file: None, pages, busy: busy.clone(), done: done.clone(), wake };
+        std::thread::Builder::new()
+            .name("flovyn-sqlite-log".into())
+            .spawn(move || {
+                for () in woken {
+                    let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                    done.store(true, Ordering::Release);
+                    busy.store(false, Ordering::Release);
+                }
+            })
+            .map_err(|error| {
+                Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
+            })?;
+        Ok(log)
+    }
+
+    /// Lengthens a log that the next commit would lengthen. Called under the write lock; a failure costs speed only.
+    pub(super) fn make_room(&mut self) {
+        if self.file.is_none() {
+            self.file = File::options().write(true).open(&self.path).ok();
+        }
+        let Some(file) = &mut self.file else { return };
+        let Ok(there) = file.metadata().map(|log| log.len()) else { return };
+        let used = FRAME * u64::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0);
+        if there == 0 || there >= LONG || there > used + ROOM {
+            return;
+        }
+        let step = there.clamp(STEP.0, STEP.1);
+        let _ = file.seek(SeekFrom::Start(there)).and_then(|_| file.write_all(&vec![0; step as usize]));
+    }
+
+    /// Starts what the length of the log asks for. Called between two transactions of the writer.
+    pub(super) fn fold(&self, writer: &Connection) {
+        let pages = self.pages.load(Ordering::Relaxed);
+        if pages < FOLD {
+            return;
+        }
+        if self.done.swap(false, Ordering::Acquire) || pages >= FOLD_NOW {
+            let _ = writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            // The next commit starts the log again, and counts it.
+            self.pages.store(0, Ordering::Relaxed);
+        } else if !self.busy.swap(true, Ordering::AcqRel) {
+            let _ = self.wake.send(());
+        }
+    }
+}
