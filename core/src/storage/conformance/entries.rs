@@ -1,10 +1,11 @@
 //! The conversation tree: shape, threads, branches across forks.
 
 use super::Factory;
-use super::rig::{ORG, Rig, entry_id, json, refused};
+use super::rig::{ORG, Rig, ended, entry_id, json, refused};
 use crate::error::Code;
 use crate::id::{EntryId, ExecutionId};
-use crate::model::{EventKind, ForkFrom, ForkRequest, OpBody, PageRequest};
+use crate::model::{AttemptResult, BatchEnd, EventKind, ForkFrom, ForkRequest, OpBody, PageRequest, TaskOptions};
+use crate::payload::{Encoding, Payload};
 
 /// Entries hang below their parents; depth counts from the root; all fields are kept.
 pub async fn a_tree_has_its_shape(factory: &dyn Factory) {
@@ -118,4 +119,51 @@ pub async fn a_long_branch_is_whole(factory: &dyn Factory) {
     for (n, entry) in branch.iter().enumerate() {
         assert_eq!((entry.depth, &entry.new.content), (n as u32, &json(&n.to_string())));
     }
+}
+
+/// An entry whose content is a task's output reads like any other, however it is stored, on every branch.
+pub async fn an_entry_may_repeat_an_output(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let long = json(&"an answer of a model, as long as they are ".repeat(100));
+    let short = json(&"brief");
+    let outputs = [&long, &short, &json(&"another answer ".repeat(40))];
+    let tasks = outputs.map(|_| holder.inline(TaskOptions::default()));
+    let mut batch = holder.batch(tasks.to_vec(), BatchEnd::Continue);
+    for (sequence, output) in (0u32..).zip(outputs) {
+        batch.attempts.push(ended(sequence, 1, AttemptResult::Completed(output.clone())));
+    }
+    holder.commit_batch(batch).await;
+    let raw = Payload { encoding: Encoding::Raw, ..long.clone() };
+    let almost = json(&"another answer ".repeat(41));
+    let asked = [long.clone(), raw, short.clone(), almost, long.clone()];
+    let mut ops = Vec::new();
+    for content in &asked {
+        let parent = ops.last().and_then(entry_id);
+        ops.push(holder.entry_of("", parent, content.clone()));
+    }
+    let leaf = ops.last().and_then(entry_id).unwrap();
+    holder.commit(ops).await;
+    let told = |entries: &[crate::model::Entry]| entries.iter().map(|one| one.new.content.clone()).collect::<Vec<_>>();
+    assert_eq!(told(&rig.storage.branch(ORG, leaf).await.unwrap()), asked);
+    let listed = rig.storage.entries(ORG, holder.id, PageRequest::default()).await.unwrap().items;
+    assert_eq!(told(&listed), asked);
+    for entry in &listed {
+        assert_eq!(rig.storage.entry(ORG, entry.new.id).await.unwrap(), *entry);
+    }
+    // What the tasks gave is untouched, and a fork reads the same conversation.
+    for (sequence, output) in (0u32..).zip(outputs) {
+        assert_eq!(rig.task(holder.task_id(sequence)).await.output.as_ref(), Some(output));
+    }
+    let request = ForkRequest {
+        org: ORG,
+        execution: holder.id,
+        id: ExecutionId(rig.uuid()),
+        key: None,
+        from: ForkFrom::Latest,
+        state: None,
+        input: None,
+    };
+    let fork = rig.storage.fork(request).await.unwrap();
+    assert_eq!(told(&rig.storage.branch(ORG, fork.leaf.unwrap()).await.unwrap()), asked);
 }

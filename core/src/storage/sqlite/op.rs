@@ -13,15 +13,21 @@ use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{
     Entry, EventKind, Fact, FactKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp,
 };
-use crate::payload::Digest;
-use rusqlite::types::ValueRef;
+use crate::payload::{Body, Digest};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
+
+/// Content from this size on is not stored again where a task's output has it.
+const REPEATED_FROM: usize = 256;
+/// How many ops back such a task is looked for.
+const REPEATED_WITHIN: i64 = 64;
 
 /// The columns of an [`Entry`], after which comes a condition on `e`.
 macro_rules! select_entry {
     () => {
         "SELECT e.place, e.segment, e.sequence, e.id, e.parent_id, e.depth, e.thread, e.role, e.entry_type, e.turn_id, \
-         e.metadata, e.created_at, e.content, x.id FROM agent_entry e JOIN agent_execution x ON x.run = e.place >> 31 "
+         e.metadata, e.created_at, coalesce(e.content, o.output), x.id FROM agent_entry e \
+         JOIN agent_execution x ON x.run = e.place >> 31 LEFT JOIN task_execution o ON o.place = e.output_of "
     };
 }
 pub(super) use select_entry;
@@ -76,12 +82,19 @@ pub(super) fn append(
         })?,
     };
     super::payloads::refer(tx, run, &new.content)?;
+    let place = place(run, slot.sequence)?;
+    let cell = Cell(&new.content);
+    let content = cell.to_sql()?;
+    let output_of = match &new.content.body {
+        Body::Inline(bytes) if bytes.len() >= REPEATED_FROM => task_with(tx, run, place, &content)?,
+        _ => None,
+    };
     tx.execute(
         "INSERT INTO agent_entry (place, segment, sequence, id, parent_id, depth, thread, role, entry_type, turn_id, \
-         metadata, label_name, label_key, seen, once_name, once_n, created_at, content) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+         metadata, label_name, label_key, seen, once_name, once_n, created_at, output_of, content) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         params![
-            place(run, slot.sequence)?,
+            place,
             slot.segment,
             slot.sequence,
             blob(&new.id.0),
@@ -98,7 +111,8 @@ pub(super) fn append(
             op.once.as_ref().map(|once| &*once.name),
             op.once.as_ref().map(|once| once.n),
             tx.now.0,
-            Cell(&new.content),
+            output_of,
+            output_of.is_none().then_some(content),
         ],
     )?;
     if new.thread.is_empty() {
@@ -112,6 +126,17 @@ pub(super) fn append(
     );
     log.about(EventKind::Entry, slot, data)?;
     Ok(())
+}
+
+/// The task among the run's last ops whose output is a content: what a model or a tool answered is stored once.
+fn task_with(tx: &Tx, run: &Run, place: i64, content: &ToSqlOutput<'_>) -> Done<Option<i64>> {
+    let low = span(run.run).0.max(place - REPEATED_WITHIN);
+    tx.first(
+        "SELECT place FROM task_execution WHERE place BETWEEN ?1 AND ?2 \
+         AND octet_length(output) = octet_length(?3) AND output = ?3 ORDER BY place DESC LIMIT 1",
+        params![low, place, content],
+        |row| row.get(0),
+    )
 }
 
 /// Stores an op that leaves no other row.

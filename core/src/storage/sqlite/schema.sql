@@ -49,7 +49,9 @@ CREATE TABLE agent_entry (
     once_name TEXT,
     once_n INTEGER,
     created_at INTEGER NOT NULL,
-    content ANY NOT NULL
+    output_of INTEGER,                  -- the place of the run's task whose output is the content, which is stored there
+    content ANY,
+    CHECK ((output_of IS NULL) = (content IS NOT NULL))
 ) STRICT;
 
 CREATE TABLE agent_execution (

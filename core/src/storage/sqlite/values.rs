@@ -2,7 +2,7 @@
 //!
 //! Small JSON payloads are stored as text, so that people can read them with any SQLite tool; raw bytes as a blob that starts
 //! with 0; references to the payload table as a blob that starts with 1 (JSON) or 2 (raw), then hash and size; JSON of a page's
-//! order that shrinks as a blob that starts with 3 and holds its zstd form: a step's output that becomes an entry is stored twice.
+//! order that shrinks as a blob that starts with 3 and holds its zstd form.
 
 use super::fault::{Done, corrupt};
 use crate::error::{Code, Error};

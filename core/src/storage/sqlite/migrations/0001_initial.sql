@@ -145,7 +145,9 @@ CREATE TABLE agent_entry (
     once_name TEXT,
     once_n INTEGER,
     created_at INTEGER NOT NULL,
-    content ANY NOT NULL
+    output_of INTEGER,                  -- the place of the run's task whose output is the content, which is stored there
+    content ANY,
+    CHECK ((output_of IS NULL) = (content IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX agent_entry_id ON agent_entry (id);
 CREATE UNIQUE INDEX agent_entry_once ON agent_entry (run, once_name, once_n) WHERE once_name IS NOT NULL;
