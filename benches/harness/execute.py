@@ -33,6 +33,8 @@ def _run(command: tuple[str, ...], directory: Path, limit_s: float) -> dict[str,
         "BENCH_SPAWNED": repr(time.time()),
         "PYTHONPATH": str(BENCHES),
         "LANGSMITH_TRACING": "false",
+        # Modules are imported as anybody's are: compiled once. Where this is set, each import would compile them again.
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     # Output goes to a file: a reader on a pipe would share the two cores with what is measured.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaints:

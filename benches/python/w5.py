@@ -1,7 +1,7 @@
 """W5 on Flovyn: a crowd of waiting agents, what they cost, and how fast a signal reaches them.
 
-A fifth of them (200 at most) is signalled one at a time, the rest back to back. Up to 500 agents stay parked in
-memory; more than that and the worker evicts the oldest.
+A fifth of them (200 at most) is signalled one at a time, the rest back to back. All stay parked in memory; at most
+500 run at once.
 Usage: w5.py AGENTS
 """
 
@@ -16,13 +16,13 @@ from harness.measure import Span, directory, emit, percentile, rss_mb
 from waiting import handles, signal_burst, signal_paced, start, waiter
 
 WARM_UP = 20
-PARKED = 500
+RUNNING = 500
 IDLE_S = 3.0
 
 
 async def main(agents: int) -> None:
     url = f"sqlite:{directory() / 'flovyn.db'}"
-    async with flovyn.connect(url) as client, client.worker(agents=[waiter], max_agents=PARKED):
+    async with flovyn.connect(url) as client, client.worker(agents=[waiter], max_agents=RUNNING):
         warm_up = range(agents, agents + WARM_UP)
         await start(client, warm_up)
         await signal_burst(await handles(client, warm_up), warm_up)

@@ -47,11 +47,13 @@ QUIET_TURNS = 16
 class OwnTask(asyncio.Task[Any]):
     """An asyncio task of ours that knows when the loop is torn down around it."""
 
-    on_teardown: Callable[[], None] | None = None
+    __slots__ = ("on_teardown",)
+
+    on_teardown: Callable[[], None]
 
     def cancel(self, msg: Any | None = None) -> bool:
         # `asyncio.run` cancels what is left after the loop has stopped running; nobody else cancels from outside of it.
-        if self.on_teardown is not None and asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+        if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
             self.on_teardown()
         return super().cancel(msg)
 
@@ -75,7 +77,27 @@ class InlineLink(TaskLink):
 
 
 class Activation:
-    """One copy of an agent in memory."""
+    """One copy of an agent in memory. Thousands may wait, so it is kept small."""
+
+    __slots__ = (
+        "__weakref__",
+        "_attempts",
+        "_branches",
+        "_causes",
+        "_concurrent",
+        "_steps",
+        "_stirred",
+        "_thread",
+        "_turn",
+        "_turns_left",
+        "agent",
+        "loop",
+        "root",
+        "sealed",
+        "session",
+        "state",
+        "worker",
+    )
 
     def __init__(self, worker: Worker, session: _native.Session, agent: Agent[Any, Any]) -> None:
         self.worker = worker
@@ -89,11 +111,10 @@ class Activation:
         self._attempts: dict[int, tuple[asyncio.Task[Any], InlineLink]] = {}
         self._causes: dict[int, BaseException] = {}
         self._concurrent = False
-        self._branches: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._branches: weakref.WeakSet[asyncio.Task[Any]] | None = None
         self._turn: asyncio.Handle | None = None
         self._stirred = False
         self._turns_left = 0
-        self._known_kinds: set[str] = set()
         self._thread = 0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,9 +139,7 @@ class Activation:
 
         try:
             self.state = self.agent.initial_state(self.session.state())
-            context: AgentContext[Any] = AgentContext(self)
-            args, kwargs = self.agent.arguments(self.session.input())
-            output = await self.agent.fn(context, *args, **kwargs)
+            output = await self._enter(AgentContext(self))
             effects = self.session.completed(output)
         except asyncio.CancelledError as error:
             if self.sealed:
@@ -130,6 +149,10 @@ class Activation:
             effects = self._ended_by(error)
         if effects is not None:
             self._act(effects)
+
+    def _enter(self, context: AgentContext[Any]) -> Any:
+        args, kwargs = self.agent.arguments(self.session.input())
+        return self.agent.fn(context, *args, **kwargs)
 
     def _ended_by(self, error: BaseException) -> list[Any] | None:
         """Tell the engine how the function ended; none where the engine has put it away."""
@@ -173,7 +196,7 @@ class Activation:
         self._steps.clear()
         for op in list(self._attempts):
             self._stop_attempt(op)
-        for branch in list(self._branches):
+        for branch in list(self._branches or ()):
             branch.add_done_callback(_retrieve)
             if not branch.done():
                 branch.cancel()
@@ -212,8 +235,7 @@ class Activation:
         step._args = args  # pyright: ignore[reportPrivateUsage]
         step._kwargs = kwargs  # pyright: ignore[reportPrivateUsage]
         step._context = contextvars.copy_context()  # pyright: ignore[reportPrivateUsage]
-        if task.kind not in self._known_kinds:
-            self._known_kinds.add(task.kind)
+        if task.kind not in self.worker.met:
             self.worker.meet(task)
         self._steps[op] = step
         self._called()
@@ -261,6 +283,8 @@ class Activation:
         if branch is not self.root:
             self._concurrent = True
             if branch is not None:
+                if self._branches is None:
+                    self._branches = weakref.WeakSet()
                 self._branches.add(branch)
 
     def _called(self) -> None:

@@ -38,6 +38,8 @@ T = TypeVar("T")
 class Context(Generic[S]):
     """What both kinds of agents share: everything that needs no await."""
 
+    __slots__ = ("_activation", "_session", "_thread")
+
     def __init__(self, activation: Activation, thread: str = "") -> None:
         self._activation = activation
         self._session = activation.session
@@ -245,6 +247,8 @@ class Context(Generic[S]):
 
 class AgentContext(Context[S]):
     """The context of an ``async def`` agent."""
+
+    __slots__ = ()
 
     def thread(self, name: str) -> AgentContext[S]:
         """Return the same context on a branch of the conversation with a leaf of its own."""

@@ -82,6 +82,8 @@ class Worker:
         self._activations: set[Activation] = set()
         self._attempts: dict[bytes, tuple[OwnTask, TicketLink]] = {}
         self._closed: asyncio.Event | None = None
+        self.met: set[str] = set()
+        """Kinds of tasks that agents called and that are served."""
         self.fakes: dict[str, Callable[..., Any]] = {}
         """Functions that stand in for tasks in tests, by kind."""
         self.on_attempt: Callable[[str, bytes], None] | None = None
@@ -162,6 +164,7 @@ class Worker:
         """Serve a task that an agent called, so that its later attempts find it here."""
         if task.fn is _elsewhere:
             return
+        self.met.add(task.kind)
         if task.kind not in self._tasks:
             self._tasks[task.kind] = task
         if self._native is not None and (task.inline or task.spec.queue == self.queue):

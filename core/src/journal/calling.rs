@@ -200,8 +200,9 @@ impl Machine {
                 ),
             ));
         }
-        self.checkpoint =
-            Some(PendingCheckpoint { saved: Some(NewCheckpoint { state, leaves: self.leaves.clone(), metadata }) });
+        self.checkpoint = Some(Box::new(PendingCheckpoint {
+            saved: Some(NewCheckpoint { state, leaves: self.leaves.clone(), metadata }),
+        }));
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl Machine {
     pub fn finish(&mut self, ending: Ending) {
         if !self.over && self.ending.is_none() {
             self.quiet = false;
-            self.ending = Some(ending);
+            self.ending = Some(Box::new(ending));
         }
     }
 

@@ -84,6 +84,16 @@ impl Machine {
         self.plan();
     }
 
+    /// Gives back the memory that only running needs: thousands of runs may wait (rule 19).
+    pub fn rest(&mut self) {
+        self.ops.shrink_to_fit();
+        self.awaited.shrink_to_fit();
+        self.seen.shrink_to_fit();
+        self.effects.shrink_to_fit();
+        self.times.shrink_to_fit();
+        self.mailbox.shrink_to_fit();
+    }
+
     /// The tail is empty again.
     fn begin_segment(&mut self, saved: NewCheckpoint) {
         self.segment += 1;

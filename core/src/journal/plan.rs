@@ -397,7 +397,7 @@ impl Machine {
             _ => self.code_to_store.take(),
         };
         let batch = self.draft.take(segment, code, orphaned, end);
-        self.in_flight = Some(flight);
+        self.in_flight = Some(Box::new(flight));
         self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
     }
 
@@ -419,7 +419,7 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        let Some(ending) = self.ending.clone() else { return };
+        let Some(ending) = self.ending.as_deref().cloned() else { return };
         for index in std::mem::take(&mut self.active) {
             self.stop_attempt(index);
         }
@@ -516,7 +516,7 @@ impl Machine {
             _ if self.divergence_allowed => {}
             OnDivergence::Continue if !irrevocable => {}
             OnDivergence::Fail => {
-                self.ending = Some(Ending::Failed(failure));
+                self.ending = Some(Box::new(Ending::Failed(failure)));
                 return false;
             }
             OnDivergence::Continue | OnDivergence::Pause => {
@@ -531,7 +531,7 @@ impl Machine {
 
     fn pause_diverged(&mut self, failure: Failure) {
         self.checkpoint = None;
-        self.ending = Some(Ending::Paused(WaitReason::Divergence, failure));
+        self.ending = Some(Box::new(Ending::Paused(WaitReason::Divergence, failure)));
         self.held.clear();
         self.plan_end();
     }

@@ -97,6 +97,13 @@ impl Session {
                 });
             }
             After::Parked => {
+                {
+                    let mut inner = self.inner.lock();
+                    inner.machine.rest();
+                    inner.effects.shrink_to_fit();
+                    inner.running.shrink_to_fit();
+                    inner.recent.shrink_to_fit();
+                }
                 if let Some(keeper) = self.keeper.get() {
                     keeper.parked(self);
                 }
