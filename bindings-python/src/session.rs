@@ -376,8 +376,8 @@ impl Session {
         self.acting(py, |core| core.abandon(OpRef(op)))
     }
 
-    fn settle<'py>(&self, py: Python<'py>, concurrent: bool) -> PyResult<Bound<'py, PyList>> {
-        self.acting(py, |core| core.settle(concurrent))
+    fn settle<'py>(&self, py: Python<'py>, concurrent: bool, host_timer: bool) -> PyResult<Bound<'py, PyList>> {
+        self.acting(py, |core| core.settle(concurrent, host_timer))
     }
 
     fn completed<'py>(&self, py: Python<'py>, output: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import Annotated, Any
 
@@ -81,6 +82,69 @@ async def test_a_parked_agent_is_evicted_and_goes_on(url: str) -> None:
         await handle.signal("go", 5)
         assert await handle.result(timeout=10) == ["about x", 5]
         assert suspended == [True, False] and entered == 2
+
+
+@agent
+async def patient(ctx: AgentContext, how: str) -> str:
+    patience = 3600.0 if not lives else 0.01
+    lives.append(how)
+
+    async def other() -> str:
+        await asyncio.sleep(patience)
+        return "gave up"
+
+    if how == "wait_for":
+        try:
+            return await asyncio.wait_for(ctx.wait_for_signal("never"), patience)
+        except asyncio.TimeoutError:
+            return "gave up"
+    waiting = asyncio.ensure_future(ctx.wait_for_signal("never"))
+    done, _ = await asyncio.wait([waiting, asyncio.ensure_future(other())], return_when=asyncio.FIRST_COMPLETED)
+    assert waiting not in done
+    return done.pop().result()
+
+
+lives: list[str] = []
+
+
+@pytest.mark.parametrize("how", ["wait_for", "wait"])
+async def test_a_timer_of_the_loop_starts_anew_where_its_run_goes_on(url: str, how: str) -> None:
+    lives.clear()
+    async with flovyn.connect(url) as client:
+        async with client.worker(agents=[patient]):
+            handle = await client.start(patient, how)
+            for _ in range(500):
+                if await handle.status() == "WAITING":
+                    break
+                await asyncio.sleep(0.01)
+            assert await handle.status() == "WAITING"
+        async with client.worker(agents=[patient]):
+            assert await handle.result(timeout=10) == "gave up"
+        assert lives == [how, how]
+
+
+async def test_a_wait_without_a_timer_is_not_entered_for_nothing(url: str) -> None:
+    entered = 0
+
+    @agent
+    async def plain(ctx: AgentContext) -> str:
+        nonlocal entered
+        entered += 1
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ctx.wait_for_signal("never"), 0.01)
+        async with asyncio.timeout(3600) if hasattr(asyncio, "timeout") else contextlib.nullcontext():
+            await answer("x")
+        return await ctx.wait_for_signal("go")
+
+    async with flovyn.connect(url) as client:
+        for _ in range(3):
+            async with client.worker(agents=[plain]):
+                handle = await client.start(plain, id="plain")
+                for _ in range(500):
+                    if (await handle.describe())["waits_for"] == ["go"]:
+                        break
+                    await asyncio.sleep(0.01)
+        assert (await handle.status(), entered) == ("WAITING", 1)
 
 
 async def test_signal_timeout_and_reads(url: str) -> None:

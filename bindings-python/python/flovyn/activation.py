@@ -29,6 +29,7 @@ from .scope import current, once_name
 from .step import Step
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
+from .timers import Timers
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -105,6 +106,7 @@ class Activation:
         self.agent = agent
         self.loop = asyncio.get_running_loop()
         self.sealed = False
+        self.timers = Timers()
         self.state: Any = None
         self.root: OwnTask | None = None
         self._steps: dict[int, Step[Any]] = {}
@@ -310,7 +312,7 @@ class Activation:
         if self._turns_left > 0:
             self._turn = self.loop.call_soon(self._next_turn)
         elif not self.sealed:
-            self._act(self.session.settle(self._concurrent))
+            self._act(self.session.settle(self._concurrent, self.timers.any_left()))
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 

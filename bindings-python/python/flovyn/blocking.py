@@ -136,7 +136,7 @@ class SyncActivation(Activation):
                 for step in steps:
                     self.forgo(step)
                 raise LimitReached(late)
-            effects = self.session.settle(False) if settle else self._arrived.get()
+            effects = self.session.settle(False, False) if settle else self._arrived.get()
             settle = self._take(effects)
 
     def forgo(self, step: Step[Any]) -> None:

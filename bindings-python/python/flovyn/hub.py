@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _native
+from . import _native, timers
 from .errors import ForkedProcess
 
 Sink = Callable[[Any], None]
@@ -42,6 +42,7 @@ class Hub:
         except NotImplementedError:
             self._thread = threading.Thread(target=self._wait, name="flovyn-hub", daemon=True)
             self._thread.start()
+        timers.watch(loop)
 
     @classmethod
     def current(cls) -> Hub:
@@ -122,6 +123,7 @@ class Hub:
                 self._drained.wait(1.0)
 
     def _close(self) -> None:
+        timers.unwatch(self.loop)
         if self._thread is None and not self.loop.is_closed():
             self.loop.remove_reader(self.native.fileno())
         self.native.close()

@@ -14,16 +14,30 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context as TaskPoll, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
+/// Wakes the driver: rung by the session, and by whatever the agent's future waits for.
 struct Bell(AtomicWaker);
 
 impl Port for Bell {
     fn ready(&self, _: &Arc<Session>) {
         self.0.wake();
+    }
+}
+
+/// What the agent's future is polled with. A waker of its own shows who else holds one: timers, other libraries.
+struct AgentWaker(Arc<Bell>);
+
+impl Wake for AgentWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.0.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.0.wake();
     }
 }
 
@@ -34,6 +48,8 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
     let context = Context::new(session.clone(), tasks);
     let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
     let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
+    let held = Arc::new(AgentWaker(bell.clone()));
+    let waker = Waker::from(held.clone());
     let closed = std::future::poll_fn(move |cx| {
         bell.0.register(cx.waker());
         let mut fresh = true;
@@ -44,15 +60,15 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             }
             fresh = false;
             for effect in effects {
-                if let Some(closed) = driver.apply(effect, cx.waker()) {
+                if let Some(closed) = driver.apply(effect, &waker) {
                     future = None;
                     return Poll::Ready(closed);
                 }
             }
             let Some(running) = future.as_mut() else { continue };
             let span = session.span();
-            match span.in_scope(|| running.as_mut().poll(cx)) {
-                Poll::Pending => session.settle(false),
+            match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
+                Poll::Pending => session.settle(false, driver.waits_for_others(&held, &waker)),
                 Poll::Ready(result) => {
                     future = None;
                     session.finish(ending(result));
@@ -103,6 +119,13 @@ impl Driver {
                 Some(why)
             }
         }
+    }
+
+    /// Whether somebody beside the run's own steps keeps a waker of the agent: a timer, a channel, another library.
+    /// Collections that poll their members by wakers of their own (`FuturesUnordered`) count too.
+    fn waits_for_others(&self, held: &Arc<AgentWaker>, waker: &Waker) -> bool {
+        let steps = self.context.shared().slots.lock().wakers.values().filter(|kept| kept.will_wake(waker)).count();
+        Arc::strong_count(held) > steps + 2
     }
 
     fn start(&mut self, start: StartTask) {

@@ -179,6 +179,8 @@ pub struct Machine {
     pub(super) read_total: HashMap<usize, u32>,
     /// The host gave up an await by a timer of its own.
     pub(super) abandoned_by_host: bool,
+    /// Something of the host's own may end a wait.
+    pub(super) host_timer: bool,
     pub(super) cancel: Option<(u64, Cancellation)>,
     pub(super) cancel_handed: bool,
     pub(super) checkpoint: Option<Box<PendingCheckpoint>>,
@@ -266,6 +268,7 @@ impl Machine {
             read_left: HashMap::new(),
             read_total: HashMap::new(),
             abandoned_by_host: false,
+            host_timer: false,
             cancel: None,
             cancel_handed: false,
             checkpoint: None,

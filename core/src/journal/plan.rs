@@ -32,6 +32,16 @@ impl Machine {
         self.plan();
     }
 
+    /// Tells whether something of the host's own, such as a timer of its event loop, may end a wait (rule 13).
+    pub fn note_host_timer(&mut self, armed: bool) {
+        self.host_timer = armed;
+    }
+
+    /// Whether something of the host's own may end the wait.
+    pub fn has_host_timer(&self) -> bool {
+        self.host_timer
+    }
+
     /// The hold that was armed is over.
     pub fn hold_elapsed(&mut self) {
         if std::mem::take(&mut self.draft.hold_armed) {
@@ -333,7 +343,7 @@ impl Machine {
 
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
-        let mut wait = Wait::default();
+        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
         let mut in_doubt = false;
         for index in &self.awaited {
             let op = &self.ops[*index];

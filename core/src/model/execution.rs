@@ -108,6 +108,10 @@ pub struct Wait {
     pub tasks: bool,
     /// Whether a timer is armed.
     pub timers: bool,
+    /// Whether something of the host's own (a timer of its event loop) may end the wait: only a process that has entered
+    /// the run keeps it going, so a run whose last holder is gone is entered again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub host_timer: bool,
     /// What to tell people.
     pub reason: Option<WaitReason>,
 }

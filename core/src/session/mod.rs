@@ -269,10 +269,14 @@ impl Session {
         });
     }
 
-    /// The code is quiet. `concurrent` tells that several of its branches are alive.
-    pub fn settle(&self, concurrent: bool) {
+    /// The code is quiet. `concurrent` tells that several of its branches are alive, `host_timer` that something of the
+    /// host's own may end a wait: a timer of its event loop, a future of another library.
+    pub fn settle(&self, concurrent: bool, host_timer: bool) {
         let fresh = self.lease.lock().1.saturating_duration_since(now()) > FRESH;
-        self.with(|machine| machine.settle(concurrent, fresh));
+        self.with(|machine| {
+            machine.note_host_timer(host_timer);
+            machine.settle(concurrent, fresh);
+        });
     }
 
     /// Takes what the host must do.
@@ -368,7 +372,13 @@ impl Session {
 
     /// Whether age alone must not evict it.
     pub(crate) fn is_held_by_host(&self) -> bool {
-        self.inner.lock().machine.was_abandoned_by_host()
+        let machine = &self.inner.lock().machine;
+        machine.was_abandoned_by_host() || machine.has_host_timer()
+    }
+
+    /// Whether it waits for something that ends with this copy, so that a copy put away must be entered again.
+    pub(crate) fn has_host_timer(&self) -> bool {
+        self.inner.lock().machine.has_host_timer()
     }
 
     /// Whether this activation is over.

@@ -167,7 +167,7 @@ impl Worker {
     /// Drops all waiting runs from memory; they go on from their journals.
     pub fn evict_parked(&self) {
         for session in self.0.parked.take_all() {
-            session.close(Closed::Evicted);
+            self.0.evict(&session);
         }
     }
 
@@ -234,6 +234,21 @@ impl Core {
     /// Free places for runs.
     pub fn free_agents(&self) -> usize {
         self.options.max_agents.saturating_sub(self.active.lock().len())
+    }
+
+    /// Puts a waiting run away. One that a timer of its host may wake is given back, so that it is entered again.
+    fn evict(&self, session: &Arc<Session>) {
+        let give_back = session.has_host_timer();
+        session.close(Closed::Evicted);
+        if give_back {
+            let (storage, org, id, lease) =
+                (self.storage.clone(), session.org(), session.execution_id(), session.lease());
+            self.runtime.spawn(async move {
+                if let Err(error) = storage.release(org, id, lease).await {
+                    tracing::debug!(execution = %id, %error, "a run that was put away is no longer this worker's");
+                }
+            });
+        }
     }
 
     fn hinted(&self, changed: Option<(ExecutionId, u64)>) {

@@ -1,4 +1,6 @@
 //! The cache of waiting runs: least recently parked goes first, and nothing stays past its age (rule 19).
+//!
+//! A run that a timer of its host may wake is no mere cache: it stays, whatever the bound (rule 13).
 
 use crate::id::ExecutionId;
 use crate::session::Session;
@@ -39,10 +41,11 @@ impl Parked {
         inner.by_id.insert(session.execution_id(), (place, Instant::now(), session));
         let mut evicted = Vec::new();
         while inner.by_id.len() > self.max {
-            let oldest = inner.by_age.iter().take(8).filter_map(|(place, id)| {
-                inner.by_id.get(id).map(|(_, _, session)| (session.tail_length(), *place, *id))
+            let oldest = inner.by_age.iter().filter_map(|(place, id)| {
+                let (_, _, session) = inner.by_id.get(id)?;
+                (!session.has_host_timer()).then(|| (session.tail_length(), *place, *id))
             });
-            let Some((_, place, id)) = oldest.min() else { break };
+            let Some((_, place, id)) = oldest.take(8).min() else { break };
             inner.by_age.remove(&place);
             evicted.extend(inner.by_id.remove(&id).map(|(_, _, session)| session));
         }

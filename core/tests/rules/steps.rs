@@ -271,6 +271,37 @@ rule!(rule_12_signals_are_kept_and_taken_once, world, {
     assert_eq!(send_as("mail", 9, Delivery::NextStep, None).await.unwrap_err().code(), Code::ExecutionClosed);
 });
 
+rule!(rule_13_a_timer_of_the_host_starts_anew_with_its_run, world, {
+    // The first two lives would wait for an hour; the third gives up at once.
+    let lives = Arc::new(Mutex::new(0));
+    let patient = || {
+        let lives = lives.clone();
+        agent("patient", move |ctx| {
+            let life = {
+                let mut lives = lives.lock().unwrap();
+                *lives += 1;
+                *lives
+            };
+            Box::pin(async move {
+                let patience = Duration::from_millis(if life < 3 { 3_600_000 } else { 1 });
+                let signal = tokio::time::timeout(patience, ctx.wait_for_signal::<Value>("never")?).await;
+                Ok(json!([life, signal.is_err()]))
+            })
+        })
+    };
+    let first = world.worker(patient().host()).await;
+    let handle = world.start("patient").await;
+    waits_for(&handle, "never").await;
+    world.kill(&first).await;
+    let second = world.forgetful(patient().host()).await;
+    until("the second life waits", || async { *lives.lock().unwrap() == 2 && second.parked() == 1 }).await;
+    waits_for(&handle, "never").await;
+    second.evict_parked();
+    assert_eq!(result(&handle).await, json!([3, true]));
+    let given_up = world.journal(&handle, 0).await;
+    assert!(matches!(given_up[1].body, RecordedBody::Abandon { target: 0 }), "{given_up:?}");
+});
+
 rule!(rule_13_what_was_given_up_stays_given_up, world, {
     let lives: Arc<Mutex<Vec<usize>>> = Arc::default();
     let told = lives.clone();

@@ -1,11 +1,13 @@
 //! Claims of runs and how they end: one holder at a time, expiry, signs of life, runs given back.
 
 use super::Factory;
-use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_tasks, json, refused};
+use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_signal, for_tasks, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, TaskId};
 use crate::journal::retry::MAX_LOSSES;
-use crate::model::{BatchEnd, EventKind, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason};
+use crate::model::{
+    BatchEnd, EventKind, Lease, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait, WaitReason,
+};
 use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
 use std::time::Duration;
 
@@ -242,6 +244,64 @@ pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     rig.report(&again, done(1)).await.unwrap();
     rig.storage.unregister_worker(worker).await.unwrap();
     assert_eq!(rig.status(asking.id).await, Status::Pending);
+}
+
+/// A run that a timer of its last holder's process may wake is entered again when that process is gone.
+pub async fn a_host_timer_ends_with_its_process(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let timed = || Wait { host_timer: true, ..for_signal("go") };
+    let woken = async |id| {
+        let event = rig.events(id).await.pop().unwrap();
+        (rig.status(id).await, event.kind == EventKind::Woken && event.data["reason"] == "host_timer")
+    };
+    // Its lease as a worker lapses: heartbeats keep it waiting, silence does not.
+    let mut silent = rig.running().await;
+    let worker = silent.lease.worker;
+    silent.suspend(vec![], timed()).await;
+    for _ in 0..4 {
+        rig.pass_after(TTL / 2).await;
+        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![] };
+        rig.storage.heartbeat(beat).await.unwrap();
+    }
+    assert_eq!(rig.pass_after(TTL - Duration::from_micros(1)).await, Some(rig.now().after(Duration::from_micros(1))));
+    assert_eq!(rig.execution(silent.id).await.wait, Some(timed()));
+    assert_eq!(rig.status(silent.id).await, Status::Waiting);
+    assert_eq!(rig.pass_after(Duration::from_micros(1)).await, None);
+    assert_eq!(woken(silent.id).await, (Status::Pending, true));
+    assert_eq!(rig.execution(silent.id).await.losses, 0);
+    // It leaves, or puts this copy away.
+    let mut left = rig.claim(silent.id).await;
+    left.suspend(vec![], timed()).await;
+    rig.storage.unregister_worker(left.lease.worker).await.unwrap();
+    assert_eq!(woken(left.id).await, (Status::Pending, true));
+    let mut away = rig.claim(left.id).await;
+    away.suspend(vec![], timed()).await;
+    let stranger = Lease { worker: rig.worker(), ..away.lease };
+    assert_eq!(refused(rig.storage.release(ORG, away.id, stranger).await), Code::LeaseLost);
+    assert_eq!(refused(rig.storage.release(ORG, away.id, Lease { epoch: 1, ..away.lease }).await), Code::LeaseLost);
+    rig.storage.release(ORG, away.id, away.lease).await.unwrap();
+    assert_eq!(woken(away.id).await, (Status::Pending, true));
+    assert_eq!(refused(rig.storage.release(ORG, away.id, away.lease).await), Code::LeaseLost);
+    // A signal wakes it as any other; the timer's end is a commit of the parked copy.
+    let mut holder = rig.claim(away.id).await;
+    holder.suspend(vec![], timed()).await;
+    holder.commit(vec![]).await;
+    assert_eq!(rig.status(holder.id).await, Status::Running);
+    holder.suspend(vec![], timed()).await;
+    rig.signal(holder.id, "go").await;
+    rig.storage.unregister_worker(holder.lease.worker).await.unwrap();
+    assert_eq!(woken(holder.id).await, (Status::Pending, false));
+}
+
+/// A run that only facts can wake costs nothing when its last holder is gone.
+pub async fn a_plain_wait_outlives_its_process(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    holder.suspend(vec![], for_signal("go")).await;
+    assert_eq!(refused(rig.storage.release(ORG, holder.id, holder.lease).await), Code::LeaseLost);
+    assert_eq!(rig.pass_after(TTL * 2).await, None);
+    rig.storage.unregister_worker(holder.lease.worker).await.unwrap();
+    assert_eq!(rig.status(holder.id).await, Status::Waiting);
 }
 
 /// A claim has the run as it is, and the count of commits goes on.

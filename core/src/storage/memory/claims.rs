@@ -30,12 +30,15 @@ impl State {
         })
     }
 
-    /// A claim shows that its worker lives and what it serves.
+    /// A claim shows that its worker lives and what it serves. Noted only when that is news, or every few seconds.
     pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
         let row = self.worker(claim.worker);
-        row.alive_until = row.alive_until.max(now.after(claim.ttl));
+        let (before, until) = (row.serves.len(), now.after(claim.ttl));
         for kind in &*claim.kinds {
             row.serves.insert((claim.org, kind.clone(), claim.queue.clone()));
+        }
+        if row.serves.len() > before || until.since(row.alive_until) >= claim.ttl / 8 {
+            row.alive_until = row.alive_until.max(until);
         }
     }
 
@@ -110,8 +113,12 @@ impl State {
 
     pub fn release(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<()> {
         let run = self.run_mut(org, id)?;
-        run.check_lease(lease)?;
-        run.give_back(now);
+        if run.last_held_by(lease.worker) && run.exec.epoch == lease.epoch {
+            run.lose_host_timer(now);
+        } else {
+            run.check_lease(lease)?;
+            run.give_back(now);
+        }
         self.refresh((org, id), now);
         Ok(())
     }
@@ -124,6 +131,9 @@ impl State {
             let mut touched = false;
             if run.exec.worker == Some(worker) {
                 run.give_back(now);
+                touched = true;
+            } else if run.last_held_by(worker) {
+                run.lose_host_timer(now);
                 touched = true;
             }
             for slot in run.open.clone() {
@@ -177,6 +187,20 @@ impl Run {
         )
         .with("epoch", self.exec.epoch)
         .with("status", self.exec.status))
+    }
+
+    /// Whether it waits by a timer that runs in this worker's process alone.
+    pub fn last_held_by(&self, worker: WorkerId) -> bool {
+        let by_host = self.exec.wait.as_ref().is_some_and(|wait| wait.host_timer);
+        by_host && self.exec.status == Status::Waiting && self.parked == Some(worker)
+    }
+
+    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
+    pub fn lose_host_timer(&mut self, now: Timestamp) {
+        self.parked = None;
+        self.exec.wait = None;
+        self.exec.status = Status::Pending;
+        self.emit(now, EventKind::Woken, None, json!({ "reason": "host_timer" }));
     }
 
     fn give_back(&mut self, now: Timestamp) {

@@ -19,7 +19,21 @@ impl State {
                 self.refresh(key, now);
             }
         }
-        self.due.first().map(|(at, _)| *at)
+        self.wake_host_timed(now);
+        let timed = self.host_timed.iter().filter_map(|(worker, _)| self.workers.get(worker));
+        timed.map(|worker| worker.alive_until).chain(self.due.first().map(|(at, _)| *at)).min()
+    }
+
+    /// Runs that wait by a timer of a process that is gone are entered again.
+    fn wake_host_timed(&mut self, now: Timestamp) {
+        let alive = |worker| self.workers.get(worker).is_some_and(|row| row.alive_until > now);
+        let lost: Vec<_> = self.host_timed.iter().filter(|(worker, _)| !alive(worker)).map(|(_, key)| *key).collect();
+        for key in lost {
+            if let Some(run) = self.runs.get_mut(&key) {
+                run.lose_host_timer(now);
+                self.refresh(key, now);
+            }
+        }
     }
 
     /// Brings a run's due time up to date where nothing else changed.

@@ -48,6 +48,8 @@ pub(super) struct Run {
     pub inherited: Inherited,
     /// Who suspended it under the present epoch, and may take it up again.
     pub parked: Option<WorkerId>,
+    /// Whose process has the timer that may end its wait.
+    pub timed_by: Option<WorkerId>,
     /// How long the holder's lease holds.
     pub ttl: Duration,
     /// When housekeeping has to look at it next.
@@ -132,6 +134,7 @@ impl Run {
             resumed: BTreeSet::new(),
             inherited: Inherited::default(),
             parked: None,
+            timed_by: None,
             ttl: Duration::ZERO,
             due: None,
         }

@@ -28,6 +28,8 @@ pub(super) struct State {
     /// Tasks that can be claimed once they are visible.
     pub queued: BTreeSet<(RunKey, Slot)>,
     pub due: BTreeSet<(Timestamp, RunKey)>,
+    /// Waiting runs that a timer of a worker's process may wake.
+    pub host_timed: BTreeSet<(WorkerId, RunKey)>,
     pub news: News,
 }
 
@@ -93,6 +95,15 @@ impl State {
             self.news.agents |= self.ready.insert(key) || run.visible_at <= now;
         } else {
             self.ready.remove(&key);
+        }
+
+        let timed_by = run.parked.filter(|worker| run.last_held_by(*worker));
+        if timed_by != run.timed_by {
+            if let Some(old) = std::mem::replace(&mut run.timed_by, timed_by) {
+                self.host_timed.remove(&(old, key));
+            }
+            self.host_timed.extend(timed_by.map(|worker| (worker, key)));
+            self.news.timers = true;
         }
 
         let claimable = |slot: &Slot| {

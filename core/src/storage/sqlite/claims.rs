@@ -286,9 +286,16 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
 /// Gives a run back unfinished.
 pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
     let mut run = Run::find(tx.conn, org, execution)?;
-    run.check_lease(lease)?;
+    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
+    if !timed {
+        run.check_lease(lease)?;
+    }
     let mut log = Log::open(tx, &run)?;
-    run.give_back(tx, &mut log)?;
+    if timed {
+        run.lose_host_timer(&mut log)?;
+    } else {
+        run.give_back(tx, &mut log)?;
+    }
     run.save(tx)
 }
 
@@ -302,6 +309,25 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
     }
     for row in held_tasks(tx.conn, worker)? {
         lose_task(tx, row)?;
+    }
+    lose_host_timers(tx, worker)
+}
+
+/// Runs that wait by timers of a worker's process, which is gone, are entered again.
+pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
+    let timed = tx.all(
+        concat!(
+            "SELECT ",
+            super::run::run_columns!(),
+            " FROM agent_execution x WHERE x.host_timer = 1 AND x.last_worker = ?1 ORDER BY x.run"
+        ),
+        [blob(&worker.0)],
+        Run::read,
+    )?;
+    for mut run in timed {
+        let mut log = Log::open(tx, &run)?;
+        run.lose_host_timer(&mut log)?;
+        run.save(tx)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Work that time brings: timers, ends of leases, attempts, deadlines and graces; and the workers whose process is gone.
 
 use super::SqliteStorage;
-use super::claims::{begin_delayed, held_runs, held_tasks, lose_task};
+use super::claims::{begin_delayed, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::run::{Cause, Ending, Run};
@@ -130,6 +130,7 @@ fn holds(conn: &Connection, worker: WorkerId) -> Done<bool> {
     let found = first(
         conn,
         "SELECT 1 FROM agent_execution WHERE worker = ?1 \
+         UNION ALL SELECT 1 FROM agent_execution WHERE last_worker = ?1 AND host_timer = 1 \
          UNION ALL SELECT 1 FROM task_execution WHERE worker = ?1 AND lease_expires IS NOT NULL LIMIT 1",
         [super::values::blob(&worker.0)],
         |_| Ok(()),
@@ -150,6 +151,7 @@ fn bury(tx: &Tx, locks: &Arc<Locks>, worker: WorkerId) -> Done<()> {
     for row in held_tasks(tx.conn, worker)? {
         lose_task(tx, row)?;
     }
+    lose_host_timers(tx, worker)?;
     tx.execute("DELETE FROM worker WHERE id = ?1", [super::values::blob(&worker.0)])?;
     Ok(())
 }
@@ -184,7 +186,20 @@ fn next_due(conn: &Connection) -> Done<Option<i64>> {
             (a, b) => a.or(b),
         };
     }
-    Ok(next)
+    let lapses = timing_workers(conn)?.into_iter().map(|(_, alive_until)| alive_until);
+    Ok(lapses.chain(next).min())
+}
+
+/// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one.
+fn timing_workers(conn: &Connection) -> Done<Vec<(WorkerId, i64)>> {
+    // One step of the recursion per worker, however many runs wait.
+    let sql = "WITH RECURSIVE timing (id) AS (\
+               SELECT min(last_worker) FROM agent_execution WHERE host_timer = 1 UNION ALL \
+               SELECT (SELECT min(last_worker) FROM agent_execution WHERE host_timer = 1 AND last_worker > timing.id) \
+               FROM timing WHERE timing.id IS NOT NULL) \
+               SELECT id, ifnull((SELECT alive_until FROM worker WHERE worker.id = timing.id), 0) FROM timing \
+               WHERE id IS NOT NULL";
+    all(conn, sql, [], |row| Ok((WorkerId(id(row, 0)?), row.get(1)?)))
 }
 
 /// Everything that is due, guarded by the status it comes from.
@@ -209,6 +224,11 @@ fn sweep(tx: &Tx) -> Done<()> {
     tasks.sort_by_key(|row: &TaskRow| row.place);
     for row in tasks {
         keep_task(tx, row)?;
+    }
+    for (worker, alive_until) in timing_workers(tx.conn)? {
+        if alive_until <= tx.now.0 {
+            lose_host_timers(tx, worker)?;
+        }
     }
     Ok(())
 }

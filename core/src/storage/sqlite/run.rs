@@ -388,6 +388,21 @@ impl Run {
         Ok(())
     }
 
+    /// Whether it waits by a timer that runs in this worker's process alone.
+    pub(super) fn is_timed_by(&self, worker: WorkerId) -> bool {
+        let waits = self.status == Status::Waiting && self.last_worker == Some(worker);
+        waits && self.wait().is_some_and(|wait| wait.host_timer)
+    }
+
+    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
+    pub(super) fn lose_host_timer(&mut self, log: &mut Log<'_, '_>) -> Done<()> {
+        self.last_worker = None;
+        self.wait = None;
+        self.status = Status::Pending;
+        log.event(EventKind::Woken, &json!({ "reason": "host_timer" }))?;
+        Ok(())
+    }
+
     /// Refuses who does not hold it.
     pub(super) fn check_lease(&self, lease: Lease) -> Result<(), Error> {
         let held = matches!(self.status, Status::Running | Status::Cancelling);

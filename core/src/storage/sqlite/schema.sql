@@ -111,7 +111,8 @@ CREATE TABLE agent_execution (
     failure TEXT,
     input ANY NOT NULL,
     output ANY
-) STRICT;
+, host_timer INTEGER
+    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,
@@ -322,6 +323,8 @@ CREATE INDEX agent_execution_due ON agent_execution (due_at) WHERE due_at IS NOT
 CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_run IS NOT NULL;
 
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
+
+CREATE INDEX agent_execution_host_timer ON agent_execution (last_worker) WHERE host_timer = 1;
 
 CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
 
