@@ -13,6 +13,7 @@
 
 mod call;
 mod calling;
+mod divergence;
 mod draft;
 mod effect;
 mod facts;
