@@ -28,7 +28,7 @@ impl Port for Bell {
     }
 }
 
-/// What the agent's future is polled with. A waker of its own shows who else holds one: timers, other libraries.
+/// What the agent's future is polled with, a fresh one for each poll: who holds it afterwards waits for something.
 struct AgentWaker(Arc<Bell>);
 
 impl Wake for AgentWaker {
@@ -48,8 +48,7 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
     let context = Context::new(session.clone(), tasks);
     let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
     let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
-    let held = Arc::new(AgentWaker(bell.clone()));
-    let waker = Waker::from(held.clone());
+    let mut waker = Waker::from(Arc::new(AgentWaker(bell.clone())));
     let closed = std::future::poll_fn(move |cx| {
         bell.0.register(cx.waker());
         let mut fresh = true;
@@ -67,6 +66,8 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             }
             let Some(running) = future.as_mut() else { continue };
             let span = session.span();
+            let held = Arc::new(AgentWaker(bell.clone()));
+            waker = Waker::from(held.clone());
             match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
                 Poll::Pending => session.settle(false, driver.waits_for_others(&held, &waker)),
                 Poll::Ready(result) => {
@@ -122,7 +123,7 @@ impl Driver {
     }
 
     /// Whether somebody beside the run's own steps keeps a waker of the agent: a timer, a channel, another library.
-    /// Collections that poll their members by wakers of their own (`FuturesUnordered`) count too.
+    /// Collections that poll their members by wakers of their own (`FuturesUnordered`) count while they are awaited.
     fn waits_for_others(&self, held: &Arc<AgentWaker>, waker: &Waker) -> bool {
         let steps = self.context.shared().slots.lock().wakers.values().filter(|kept| kept.will_wake(waker)).count();
         Arc::strong_count(held) > steps + 2
