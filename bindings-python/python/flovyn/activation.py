@@ -29,7 +29,7 @@ from .scope import current, once_name
 from .step import Step
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
-from .timers import Timers
+from .timers import any_left
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -97,6 +97,7 @@ class Activation:
         "sealed",
         "session",
         "state",
+        "timers",
         "worker",
     )
 
@@ -106,7 +107,8 @@ class Activation:
         self.agent = agent
         self.loop = asyncio.get_running_loop()
         self.sealed = False
-        self.timers = Timers()
+        self.timers: set[asyncio.TimerHandle] | None = None
+        """Timers of the loop that the agent's code has set and that may still fire."""
         self.state: Any = None
         self.root: OwnTask | None = None
         self._steps: dict[int, Step[Any]] = {}
@@ -312,7 +314,7 @@ class Activation:
         if self._turns_left > 0:
             self._turn = self.loop.call_soon(self._next_turn)
         elif not self.sealed:
-            self._act(self.session.settle(self._concurrent, self.timers.any_left()))
+            self._act(self.session.settle(self._concurrent, any_left(self)))
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,33 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .scope import current
+
+if TYPE_CHECKING:
+    from .activation import Activation
 
 _METHODS = ("call_at", "call_later")
 
 
-class Timers:
-    """The timers that an agent's code has set and that may still fire."""
-
-    __slots__ = ("_set",)
-
-    def __init__(self) -> None:
-        self._set: set[asyncio.TimerHandle] = set()
-
-    def any_left(self) -> bool:
-        """Whether a timer may still fire."""
-        self._set = {handle for handle in self._set if not handle.cancelled()}
-        return bool(self._set)
-
-    def add(self, handle: asyncio.TimerHandle) -> None:
-        """Note a timer that was set."""
-        self._set.add(handle)
-
-    def fired(self, handle: asyncio.TimerHandle) -> None:
-        """Forget a timer that fires."""
-        self._set.discard(handle)
+def any_left(agent: Activation) -> bool:
+    """Whether a timer that the agent's code has set may still fire."""
+    if agent.timers is not None:
+        agent.timers = {handle for handle in agent.timers if not handle.cancelled()} or None
+    return agent.timers is not None
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> None:
@@ -63,12 +51,14 @@ class _Noting:
         agent = current.get()
         if agent is None:
             return self._schedule(when, callback, *args, **options)
-        timers = agent.timers
 
         def fire(*args: Any) -> None:
-            timers.fired(handle)
+            if agent.timers is not None:
+                agent.timers.discard(handle)
             callback(*args)
 
         handle = self._schedule(when, fire, *args, **options)
-        timers.add(handle)
+        if agent.timers is None:
+            agent.timers = set()
+        agent.timers.add(handle)
         return handle
