@@ -1,114 +1,14 @@
-"""Real processes, really killed: no finished step runs twice, nothing acknowledged is lost."""
+"""How a process may end: without closing, by Ctrl-C, by the teardown of its loop, by fork. Kills are in test_kill."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from conftest import SCALE
-
-PROGRAM = """
-import asyncio, os, sys
-import flovyn
-from dataclasses import dataclass
-from flovyn import AgentContext, agent, task
-
-LOG = sys.argv[2]
-
-def note(line):
-    with open(LOG, "a") as log:
-        log.write(line + "\\n")
-
-@task
-async def step(number: int) -> int:
-    note(f"start {number}")
-    await asyncio.sleep(0.002)
-    return number * number
-
-@task
-def blocking(number: int) -> int:
-    note(f"start {number}")
-    return number * number
-
-@agent
-async def linear(ctx: AgentContext, steps: int) -> list[int]:
-    results = []
-    for number in range(0, steps, 4):
-        results.append(await step(number))
-        note(f"done {number}")
-        results.append(await blocking(number + 1))
-        note(f"done {number + 1}")
-        ctx.append_entry("assistant", f"{number}")
-        pair = await asyncio.gather(step(number + 2), step(number + 3))
-        note(f"done {number + 2}")
-        note(f"done {number + 3}")
-        results.extend(pair)
-    return results
-
-@dataclass
-class Progress:
-    number: int = 0
-    total: int = 0
-
-@agent(state=Progress)
-async def looping(ctx: AgentContext[Progress], steps: int) -> int:
-    while ctx.state.number < steps:
-        number = ctx.state.number
-        ctx.state.total += await step(number)
-        ctx.append_entry("assistant", str(number))
-        ctx.state.number += 1
-        await ctx.checkpoint()
-        note(f"done {number}")
-    assert len(ctx.load_messages()) == steps
-    return ctx.state.total
-
-kind, steps = {"linear": linear, "looping": looping}[sys.argv[3]], int(sys.argv[4])
-print(flovyn.run(kind, steps, id="run", url=sys.argv[1]), flush=True)
-"""
-
-STEPS = 40
-
-
-@pytest.mark.parametrize("kind", ["linear", "looping"])
-@pytest.mark.parametrize("seed", range(3 * SCALE))
-def test_a_killed_run_goes_on(
-    child: Callable[..., subprocess.Popen[str]], tmp_path: Path, file_url: str, kind: str, seed: int
-) -> None:
-    chance = random.Random(seed)
-    log = tmp_path / "log"
-    for _ in range(60):
-        process = child(PROGRAM, file_url, str(log), kind, str(STEPS))
-        # Kills that let nothing new happen quarantine the run after a while, as they should.
-        before = log.read_text().count("start") if log.exists() else 0
-        limit = time.monotonic() + 20
-        goal = before + chance.randrange(1, 9)
-        while process.poll() is None and time.monotonic() < limit:
-            if log.exists() and log.read_text().count("start") >= goal:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        output, complaints = process.communicate(timeout=20)
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, complaints
-    else:
-        pytest.fail("never came to its end")
-    squares = [number * number for number in range(STEPS)]
-    assert output.strip() == str(squares if kind == "linear" else sum(squares))
-    finished: set[str] = set()
-    for line in log.read_text().splitlines():
-        what, number = line.split()
-        if what == "done":
-            finished.add(number)
-        else:
-            assert number not in finished, f"step {number} had finished and ran again"
 
 
 def test_the_interpreter_ends_although_nothing_was_closed(
