@@ -432,6 +432,10 @@ impl Machine {
 
     /// Where a thread of the conversation stands; a new thread starts where the main one is.
     pub fn leaf(&self, thread: &str) -> Option<EntryId> {
+        #[cfg(test)]
+        if super::wrong::is(super::wrong::Rule::OneLeaf) {
+            return self.leaves.values().max_by_key(|entry| entry.0).copied();
+        }
         self.leaves.get(thread).or_else(|| self.leaves.get("")).copied()
     }
 

@@ -10,6 +10,10 @@ pub enum Rule {
     NoSeen,
     /// A call takes the next recorded op of its kind, whatever its input.
     ByKind,
+    /// A `once` that has happened happens again.
+    OnceAgain,
+    /// Threads of the conversation share one leaf.
+    OneLeaf,
 }
 
 thread_local! {

@@ -1,12 +1,13 @@
 //! A simulated host: runs a [`Program`] turn by turn like an event loop, and keeps the log that the checks compare.
 
-use super::program::{Input, Op, Program, Site, Stmt};
+use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
 use crate::id::TaskId;
-use crate::journal::{Answer, Call, Ending, Handed, Machine, OpRef, Outcome, Question};
-use crate::model::{Placement, SideEffects, TaskOptions};
-use crate::payload::Payload;
+use crate::journal::{Answer, Call, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Question};
+use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
+use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the agent's code saw and did.
@@ -40,6 +41,8 @@ struct Lane {
     last: String,
     /// How many are joined.
     joined: usize,
+    /// The `once` it is in.
+    once: Option<Site>,
     cancelled: bool,
     over: bool,
 }
@@ -57,7 +60,11 @@ pub struct Host {
     idle: u64,
     pub site_of: HashMap<OpRef, Site>,
     /// Tasks that were called since the world looked.
-    pub tasks: Vec<(TaskId, Site)>,
+    pub tasks: Vec<(TaskId, Site, Trouble)>,
+    /// Detached tasks by the site that scheduled them.
+    detached: HashMap<Site, TaskId>,
+    /// Sites that joined the task of another.
+    pub joined: HashMap<Site, Site>,
     pub log: Vec<Ev>,
     /// Logs of segments that a checkpoint ended in this life.
     pub ended: Vec<Vec<Ev>>,
@@ -74,7 +81,7 @@ pub struct Host {
 
 impl Host {
     pub fn new(program: &Program, segment: usize, results: Vec<(Site, String)>, suffix: &str, seed: u64) -> Self {
-        let mut code: VecDeque<Stmt> = VecDeque::new();
+        let mut code: VecDeque<Stmt> = program.preamble.iter().cloned().collect();
         for (number, body) in program.segments.iter().enumerate().skip(segment) {
             code.extend(body.iter().cloned());
             if program.stateful && number + 1 < program.segments.len() {
@@ -88,9 +95,15 @@ impl Host {
             need: Need::Nothing,
             last: String::new(),
             joined: 0,
+            once: None,
             cancelled: false,
             over: false,
         };
+        let reference = |(site, word): &(Site, String)| {
+            let task = word.strip_prefix("task ")?.parse().ok()?;
+            Some((*site, TaskId(task)))
+        };
+        let detached = results.iter().filter_map(reference).collect();
         Self {
             lanes: vec![main],
             queues: Vec::new(),
@@ -102,6 +115,8 @@ impl Host {
             idle: 0,
             site_of: HashMap::new(),
             tasks: Vec::new(),
+            detached,
+            joined: HashMap::new(),
             log: Vec::new(),
             ended: Vec::new(),
             results,
@@ -156,12 +171,16 @@ impl Host {
                 continue;
             };
             let word = word(&outcome);
-            self.log.push(Ev::Got(site, word.clone()));
             let awaits = |lane: &Lane| match &lane.need {
                 Need::Any(ops) | Need::Every(ops) => ops.iter().any(|(awaited, _)| *awaited == op),
                 _ => false,
             };
-            let Some(index) = self.lanes.iter().position(awaits) else {
+            let lane = self.lanes.iter().position(awaits);
+            // What a `once` does inside is not called again after its end.
+            if lane.is_none_or(|lane| self.lanes[lane].once.is_none()) {
+                self.log.push(Ev::Got(site, word.clone()));
+            }
+            let Some(index) = lane else {
                 if outcome == Outcome::Cancelled {
                     // The race it was part of has been told already.
                     continue;
@@ -172,7 +191,9 @@ impl Host {
             let lane = &mut self.lanes[index];
             let cancelled = outcome == Outcome::Cancelled;
             lane.cancelled |= cancelled;
-            self.results.push((site, word.clone()));
+            if lane.once.is_none() {
+                self.results.push((site, word.clone()));
+            }
             lane.last = word;
             match &mut lane.need {
                 Need::Every(ops) => ops.retain(|(awaited, _)| *awaited != op),
@@ -217,7 +238,8 @@ impl Host {
             if self.lanes[index].cancelled {
                 self.lanes[index].code.clear();
                 self.lanes[index].queue = None;
-                self.entry(index, 900_000 + index as u32, machine);
+                self.lanes[index].once = None;
+                self.entry(index, 900_000 + index as u32, "", machine);
                 return self.end_lane(index, machine);
             }
             if self.lanes[index].code.is_empty()
@@ -232,7 +254,31 @@ impl Host {
                     let op = self.call(index, site, &op, machine);
                     return self.need(index, Need::Every(op.into_iter().collect()), machine);
                 }
-                Stmt::Entry(site) => self.entry(index, site, machine),
+                Stmt::Entry(site, thread) => self.entry(index, site, thread, machine),
+                Stmt::Once(site, body) => {
+                    if let Some(op) = self.once(index, site, body, machine) {
+                        return self.need(index, Need::Every(vec![(op, site)]), machine);
+                    }
+                }
+                Stmt::OnceEnd(site) => {
+                    self.lanes[index].once = None;
+                    let value = Payload::json(format!("\"once {site}\""));
+                    match machine.once_end(&once_name(site), Digest::default(), value) {
+                        Ok(op) => {
+                            self.site_of.insert(op, site);
+                            return self.need(index, Need::Every(vec![(op, site)]), machine);
+                        }
+                        Err(error) => self.refused.push(error.to_string()),
+                    }
+                }
+                Stmt::Detach(site) => self.detach(index, site, machine),
+                Stmt::Attach(site, of) => {
+                    let task = self.detached.get(&of).copied().expect("the state keeps what was detached");
+                    self.joined.insert(site, of);
+                    let op = self.make(index, site, Call::Attach { task }, machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    return self.need(index, Need::Every(ops), machine);
+                }
                 Stmt::Has(site, name) => self.read(index, site, Question::HasSignal(name.into()), machine),
                 Stmt::Drain(site, name) => {
                     self.read(index, site, Question::Drain { name: name.into(), turn: true }, machine);
@@ -291,6 +337,7 @@ impl Host {
                 need: Need::Nothing,
                 last,
                 joined: 0,
+                once: None,
                 cancelled: false,
                 over: false,
             };
@@ -304,6 +351,7 @@ impl Host {
         let cancelled = self.lanes[index].cancelled;
         let Some(parent) = self.lanes[index].parent else {
             self.finished = true;
+            self.results.retain(|(_, word)| !word.starts_with("task "));
             self.results.sort();
             let output = Payload::of(&self.results).expect("a list of words");
             machine.finish(if cancelled { Ending::Cancelled } else { Ending::Completed(output) });
@@ -320,9 +368,9 @@ impl Host {
         }
     }
 
-    fn call(&mut self, lane: usize, site: Site, op: &Op, machine: &mut Machine) -> Option<(OpRef, Site)> {
-        let call = match op {
-            Op::Task { kind, input, queue, once_only } => Call::Task {
+    fn call(&mut self, lane: usize, site: Site, op_of: &Op, machine: &mut Machine) -> Option<(OpRef, Site)> {
+        let call = match op_of {
+            Op::Task { kind, input, queue, once_only, trouble } => Call::Task {
                 kind: (*kind).into(),
                 input: match input {
                     Input::Same => Payload::json("\"same\""),
@@ -331,6 +379,12 @@ impl Host {
                 },
                 options: TaskOptions {
                     side_effects: if *once_only { SideEffects::AtMostOnce } else { SideEffects::Idempotent },
+                    retry: RetryPolicy {
+                        retries: trouble.retries,
+                        initial: Duration::from_millis(2),
+                        factor: 1.0,
+                        ..RetryPolicy::default()
+                    },
                     ..TaskOptions::default()
                 },
                 placement: if *queue { Placement::Queue } else { Placement::Inline },
@@ -344,10 +398,56 @@ impl Host {
             Op::Step => Call::Step,
             Op::Flush => Call::Flush,
         };
-        self.make(site, call, machine).map(|op| (op, site))
+        let op = self.make(lane, site, call, machine)?;
+        if let (Op::Task { trouble, .. }, Some(task)) = (op_of, self.tasks.last_mut()) {
+            task.2 = *trouble;
+        }
+        Some((op, site))
     }
 
-    fn entry(&mut self, lane: usize, site: Site, machine: &mut Machine) {
+    /// Begins a `once`, or gives the op of one that happened in this segment.
+    fn once(&mut self, lane: usize, site: Site, body: Vec<(Site, Op)>, machine: &mut Machine) -> Option<OpRef> {
+        match machine.once_begin(&once_name(site), Digest::default()) {
+            Ok(OnceBegin::Done(value)) => {
+                let word = text(&value);
+                if !self.results.contains(&(site, word.clone())) {
+                    self.refused.push(format!("once {site} is {word:?} and was something else"));
+                }
+            }
+            Ok(OnceBegin::Recorded(op)) => {
+                self.site_of.insert(op, site);
+                return Some(op);
+            }
+            Ok(OnceBegin::Run) => {
+                let code = &mut self.lanes[lane].code;
+                code.push_front(Stmt::OnceEnd(site));
+                for (site, op) in body.into_iter().rev() {
+                    code.push_front(Stmt::Do(site, op));
+                }
+                self.lanes[lane].once = Some(site);
+            }
+            Err(error) => self.refused.push(error.to_string()),
+        }
+        None
+    }
+
+    fn detach(&mut self, lane: usize, site: Site, machine: &mut Machine) {
+        let call = Call::Task {
+            kind: "b".into(),
+            input: Payload::json(format!("\"own {site}\"")),
+            options: TaskOptions { detached: true, ..TaskOptions::default() },
+            placement: Placement::Queue,
+            queue: "default".into(),
+            key: None,
+        };
+        self.make(lane, site, call, machine);
+        if let Some((task, ..)) = self.tasks.last().filter(|(_, called, _)| *called == site) {
+            self.detached.insert(site, *task);
+            self.results.push((site, format!("task {}", task.0)));
+        }
+    }
+
+    fn entry(&mut self, lane: usize, site: Site, thread: &'static str, machine: &mut Machine) {
         let content = Payload::json(format!("\"entry {site} after {}\"", self.lanes[lane].last));
         let call = Call::Entry {
             role: "user".into(),
@@ -355,22 +455,27 @@ impl Host {
             content,
             turn_id: None,
             metadata: None,
-            thread: String::new(),
+            thread: thread.into(),
         };
-        self.make(site, call, machine);
+        machine.open_thread(thread);
+        self.make(lane, site, call, machine);
     }
 
-    fn make(&mut self, site: Site, call: Call, machine: &mut Machine) -> Option<OpRef> {
-        match machine.call(call, None) {
+    fn make(&mut self, lane: usize, site: Site, call: Call, machine: &mut Machine) -> Option<OpRef> {
+        let once = self.lanes[lane].once.map(once_name);
+        let is_task = matches!(call, Call::Task { .. });
+        match machine.call(call, once.as_ref()) {
             Ok(called) => {
                 let sequence = machine.op_id(called.op).map_or(u32::MAX, |id| id.slot.sequence);
-                self.log.push(Ev::Call(site, sequence));
+                if once.is_none() {
+                    self.log.push(Ev::Call(site, sequence));
+                }
                 self.site_of.insert(called.op, site);
-                if let Some(task) = called.task {
+                if let Some(task) = called.task.filter(|_| is_task) {
                     if !called.recorded {
                         self.fresh.push(site);
                     }
-                    self.tasks.push((task, site));
+                    self.tasks.push((task, site, Trouble::default()));
                 }
                 Some(called.op)
             }
@@ -399,6 +504,10 @@ impl Host {
             Err(error) => self.refused.push(error.to_string()),
         }
     }
+}
+
+fn once_name(site: Site) -> Arc<str> {
+    format!("once {site}").into()
 }
 
 pub fn text(payload: &Payload) -> String {

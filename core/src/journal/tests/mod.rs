@@ -88,6 +88,16 @@ fn disturbed(seed: u64) -> Result<Stats, String> {
         let mut calm = World::new(program.clone(), Plan::default(), seed);
         let undisturbed = calm.run().map_err(told)?;
         compare(&program, (&calm, &undisturbed), (&world, &execution)).map_err(told)?;
+        if !program.hidden && execution.status == Status::Completed {
+            world.fork().map_err(told)?;
+            let fork = world.run().map_err(|wrong| told(format!("as a fork: {wrong}")))?;
+            check(&world, &fork, false).map_err(|wrong| told(format!("as a fork: {wrong}")))?;
+            let (output, forked) = (output(&undisturbed), output(&fork));
+            if output != forked {
+                return Err(told(format!("the fork's output is {forked:?} instead of {output:?}")));
+            }
+            stats.forks += 1;
+        }
     }
     Ok(stats)
 }
@@ -109,6 +119,9 @@ fn check(world: &World, execution: &Execution, cancelled: bool) -> Result<(), St
     }
     if !cancelled && world.warnings("orphaned") > 0 {
         return Err("ops of a live branch were orphaned".into());
+    }
+    if let Some(doubled) = world.doubled()? {
+        return Err(format!("{doubled} is there twice"));
     }
     check_signals(world, cancelled)
 }
@@ -146,8 +159,11 @@ fn check_signals(world: &World, cancelled: bool) -> Result<(), String> {
     Ok(())
 }
 
+fn output(execution: &Execution) -> Option<String> {
+    execution.output.as_ref().map(host::text)
+}
+
 fn compare(program: &Program, calm: (&World, &Execution), rough: (&World, &Execution)) -> Result<(), String> {
-    let output = |execution: &Execution| execution.output.as_ref().map(host::text);
     if output(calm.1) != output(rough.1) {
         return Err(format!("the output is {:?} instead of {:?}", output(rough.1), output(calm.1)));
     }
@@ -193,6 +209,8 @@ fn random_agents_survive_crashes() {
             (stats.in_doubt, 500),
             (stats.checkpoints, 5_000),
             (stats.compared, 2_500),
+            (stats.failures, 5_000),
+            (stats.forks, 2_000),
         ];
         assert!(enough.iter().all(|(seen, least)| seen >= least), "the cases are too tame: {stats:?}");
     }
@@ -209,6 +227,7 @@ fn edited(seed: u64) -> Result<Stats, String> {
         segments: false,
         lanes: seed.is_multiple_of(2),
         entries: true,
+        more: false,
     };
     let mut program = Program::random(&mut rng, allow);
     program.hidden = false;
@@ -257,7 +276,7 @@ fn an_edit_costs_the_edited_step_alone() {
 #[test]
 fn wrong_rules_are_noticed() {
     use super::wrong::{Rule, set};
-    for rule in [Rule::LastTwin, Rule::AllAtOnce, Rule::NoSeen, Rule::ByKind] {
+    for rule in [Rule::LastTwin, Rule::AllAtOnce, Rule::NoSeen, Rule::ByKind, Rule::OnceAgain, Rule::OneLeaf] {
         let noticed = (0..2_000).find(|seed| {
             set(Some(rule));
             let result = catch_unwind(AssertUnwindSafe(|| disturbed(*seed)));
@@ -284,6 +303,8 @@ impl Stats {
         self.checkpoints += other.checkpoints;
         self.diverged += other.diverged;
         self.compared += other.compared;
+        self.failures += other.failures;
+        self.forks += other.forks;
         self.steps += other.steps;
         self.ticks += other.ticks;
     }

@@ -16,10 +16,17 @@ pub enum Input {
     Dependent,
 }
 
+/// How a task fails: its first attempts return an error, and so many may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trouble {
+    pub failures: u32,
+    pub retries: u32,
+}
+
 /// Something that can be awaited.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    Task { kind: &'static str, input: Input, queue: bool, once_only: bool },
+    Task { kind: &'static str, input: Input, queue: bool, once_only: bool, trouble: Trouble },
     Sleep(u64),
     Wait { name: &'static str, timeout: Option<u64> },
     Step,
@@ -31,8 +38,16 @@ pub enum Op {
 pub enum Stmt {
     /// Calls and awaits.
     Do(Site, Op),
-    /// Appends an entry.
-    Entry(Site),
+    /// Appends an entry to a thread of the conversation.
+    Entry(Site, &'static str),
+    /// Happens once in a run, with steps of its own.
+    Once(Site, Vec<(Site, Op)>),
+    /// Ends the `once` of this site.
+    OnceEnd(Site),
+    /// Schedules a task that may outlive the segment.
+    Detach(Site),
+    /// Joins the detached task of the second site.
+    Attach(Site, Site),
     /// Asks for a signal; the answer goes into later inputs.
     Has(Site, &'static str),
     /// Takes the signals that are there.
@@ -54,6 +69,8 @@ pub enum Stmt {
 /// A random agent.
 #[derive(Debug, Clone)]
 pub struct Program {
+    /// What an agent with state does whenever it is entered: a `once`.
+    pub preamble: Option<Stmt>,
     /// One list for each segment; a single one for an agent without state.
     pub segments: Vec<Vec<Stmt>>,
     pub stateful: bool,
@@ -78,6 +95,8 @@ pub struct Allow {
     pub segments: bool,
     pub lanes: bool,
     pub entries: bool,
+    /// Failing tasks, `once`, detached tasks.
+    pub more: bool,
 }
 
 impl Allow {
@@ -89,6 +108,7 @@ impl Allow {
         segments: true,
         lanes: true,
         entries: true,
+        more: true,
     };
 }
 
@@ -97,7 +117,7 @@ impl Program {
     pub fn flatten(&mut self) {
         self.sequential = true;
         for body in &mut self.segments {
-            body.retain(|stmt| matches!(stmt, Stmt::Do(..) | Stmt::Entry(_)));
+            body.retain(|stmt| matches!(stmt, Stmt::Do(..) | Stmt::Entry(..)));
         }
     }
 
@@ -105,9 +125,15 @@ impl Program {
     pub fn edit(&self, rng: &mut Rng) -> Self {
         let mut program = self.clone();
         program.sites += 1;
-        let fresh = Stmt::Do(program.sites, Op::Task { kind: "a", input: Input::Own, queue: false, once_only: false });
+        let fresh = Stmt::Do(program.sites, Op::plain("a", Input::Own));
         edit_body(&mut program.segments[0], fresh, rng);
         program
+    }
+}
+
+impl Op {
+    fn plain(kind: &'static str, input: Input) -> Self {
+        Self::Task { kind, input, queue: false, once_only: false, trouble: Trouble::default() }
     }
 }
 
@@ -137,6 +163,7 @@ struct Maker<'a> {
     rng: &'a mut Rng,
     allow: Allow,
     sites: u32,
+    detached: Vec<Site>,
 }
 
 impl Program {
@@ -152,10 +179,17 @@ impl Program {
         let sequential = !allow.lanes || rng.chance(20);
         let count = if stateful { rng.range(2, 4) } else { 1 };
         let hops = (0..12).map(|_| [0, 0, 0, 1, 2][rng.below(5) as usize]).collect();
-        let mut maker = Maker { rng, allow, sites: 0 };
-        let segments = (0..count).map(|_| maker.body(if sequential { 0 } else { 2 }, true)).collect();
+        let mut maker = Maker { rng, allow, sites: 0, detached: Vec::new() };
+        let preamble = (stateful && maker.rng.chance(50)).then(|| maker.once());
+        let mut segments: Vec<_> = (0..count).map(|_| maker.body(if sequential { 0 } else { 2 }, true)).collect();
+        // Whoever detached a task joins it at the end, whatever came between.
+        let joins: Vec<_> = std::mem::take(&mut maker.detached);
+        for detached in joins {
+            let join = Stmt::Attach(maker.site(), detached);
+            segments.last_mut().expect("a program has a segment").push(join);
+        }
         let sites = maker.sites;
-        Self { segments, stateful, hops, hidden, timeless: !timing, sequential, sites }
+        Self { preamble, segments, stateful, hops, hidden, timeless: !timing, sequential, sites }
     }
 }
 
@@ -188,7 +222,7 @@ impl Maker<'_> {
             let input = if same { Input::Same } else { Input::Own };
             let items = (0..items).map(|_| {
                 let kind = if self.rng.chance(30) { "b" } else { "a" };
-                (self.site(), Op::Task { kind, input, queue: false, once_only: false })
+                (self.site(), Op::plain(kind, input))
             });
             return Stmt::Pool(workers, items.collect());
         }
@@ -200,7 +234,16 @@ impl Maker<'_> {
         let timing = self.allow.timing;
         match self.rng.below(100) {
             0..35 => Stmt::Do(self.site(), self.op()),
-            35..50 if self.allow.entries => Stmt::Entry(self.site()),
+            35..38 if self.allow.more => self.once(),
+            38..41 if self.allow.more => {
+                let site = self.site();
+                self.detached.push(site);
+                Stmt::Detach(site)
+            }
+            35..50 if self.allow.entries => {
+                let thread = ["", "", "side", "aside"][self.rng.below(4) as usize];
+                Stmt::Entry(self.site(), thread)
+            }
             50..57 if timing => Stmt::Has(self.site(), self.name()),
             57..61 if timing => Stmt::Drain(self.site(), self.name()),
             61..64 if timing => Stmt::AskCancel(self.site()),
@@ -215,6 +258,21 @@ impl Maker<'_> {
             88..100 if depth > 0 => self.lanes(depth),
             _ => Stmt::Do(self.site(), self.op()),
         }
+    }
+
+    fn once(&mut self) -> Stmt {
+        let timing = std::mem::replace(&mut self.allow.timing, false);
+        let count = self.rng.range(1, 3);
+        let once = Stmt::Once(self.site(), (0..count).map(|_| (self.site(), self.op())).collect());
+        self.allow.timing = timing;
+        once
+    }
+
+    fn trouble(&mut self) -> Trouble {
+        if !self.allow.more || !self.rng.chance(25) {
+            return Trouble::default();
+        }
+        Trouble { failures: self.rng.range(1, 3) as u32, retries: self.rng.below(4) as u32 }
     }
 
     fn name(&mut self) -> &'static str {
@@ -233,7 +291,11 @@ impl Maker<'_> {
                 };
                 let queue = self.rng.chance(25);
                 let once_only = self.allow.once_only && !queue && self.rng.chance(10);
-                Op::Task { kind, input, queue, once_only }
+                let mut trouble = self.trouble();
+                if once_only {
+                    trouble.retries = 0;
+                }
+                Op::Task { kind, input, queue, once_only, trouble }
             }
             70..80 => Op::Sleep([5, 9][self.rng.below(2) as usize]),
             80..90 if self.allow.timing => {

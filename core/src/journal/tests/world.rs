@@ -3,16 +3,16 @@
 //! The store is the real memory backend, driven one call at a time; a tick is a millisecond of its clock.
 
 use super::host::{Ev, Host, text, word};
-use super::program::{Program, Site};
+use super::program::{Program, Site, Trouble};
 use super::rng::Rng;
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::{Code, Result};
-use crate::id::{ExecutionId, OpId, OrgId, RequestId, SignalId, TaskId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId, WorkerId};
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
     AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
-    Execution, Lease, NewExecution, NewSignal, PageRequest, RecordedOp, Resolution, Signal, Status, Task, TaskReport,
-    TaskStatus, WaitReason,
+    Execution, Failure, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, PageRequest, RecordedOp, Resolution,
+    Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
@@ -69,6 +69,8 @@ pub struct Stats {
     pub checkpoints: u64,
     pub diverged: u64,
     pub compared: u64,
+    pub failures: u64,
+    pub forks: u64,
     pub steps: u64,
     pub ticks: u64,
 }
@@ -111,6 +113,9 @@ pub struct World {
     minted: HashMap<Site, u32>,
     site_of_task: HashMap<TaskId, Site>,
     task_of_site: HashMap<Site, TaskId>,
+    trouble: HashMap<Site, Trouble>,
+    /// Steps that a fork has from its parent.
+    inherited: HashSet<Site>,
     once_only: HashMap<TaskId, u32>,
     /// By segment: what is durable of the agent's log.
     pub durable: Vec<Vec<Ev>>,
@@ -156,6 +161,8 @@ impl World {
             minted: HashMap::new(),
             site_of_task: HashMap::new(),
             task_of_site: HashMap::new(),
+            trouble: HashMap::new(),
+            inherited: HashSet::new(),
             once_only: HashMap::new(),
             durable: Vec::new(),
             late: None,
@@ -227,7 +234,7 @@ impl World {
                 task: claimed.task.new.id,
                 attempt: claimed.task.attempt,
                 worker: self.tasks_worker,
-                result: AttemptResult::Completed(token),
+                result: self.end_of(claimed.task.new.id, token),
             };
             match now(self.store.report_task(report)) {
                 Err(error) if error.code() != Code::LeaseLost => return Err(error.to_string()),
@@ -254,8 +261,11 @@ impl World {
             if self.rng.chance(10) {
                 self.stats.in_doubt += 1;
                 let op = OpId { execution: self.execution, slot: task.slot, once: None };
-                let token = self.token(task.new.id)?;
-                now(self.store.resolve_task(ORG, op, Resolution::Result(token))).map_err(|error| error.to_string())?;
+                let resolution = match self.end_of(task.new.id, self.token(task.new.id)?) {
+                    AttemptResult::Failed { failure, .. } => Resolution::Error(failure),
+                    _ => Resolution::Result(self.token(task.new.id)?),
+                };
+                now(self.store.resolve_task(ORG, op, resolution)).map_err(|error| error.to_string())?;
             }
         }
         Ok(())
@@ -289,6 +299,18 @@ impl World {
         let site = self.site_of_task.get(&task).copied().ok_or("a task of no site was started")?;
         let nth = self.minted.get(&site).filter(|_| self.plan.volatile);
         Ok(Payload::json(format!("\"of {site}{}\"", nth.map(|nth| format!("#{nth}")).unwrap_or_default())))
+    }
+
+    /// How an attempt ends that would have this result: the first ones of some tasks fail.
+    fn end_of(&mut self, task: TaskId, token: Payload) -> AttemptResult {
+        let site = self.site_of_task.get(&task).copied().unwrap_or_default();
+        let failed = now(self.store.task(ORG, task)).map_or(0, |task| task.failed_attempts);
+        if failed >= self.trouble.get(&site).map_or(0, |trouble| trouble.failures) {
+            return AttemptResult::Completed(token);
+        }
+        self.stats.failures += 1;
+        let failure = Failure::new(Code::InvalidArgument, "Trouble", format!("of {site}"));
+        AttemptResult::Failed { failure, retryable: true }
     }
 
     // ── claims and crashes ──────────────────────────────────────────────────────────────────────────────────────
@@ -372,15 +394,46 @@ impl World {
     }
 
     fn learn(&mut self, life: &mut Life) {
-        for (task, site) in life.host.tasks.drain(..) {
+        for (task, site, trouble) in life.host.tasks.drain(..) {
+            self.trouble.insert(site, trouble);
             self.site_of_task.insert(task, site);
             self.task_of_site.insert(site, task);
         }
     }
 
     fn finished_sites(&self) -> Result<HashSet<Site>, String> {
-        let done = self.tasks()?.into_iter().filter(|task| task.status == TaskStatus::Completed);
-        Ok(done.filter_map(|task| self.site_of_task.get(&task.new.id).copied()).collect())
+        let done = self.tasks()?.into_iter().filter(|task| task.status.is_terminal());
+        let sites = done.filter_map(|task| self.site_of_task.get(&task.new.id).copied());
+        Ok(sites.chain(self.inherited.iter().copied()).collect())
+    }
+
+    /// Goes on as a fork of the run that has ended, from a random point.
+    pub fn fork(&mut self) -> Result<(), String> {
+        self.stats.forks += 1;
+        let from = if self.program.stateful {
+            let upto = self.rng.range(1, self.program.segments.len() as u64 - 1) as u32;
+            self.durable.truncate(upto as usize);
+            ForkFrom::Checkpoint(upto)
+        } else {
+            let journal = self.journal(0);
+            let Some(op) = journal.get(self.rng.below(journal.len() as u64) as usize) else { return Ok(()) };
+            let upto = op.sequence;
+            let ended =
+                self.tasks()?.into_iter().filter(|task| task.slot.sequence <= upto && task.status.is_terminal());
+            let sites: HashSet<Site> = ended.filter_map(|task| self.site_of_task.get(&task.new.id).copied()).collect();
+            self.inherited.extend(sites);
+            if let Some(log) = self.durable.first_mut() {
+                let kept = log.iter().rposition(|event| matches!(event, Ev::Call(_, sequence) if *sequence <= upto));
+                log.truncate(kept.map_or(0, |at| at + 1));
+            }
+            ForkFrom::Op(Slot { segment: 0, sequence: upto })
+        };
+        let id = ExecutionId(uuid::Uuid::from_u128(self.execution.0.as_u128() | 1 << 100));
+        let request =
+            ForkRequest { org: ORG, execution: self.execution, id, key: None, from, state: None, input: None };
+        now(self.store.fork(request)).map_err(|error| error.to_string())?;
+        self.execution = id;
+        Ok(())
     }
 
     fn crash(&mut self) -> Result<(), String> {
@@ -525,7 +578,9 @@ impl World {
         for (due, op, attempt, token) in running {
             if due <= tick {
                 let length = Duration::from_millis(1);
-                life.machine.task_ended(op, attempt, AttemptResult::Completed(token), length);
+                let site = life.host.site_of.get(&op).and_then(|site| self.task_of_site.get(site)).copied();
+                let result = self.end_of(site.ok_or("an attempt of no task ended")?, token);
+                life.machine.task_ended(op, attempt, result, length);
             } else {
                 life.running.push((due, op, attempt, token));
             }
@@ -615,8 +670,19 @@ impl World {
     /// An outcome is durable before the agent sees it, and belongs to the site that gets it.
     fn check_handed(&self, life: &Life, op: OpRef, outcome: &Outcome) -> Result<(), String> {
         let Some(site) = life.host.site_of.get(&op) else { return Ok(()) };
+        let site = life.host.joined.get(site).unwrap_or(site);
+        if let Outcome::Failed(failure) = outcome {
+            let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
+            let stored = now(self.store.task(ORG, *task)).map_err(|error| error.to_string())?;
+            if stored.status != TaskStatus::Failed || failure.message != format!("of {site}") {
+                return Err(format!("site {site} was handed {failure:?}, but {:?} is durable", stored.status));
+            }
+        }
         if let Outcome::Value(value) = outcome {
             let token = text(value);
+            if token == format!("once {site}") {
+                return Ok(());
+            }
             let of = token.trim_start_matches("of ").split('#').next().unwrap_or_default();
             if of.parse() != Ok(*site) {
                 return Err(format!("site {site} was handed the result {token:?}"));
@@ -649,6 +715,32 @@ impl World {
     pub fn tasks(&self) -> Result<Vec<Task>, String> {
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };
         now(self.store.tasks(ORG, self.execution, page)).map(|page| page.items).map_err(|error| error.to_string())
+    }
+
+    /// A site whose step has two rows, or whose entry was appended twice.
+    pub fn doubled(&self) -> Result<Option<String>, String> {
+        let mut seen = HashSet::new();
+        for task in self.tasks()? {
+            let site = self.site_of_task.get(&task.new.id).ok_or("a task of no site is stored")?;
+            if !seen.insert(format!("step {site}")) {
+                return Ok(Some(format!("the step of site {site}")));
+            }
+        }
+        let page = PageRequest { limit: 1_000, ..PageRequest::default() };
+        let entries = now(self.store.entries(ORG, self.execution, page)).map_err(|error| error.to_string())?;
+        let mut leaves: HashMap<String, EntryId> = HashMap::new();
+        for entry in entries.items {
+            let new = &entry.new;
+            if leaves.insert(new.thread.clone(), new.id).is_some_and(|leaf| new.parent != Some(leaf)) {
+                return Ok(Some(format!("a leaf of thread {:?}", new.thread)));
+            }
+            let content = text(&entry.new.content);
+            let site = content.split(" after ").next().unwrap_or_default().to_owned();
+            if !seen.insert(site.clone()) {
+                return Ok(Some(site));
+            }
+        }
+        Ok(None)
     }
 
     pub fn stored_signals(&self) -> Vec<Signal> {

@@ -107,6 +107,7 @@ macro_rules! conformance_cases {
             }
             signals {
                 signals_are_kept_in_order a_signal_wakes_who_waits a_signal_is_consumed_once a_key_makes_one_signal
+                a_signal_that_comes_back_is_free_at_once
                 keys_belong_to_one_run others_take_signals_too concurrent_signals_all_arrive
             }
             timers {

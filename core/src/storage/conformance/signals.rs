@@ -53,6 +53,23 @@ pub async fn a_signal_wakes_who_waits(factory: &dyn Factory) {
     assert_eq!(rig.kinds_after(holder.id, known).await, [EventKind::Signal, EventKind::Woken, EventKind::Signal]);
 }
 
+/// The batch that orphans an op may hand the signal it took to another one.
+pub async fn a_signal_that_comes_back_is_free_at_once(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let signal = rig.signal(holder.id, "s").await.id;
+    holder.known = rig.high(holder.id).await;
+    let waits = vec![holder.wait("s", None), holder.wait("s", None)];
+    let mut batch = holder.batch(waits, BatchEnd::Continue);
+    batch.consumed.push(Consumed { signal, by: holder.slot(0) });
+    holder.commit_batch(batch).await;
+    let mut batch = holder.batch(vec![], BatchEnd::Continue);
+    batch.orphaned.push(0);
+    batch.consumed.push(Consumed { signal, by: holder.slot(1) });
+    holder.commit_batch(batch).await;
+    assert_eq!(rig.mailbox(holder.id).await[0].consumed_by, Some(holder.slot(1)));
+}
+
 /// A signal is consumed by one op, in the batch that names it, and stays consumed.
 pub async fn a_signal_is_consumed_once(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

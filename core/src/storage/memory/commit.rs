@@ -169,6 +169,8 @@ impl Run {
         for consumed in &batch.consumed {
             let number = State::signal_number(self, consumed.signal)?;
             let by = self.signals.get(&number).and_then(|signal| signal.consumed_by);
+            // What this batch orphans gives its signals back first.
+            let by = by.filter(|by| by.segment != batch.segment || !batch.orphaned.contains(&by.sequence));
             let by = taken.insert(consumed.signal, consumed.by).or(by);
             if by.is_some_and(|by| by != consumed.by) {
                 return Err(Error::new(
@@ -312,6 +314,9 @@ impl Run {
                 *count = new_count;
             }
         }
+        for &sequence in &batch.orphaned {
+            self.orphan(slot(sequence), now);
+        }
         for consumed in &batch.consumed {
             let number = self.signal_ids.get(&consumed.signal);
             if let Some(signal) = number.and_then(|number| self.signals.get_mut(number)) {
@@ -320,9 +325,6 @@ impl Run {
         }
         for &sequence in &batch.disarmed {
             self.timers.remove(&slot(sequence));
-        }
-        for &sequence in &batch.orphaned {
-            self.orphan(slot(sequence), now);
         }
         for event in batch.events {
             self.emit(now, event.kind, event.sequence.map(slot), event.data);

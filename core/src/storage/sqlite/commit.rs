@@ -187,14 +187,14 @@ impl<'a> Writing<'a, '_> {
                 params![op::place(&self.run, sequence)?, count],
             )?;
         }
+        for &sequence in &batch.orphaned {
+            self.orphan(sequence)?;
+        }
         for consumed in &batch.consumed {
             self.consume(consumed)?;
         }
         for &sequence in &batch.disarmed {
             op::disarm(self.tx, op::place(&self.run, sequence)?)?;
-        }
-        for &sequence in &batch.orphaned {
-            self.orphan(sequence)?;
         }
         for event in &batch.events {
             match event.sequence {
