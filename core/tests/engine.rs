@@ -65,6 +65,22 @@ impl AgentDefinition for Walker {
     }
 }
 
+/// A backend keeps nothing of workers that were closed.
+#[tokio::test]
+async fn closed_workers_are_forgotten() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let open = runtime.worker(Arc::new(NativeHost::default()), WorkerOptions::default()).await.unwrap();
+    let heard = runtime.storage().hints().listeners();
+    for _ in 0..1_000 {
+        let worker = runtime.worker(Arc::new(NativeHost::default()), WorkerOptions::default()).await.unwrap();
+        worker.close(Duration::ZERO).await.unwrap();
+    }
+    assert_eq!(runtime.storage().hints().listeners(), heard);
+    drop(open);
+    runtime.close().await.unwrap();
+    assert_eq!(runtime.storage().hints().listeners(), 0);
+}
+
 #[tokio::test]
 async fn an_agent_runs_steps_retries_sleeps_and_waits_in_memory() {
     runs_steps_retries_sleeps_and_waits("memory:").await;

@@ -17,7 +17,7 @@ use crate::id::OrgId;
 use crate::storage::Storage;
 use crate::storage::memory::MemoryStorage;
 use crate::streaming::Chunks;
-use crate::worker::{Host, Worker, WorkerOptions};
+use crate::worker::{self, Host, Worker, WorkerOptions};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
@@ -31,7 +31,8 @@ struct Inner {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
-    workers: Mutex<Vec<Worker>>,
+    /// Those that serve: a closed one is forgotten.
+    workers: Mutex<Vec<Weak<worker::Core>>>,
     housekeeping: tokio::task::AbortHandle,
 }
 
@@ -95,14 +96,17 @@ impl Runtime {
     /// Starts a worker that serves a host's agents and tasks.
     pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
         let worker = Worker::start(self.0.storage.clone(), self.0.chunks.clone(), host, options).await?;
-        self.0.workers.lock().push(worker.clone());
+        let mut workers = self.0.workers.lock();
+        workers.retain(|known| Worker::upgrade(known).is_some());
+        workers.push(worker.downgrade());
+        drop(workers);
         Ok(worker)
     }
 
     /// Closes the workers, then the backend. Everything acknowledged is safe when it returns.
     pub async fn close(&self) -> Result<()> {
         let workers = std::mem::take(&mut *self.0.workers.lock());
-        for worker in workers {
+        for worker in workers.iter().filter_map(Worker::upgrade) {
             worker.close(Duration::from_secs(5)).await?;
         }
         self.0.housekeeping.abort();

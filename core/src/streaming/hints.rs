@@ -3,20 +3,31 @@
 use crate::id::ExecutionId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
 /// Where a backend announces changes and where loops and handles wait for them. Clones share one board.
 #[derive(Clone, Default)]
 pub struct Hints(Arc<Board>);
 
-#[derive(Default)]
 struct Board {
     agents: Bell,
     tasks: Bell,
     timers: Bell,
     watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
-    listeners: RwLock<Vec<Listener>>,
+    listeners: RwLock<Arc<[Arc<Listener>]>>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            agents: Bell::default(),
+            tasks: Bell::default(),
+            timers: Bell::default(),
+            watched: Mutex::default(),
+            listeners: RwLock::new(Arc::new([])),
+        }
+    }
 }
 
 struct Bell(watch::Sender<()>);
@@ -33,7 +44,7 @@ impl Bell {
     }
 }
 
-type Listener = Box<dyn Fn(Option<(ExecutionId, u64)>) + Send + Sync>;
+type Listener = dyn Fn(Option<(ExecutionId, u64)>) + Send + Sync;
 
 impl Hints {
     /// Some run became runnable.
@@ -56,9 +67,7 @@ impl Hints {
         if let Some(watched) = self.0.watched.lock().get(&execution) {
             watched.send_replace(());
         }
-        for listener in &*self.0.listeners.read() {
-            listener(Some((execution, high)));
-        }
+        self.0.tell(Some((execution, high)));
     }
 
     /// Anything may have changed: another process wrote.
@@ -69,9 +78,7 @@ impl Hints {
         for watched in self.0.watched.lock().values() {
             watched.send_replace(());
         }
-        for listener in &*self.0.listeners.read() {
-            listener(None);
-        }
+        self.0.tell(None);
     }
 
     /// Follows runs that become runnable.
@@ -89,9 +96,18 @@ impl Hints {
         Follow(self.0.timers.0.subscribe())
     }
 
-    /// Calls back on every change of a run; `None` stands for any run. The callback must be quick and must not block.
-    pub fn listen(&self, listener: impl Fn(Option<(ExecutionId, u64)>) + Send + Sync + 'static) {
-        self.0.listeners.write().push(Box::new(listener));
+    /// Calls back on every change of a run until the guard is dropped; `None` stands for any run. The callback must be
+    /// quick and must not block.
+    #[must_use = "nothing is heard any more once it is dropped"]
+    pub fn listen(&self, listener: impl Fn(Option<(ExecutionId, u64)>) + Send + Sync + 'static) -> Listening {
+        let listener: Arc<Listener> = Arc::new(listener);
+        self.0.listen(|heard| heard.push(listener.clone()));
+        Listening { board: Arc::downgrade(&self.0), listener }
+    }
+
+    /// How many listen now.
+    pub fn listeners(&self) -> usize {
+        self.0.listeners.read().len()
     }
 
     /// Watches one run until dropped.
@@ -99,6 +115,37 @@ impl Hints {
         let follow =
             Follow(self.0.watched.lock().entry(execution).or_insert_with(|| watch::Sender::new(())).subscribe());
         Watch { board: self.0.clone(), execution, follow: Some(follow) }
+    }
+}
+
+impl Board {
+    fn tell(&self, news: Option<(ExecutionId, u64)>) {
+        // Called without the lock: a callback may end a listener.
+        let listeners = self.listeners.read().clone();
+        for listener in &*listeners {
+            listener(news);
+        }
+    }
+
+    fn listen(&self, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
+        let mut listeners = self.listeners.write();
+        let mut changed = listeners.to_vec();
+        change(&mut changed);
+        *listeners = changed.into();
+    }
+}
+
+/// A listener that is called back as long as this lives.
+pub struct Listening {
+    board: Weak<Board>,
+    listener: Arc<Listener>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(board) = self.board.upgrade() {
+            board.listen(|heard| heard.retain(|one| !Arc::ptr_eq(one, &self.listener)));
+        }
     }
 }
 

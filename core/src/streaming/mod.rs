@@ -6,4 +6,4 @@ mod chunks;
 mod hints;
 
 pub use chunks::Chunks;
-pub use hints::{Follow, Hints, Watch};
+pub use hints::{Follow, Hints, Listening, Watch};

@@ -16,7 +16,7 @@ use crate::journal::MachineConfig;
 use crate::model::ClaimedTask;
 use crate::session::{Closed, Keeper, Session};
 use crate::storage::{Storage, WorkerInfo};
-use crate::streaming::Chunks;
+use crate::streaming::{Chunks, Listening};
 use crate::tracer::Tracer;
 use hold::Holds;
 use parked::Parked;
@@ -104,6 +104,7 @@ pub(crate) struct Core {
     parked: Parked,
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
     holds: Holds,
+    listening: Mutex<Option<Listening>>,
     pub closing: AtomicBool,
     pub freed: Notify,
     pub closed: Notify,
@@ -132,16 +133,17 @@ impl Worker {
             active: Mutex::default(),
             tickets: Mutex::default(),
             holds: Holds::default(),
+            listening: Mutex::default(),
             closing: AtomicBool::new(false),
             freed: Notify::new(),
             closed: Notify::new(),
         });
         let weak = Arc::downgrade(&core);
-        core.storage.hints().listen(move |changed| {
+        *core.listening.lock() = Some(core.storage.hints().listen(move |changed| {
             if let Some(core) = weak.upgrade() {
                 core.hinted(changed);
             }
-        });
+        }));
         tokio::spawn(agent_loop::run(core.clone()));
         tokio::spawn(task_loop::run(core.clone()));
         tokio::spawn(heartbeat::run(core.clone()));
@@ -167,7 +169,7 @@ impl Worker {
     /// Drops all waiting runs from memory; they go on from their journals.
     pub fn evict_parked(&self) {
         for session in self.0.parked.take_all() {
-            self.0.evict(&session);
+            session.close(Closed::Evicted);
         }
     }
 
@@ -197,6 +199,7 @@ impl Worker {
             ticket.stop();
         }
         self.0.closed.notify_waiters();
+        self.0.listening.lock().take();
         self.0.storage.unregister_worker(self.0.id).await
     }
 
@@ -207,6 +210,7 @@ impl Worker {
         self.nudge();
         self.0.freed.notify_waiters();
         self.0.closed.notify_waiters();
+        self.0.listening.lock().take();
         let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
         let killed = || crate::Error::new(crate::error::Code::LeaseLost, "the process was killed on purpose");
         for session in sessions.into_iter().chain(self.0.parked.take_all()) {
@@ -215,6 +219,16 @@ impl Worker {
         for ticket in self.0.tickets.lock().values() {
             ticket.stop();
         }
+    }
+
+    /// A handle that does not keep it.
+    pub(crate) fn downgrade(&self) -> Weak<Core> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// The worker of such a handle, while it serves.
+    pub(crate) fn upgrade(weak: &Weak<Core>) -> Option<Self> {
+        weak.upgrade().filter(|core| !core.is_closing()).map(Self)
     }
 
     /// Ends when the worker is closed.
@@ -236,19 +250,14 @@ impl Core {
         self.options.max_agents.saturating_sub(self.active.lock().len())
     }
 
-    /// Puts a waiting run away. One that a timer of its host may wake is given back, so that it is entered again.
-    fn evict(&self, session: &Arc<Session>) {
-        let give_back = session.has_host_timer();
-        session.close(Closed::Evicted);
-        if give_back {
-            let (storage, org, id, lease) =
-                (self.storage.clone(), session.org(), session.execution_id(), session.lease());
-            self.runtime.spawn(async move {
-                if let Err(error) = storage.release(org, id, lease).await {
-                    tracing::debug!(execution = %id, %error, "a run that was put away is no longer this worker's");
-                }
-            });
-        }
+    /// Gives back a run whose copy here had a timer of its host, so that it is entered again.
+    fn give_back(&self, session: &Arc<Session>) {
+        let (storage, org, id, lease) = (self.storage.clone(), session.org(), session.execution_id(), session.lease());
+        self.runtime.spawn(async move {
+            if let Err(error) = storage.release(org, id, lease).await {
+                tracing::debug!(execution = %id, %error, "a run that was put away is no longer this worker's");
+            }
+        });
     }
 
     fn hinted(&self, changed: Option<(ExecutionId, u64)>) {
@@ -294,6 +303,10 @@ impl Keeper for Core {
         }
         self.parked.remove(session);
         self.freed.notify_one();
+        // A worker that closes gives back everything at once.
+        if session.has_host_timer() && !self.is_closing() {
+            self.give_back(session);
+        }
     }
 
     fn arm_hold(&self, session: &Arc<Session>) {
