@@ -8,8 +8,9 @@ use crate::model::{Failure, OpKind, SideEffects, WaitReason};
 
 impl Machine {
     /// The patience with a blocked replay is over.
-    pub fn divergence_elapsed(&mut self) {
-        if std::mem::take(&mut self.divergence_armed) {
+    pub fn divergence_elapsed(&mut self, timer: u64) {
+        if self.patience == Some(timer) {
+            self.patience = None;
             self.divergence_due = true;
             self.plan();
         }
@@ -31,9 +32,10 @@ impl Machine {
             return false;
         }
         if self.concurrent && !self.divergence_due {
-            if !self.divergence_armed {
-                self.divergence_armed = true;
-                self.effects.push_back(Effect::ArmDivergence);
+            if self.patience.is_none() {
+                self.patience_started += 1;
+                self.patience = Some(self.patience_started);
+                self.effects.push_back(Effect::ArmDivergence(self.patience_started));
             }
             return false;
         }

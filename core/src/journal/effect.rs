@@ -64,8 +64,8 @@ pub enum Effect {
     Commit(Box<CommitDraft>),
     /// Session: call `hold_elapsed` a few milliseconds from now.
     ArmHold,
-    /// Session: call `divergence_elapsed` a few seconds from now.
-    ArmDivergence,
+    /// Session: call `divergence_elapsed` with this number a few seconds from now.
+    ArmDivergence(u64),
     /// Session: the run waits in the store; its coroutine may be parked or dropped.
     Parked,
     /// Session: the run ended or paused; drop the coroutine.

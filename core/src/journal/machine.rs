@@ -191,7 +191,9 @@ pub struct Machine {
     pub(super) code_unchanged: bool,
     pub(super) code_to_store: Option<String>,
     pub(super) diverged: bool,
-    pub(super) divergence_armed: bool,
+    /// The timer of the patience that runs, by its number: progress starts another.
+    pub(super) patience: Option<u64>,
+    pub(super) patience_started: u64,
     pub(super) divergence_due: bool,
     pub(super) divergence_allowed: bool,
     pub(super) parked: bool,
@@ -218,6 +220,20 @@ pub(super) struct InFlight {
     pub checkpoint: Option<NewCheckpoint>,
 }
 
+/// Whether a person has said that this code may go on, and how the run's code is to be named from now on.
+///
+/// `resolve_divergence` leaves the mark `mixed`. It counts for the code that takes the run up next and for no later edit.
+fn admitted(stored: Option<&str>, mine: Option<&str>) -> (bool, Option<String>) {
+    let mixed = mine.map(|code| format!("mixed:{code}"));
+    match stored {
+        None => (false, mine.map(str::to_owned)),
+        Some("mixed") => (true, mixed),
+        Some(stored) if Some(stored) == mixed.as_deref() => (true, None),
+        Some(stored) if Some(stored) == mine || stored == "edited" => (false, None),
+        Some(_) => (false, Some("edited".to_owned())),
+    }
+}
+
 impl Machine {
     /// Starts from a loaded segment.
     pub fn new(segment: Segment, config: MachineConfig) -> Self {
@@ -225,16 +241,8 @@ impl Machine {
         // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
         let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
         let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
-        // `resolve_divergence` leaves this mark where a person has said to go on.
-        let divergence_allowed = execution.code.as_deref() == Some("mixed");
         let code_unchanged = execution.code.is_none() || execution.code == config.code;
-        let code_to_store = match (&execution.code, &config.code) {
-            (None, Some(code)) => Some(code.clone()),
-            (Some(stored), code) if code.as_ref() != Some(stored) && stored != "mixed" && stored != "edited" => {
-                Some("edited".into())
-            }
-            _ => None,
-        };
+        let (divergence_allowed, code_to_store) = admitted(execution.code.as_deref(), config.code.as_deref());
         let mut machine = Self {
             execution: execution.new.id,
             config,
@@ -279,7 +287,8 @@ impl Machine {
             code_unchanged,
             code_to_store,
             diverged: false,
-            divergence_armed: false,
+            patience: None,
+            patience_started: 0,
             divergence_due: false,
             divergence_allowed,
             parked: false,

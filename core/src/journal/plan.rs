@@ -89,7 +89,9 @@ impl Machine {
                     Stand::Handed if super::wrong::is(super::wrong::Rule::AllAtOnce) => continue,
                     Stand::Handed => {
                         self.quiet = false;
+                        // What was handed over may be all that the code waited for.
                         self.divergence_due = false;
+                        self.patience = None;
                         return;
                     }
                     Stand::Blocked(line) => blocked = Some(line),

@@ -249,7 +249,8 @@ pub struct Execution {
     pub segment: u32,
     /// Where the main thread of the conversation stands.
     pub leaf: Option<EntryId>,
-    /// Identifies the code that recorded the current tail; `mixed` after an edit.
+    /// Identifies the code that recorded the current tail: `edited` after an edit, `mixed:` and the code where a person let
+    /// it go on, `mixed` until that code has come.
     pub code: Option<String>,
     /// The fencing token of the last claim.
     pub epoch: u64,

@@ -51,7 +51,7 @@ impl Session {
                 }
                 Effect::Commit(draft) => after.push(After::Commit(draft)),
                 Effect::ArmHold => after.push(After::Hold),
-                Effect::ArmDivergence => after.push(After::Patience),
+                Effect::ArmDivergence(timer) => after.push(After::Patience(timer)),
                 Effect::Parked => after.push(After::Parked),
                 Effect::Finished(status) => after.push(After::Close(Closed::Finished(status))),
                 Effect::Stop(error) => after.push(After::Close(Closed::Lost(error))),
@@ -87,12 +87,12 @@ impl Session {
                     keeper.arm_hold(self);
                 }
             }
-            After::Patience => {
+            After::Patience(timer) => {
                 let me = Arc::downgrade(self);
                 self.runtime.spawn(async move {
                     tokio::time::sleep(PATIENCE).await;
                     if let Some(me) = me.upgrade() {
-                        me.with(Machine::divergence_elapsed);
+                        me.with(|machine| machine.divergence_elapsed(timer));
                     }
                 });
             }
@@ -241,7 +241,7 @@ enum After {
     Commit(Box<CommitDraft>),
     Fetch(Vec<Handed>),
     Hold,
-    Patience,
+    Patience(u64),
     Parked,
     Close(Closed),
 }

@@ -137,6 +137,44 @@ fn script(version: &'static str, steps: Steps) -> Agent {
     agent("script", move |ctx| body(ctx, steps)).version(version)
 }
 
+rule!(rule_08_a_decision_holds_for_the_code_it_was_made_for, world, {
+    fn body(ctx: &dyn AgentContext, steps: Steps) -> BoxFuture<'_, Result<Value>> {
+        Box::pin(async move {
+            for step in steps {
+                say(ctx, *step).await?;
+            }
+            for signal in ["go", "on", "end"] {
+                ctx.wait_for_signal::<Value>(signal)?.await?;
+            }
+            Ok(json!(steps))
+        })
+    }
+    let said = |version: &str, steps: Steps| {
+        let agent = agent("said", move |ctx| body(ctx, steps)).version(version).policy(OnDivergence::Pause);
+        agent.host().task(echo()).unwrap()
+    };
+    let first = world.forgetful(said("1", &["a", "b"])).await;
+    let handle = world.start("said").await;
+    waits_for(&handle, "go").await;
+    first.close(Duration::from_secs(5)).await.unwrap();
+    let second = world.forgetful(said("2", &["b"])).await;
+    send(&handle, "go", ()).await;
+    has_status(&handle, Status::Paused).await;
+    handle.resolve_divergence(Divergence::Continue).await.unwrap();
+    // The decided edit is met again at every entry, and is not asked about again.
+    waits_for(&handle, "on").await;
+    send(&handle, "on", ()).await;
+    waits_for(&handle, "end").await;
+    second.close(Duration::from_secs(5)).await.unwrap();
+    // Nobody has decided about the next edit.
+    let third = world.forgetful(said("3", &[])).await;
+    send(&handle, "end", ()).await;
+    has_status(&handle, Status::Paused).await;
+    handle.resolve_divergence(Divergence::Continue).await.unwrap();
+    assert_eq!(result(&handle).await, json!([]));
+    third.close(Duration::from_secs(5)).await.unwrap();
+});
+
 rule!(rule_08_an_edit_costs_the_edited_step_alone, world, {
     let edits: [(Steps, &[&str]); 4] = [
         (&["a", "new", "b", "c"], &["new"]),

@@ -5,6 +5,7 @@
 //! order, at the same call sites. `SCALE` multiplies the number of cases; a failure names its seed, and `SEED` runs it alone.
 
 mod host;
+mod patience;
 mod program;
 mod rng;
 mod world;
@@ -343,7 +344,7 @@ impl super::Machine {
             self.quiet,
             self.in_flight.is_some(),
             self.parked,
-            self.divergence_armed
+            self.patience.is_some()
         )
     }
 }

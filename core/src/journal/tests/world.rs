@@ -91,7 +91,7 @@ struct Life {
     flying: Option<Flying>,
     running: Vec<(u64, OpRef, u32, Payload)>,
     hold_at: Option<u64>,
-    patience_at: Option<u64>,
+    patience: Option<(u64, u64)>,
     crash: Option<Crash>,
     finished_before: HashSet<Site>,
     was_quiet: bool,
@@ -377,7 +377,7 @@ impl World {
             flying: None,
             running: Vec::new(),
             hold_at: None,
-            patience_at: None,
+            patience: None,
             crash: self.plan.crashes.pop_front(),
             finished_before,
             was_quiet: false,
@@ -589,9 +589,9 @@ impl World {
             life.hold_at = None;
             life.machine.hold_elapsed();
         }
-        if life.patience_at.is_some_and(|at| at <= tick) {
-            life.patience_at = None;
-            life.machine.divergence_elapsed();
+        if life.patience.is_some_and(|(at, _)| at <= tick) {
+            let (_, timer) = life.patience.take().unwrap_or_default();
+            life.machine.divergence_elapsed(timer);
         }
         if life.flying.is_none() && !life.machine.is_parked() && !life.machine.is_over() && self.rng.chance(40) {
             let (facts, high) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
@@ -658,7 +658,7 @@ impl World {
                     life.flying = Some(Flying { request, apply_at, answer_at, answer: None });
                 }
                 Effect::ArmHold => life.hold_at = Some(self.tick + 5),
-                Effect::ArmDivergence => life.patience_at = Some(self.tick + PATIENCE),
+                Effect::ArmDivergence(timer) => life.patience = Some((self.tick + PATIENCE, timer)),
                 Effect::Parked => parked = true,
                 Effect::Finished(_) => {}
                 Effect::Stop(error) => return Err(format!("the copy was stopped: {error}")),
