@@ -61,6 +61,7 @@
 //! ```
 
 pub mod agent;
+mod canonical;
 pub mod client;
 pub mod clock;
 pub mod context;

@@ -3,6 +3,7 @@
 //! A payload is JSON by convention or raw bytes. The engine never parses one on the hot path; digests of inputs are over
 //! their RFC 8785 form, so that they are equal in every language.
 
+use crate::canonical::canonical_json;
 use crate::error::{Code, Error, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -237,15 +238,6 @@ impl std::fmt::Debug for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
-}
-
-/// The RFC 8785 form of a JSON text: sorted keys, shortest numbers, no white space.
-pub fn canonical_json(text: &[u8]) -> Result<Vec<u8>> {
-    let invalid = |error: serde_json::Error| {
-        Error::new(Code::NotSerializable, format!("a value is not JSON: {error}")).caused_by(error)
-    };
-    let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
-    serde_json_canonicalizer::to_vec(&value).map_err(invalid)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub enum Verdict {
     Quarantine,
 }
 
-/// Judges an attempt that ended by itself. `attempt` is its number.
-pub fn after_attempt(task: &Task, attempt: u32, result: AttemptResult) -> Verdict {
+/// Judges an attempt that ended by itself.
+pub fn after_attempt(task: &Task, result: AttemptResult) -> Verdict {
     let options = &task.new.options;
     match result {
         AttemptResult::Completed(output) => Verdict::Complete(output),
@@ -41,7 +41,7 @@ pub fn after_attempt(task: &Task, attempt: u32, result: AttemptResult) -> Verdic
             if retryable && may_retry(options, &failure, failed) {
                 return Verdict::Retry(pause(&options.retry, failed, &task.new.id.0.as_u128().to_le_bytes()));
             }
-            Verdict::Fail(described(task, failure, attempt))
+            Verdict::Fail(described(task, failure, failed))
         }
     }
 }
@@ -57,7 +57,7 @@ pub fn after_loss(task: &Task) -> Verdict {
     }
 }
 
-/// Adds to a failure what the task knows: kind, id, attempts.
+/// Adds to a failure what the task knows: kind, id, and the attempts that count, which lost ones do not (rule 10).
 pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
     failure.kind = Some(task.new.kind.clone());
     failure.task = Some(task.new.id);

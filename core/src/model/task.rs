@@ -139,7 +139,7 @@ pub struct Failure {
     /// The task's id, for a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Attempts made, for a task.
+    /// Attempts that returned an error or ran out of time, for a task; lost ones do not count.
     #[serde(default)]
     pub attempts: u32,
 }

@@ -38,7 +38,9 @@ pub async fn a_tree_has_its_shape(factory: &dyn Factory) {
     let told: Vec<_> = rig.events(holder.id).await.into_iter().filter(|event| event.kind == EventKind::Entry).collect();
     assert_eq!(told.len(), 3);
     let id = entries[2].new.id.to_string();
-    assert_eq!(told[2].data, serde_json::json!({ "entry": id, "role": "assistant", "entry_type": "note" }));
+    let metadata = serde_json::json!({ "a": 1 });
+    let expected = serde_json::json!({ "entry": id, "role": "assistant", "entry_type": "note", "metadata": metadata });
+    assert_eq!((&told[0].data.get("metadata"), &told[2].data), (&None, &expected));
     assert_eq!(told[2].sequence, Some(2));
 }
 

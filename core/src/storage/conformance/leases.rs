@@ -1,12 +1,12 @@
 //! Claims of runs and how they end: one holder at a time, expiry, signs of life, runs given back.
 
 use super::Factory;
-use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_signal, for_tasks, json, refused};
+use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_signal, for_tasks, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, TaskId};
 use crate::journal::retry::MAX_LOSSES;
 use crate::model::{
-    BatchEnd, EventKind, Lease, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait, WaitReason,
+    BatchEnd, Claim, EventKind, Lease, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait, WaitReason,
 };
 use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
 use std::time::Duration;
@@ -244,6 +244,58 @@ pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     rig.report(&again, done(1)).await.unwrap();
     rig.storage.unregister_worker(worker).await.unwrap();
     assert_eq!(rig.status(asking.id).await, Status::Pending);
+}
+
+/// Of the runs of one concurrency key and org one is RUNNING at a time; waiting ones do not hold it.
+pub async fn a_concurrency_key_has_one_runner(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut runs = Vec::new();
+    for key in [Some("k"), Some("k"), None, Some("other"), Some("k")] {
+        runs.push(rig.start_as(|new| new.concurrency_key = key.map(Into::into)).await);
+        rig.clock.advance(Duration::from_millis(1));
+    }
+    let claim = async |limit: usize| {
+        let request = ClaimRequest { limit, ..rig.asking(rig.worker(), AGENT) };
+        rig.storage.claim_agents(request).await.unwrap()
+    };
+    let ids = |claims: &[Claim]| claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>();
+    // Those that are blocked take nobody's place.
+    let first = claim(3).await;
+    assert_eq!(ids(&first), [runs[0], runs[2], runs[3]]);
+    assert!(claim(9).await.is_empty());
+    assert!(rig.try_claim(runs[1]).await.is_none());
+    Holder::of(&rig, &first[0]).suspend(vec![], for_signal("go")).await;
+    let second = claim(9).await;
+    assert_eq!(ids(&second), [runs[1]]);
+    // Woken, it waits for its turn as all others; a stop is not kept waiting.
+    rig.signal(runs[0], "go").await;
+    assert!(claim(9).await.is_empty());
+    rig.storage.request_cancel(ORG, runs[0], gracefully(TTL)).await.unwrap();
+    assert_eq!(ids(&claim(9).await), [runs[0]]);
+    let mut holder = Holder::of(&rig, &second[0]);
+    holder.commit_batch(holder.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    assert_eq!(ids(&claim(9).await), [runs[4]]);
+    rig.pass_after(TTL).await;
+    assert!(ids(&claim(9).await).contains(&runs[4]));
+}
+
+/// The last holder of a waiting run takes it up again only while no other run of its key is RUNNING.
+pub async fn a_parked_run_does_not_share_its_key(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let keyed = async || rig.start_as(|new| new.concurrency_key = Some("k".into())).await;
+    let mut parked = rig.claim(keyed().await).await;
+    parked.suspend(vec![], Wait { host_timer: true, ..for_signal("go") }).await;
+    let mut other = rig.claim(keyed().await).await;
+    let before = rig.high(parked.id).await;
+    assert_eq!(refused(parked.try_commit(parked.batch(vec![], BatchEnd::Continue)).await), Code::LeaseLost);
+    assert_eq!((rig.status(parked.id).await, rig.high(parked.id).await), (Status::Waiting, before));
+    rig.storage.release(ORG, parked.id, parked.lease).await.unwrap();
+    assert!(rig.try_claim(parked.id).await.is_none());
+    other.suspend(vec![], for_signal("go")).await;
+    let mut parked = rig.claim(parked.id).await;
+    parked.suspend(vec![], for_signal("go")).await;
+    parked.commit(vec![]).await;
+    assert_eq!(rig.status(parked.id).await, Status::Running);
 }
 
 /// A run that a timer of its last holder's process may wake is entered again when that process is gone.

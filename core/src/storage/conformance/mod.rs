@@ -89,7 +89,7 @@ macro_rules! conformance_cases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive
                 a_lease_expires a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
                 many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back
-                a_claim_has_the_run a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
+                a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
             }
             tasks_inline {
                 an_end_in_the_same_batch_is_one_event a_start_before_its_end a_retry_goes_to_the_queue
@@ -99,7 +99,7 @@ macro_rules! conformance_cases {
             }
             tasks {
                 a_task_is_run_by_a_worker claims_take_what_was_asked_for retries_have_growing_pauses
-                some_errors_are_not_retried a_released_attempt_is_claimable a_lost_attempt_is_made_again
+                some_errors_are_not_retried a_released_attempt_is_claimable a_lost_attempt_is_made_again lost_attempts_are_not_counted
                 heartbeats_of_others_do_not_count many_losses_quarantine attempts_time_out silent_tasks_time_out
                 deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer
                 other_tasks_take_no_answer a_doubt_inside_a_once_is_answered reconcile_answers_doubts

@@ -168,6 +168,28 @@ pub async fn a_lost_attempt_is_made_again(factory: &dyn Factory) {
     assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&2)));
 }
 
+/// The attempts that a failure names are those that failed, not those that were lost.
+pub async fn lost_attempts_are_not_counted(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 1, initial: Duration::ZERO, ..RetryPolicy::default() };
+    let holder = waiting(&rig, TaskOptions { retry, ..TaskOptions::default() }).await;
+    let attempts = async || rig.task(holder.task_id(0)).await.failure.map(|failure| failure.attempts);
+    for _ in 0..3 {
+        rig.claim_task().await;
+        rig.pass_after(TTL).await;
+    }
+    let claimed = rig.claim_task().await;
+    assert_eq!((claimed.task.attempt, attempts().await), (4, None));
+    rig.report(&claimed, failed("first")).await.unwrap();
+    assert_eq!(attempts().await, Some(1));
+    rig.clock.advance(Duration::from_secs(60));
+    let claimed = rig.claim_task().await;
+    rig.report(&claimed, failed("last")).await.unwrap();
+    let task = rig.task(holder.task_id(0)).await;
+    assert_eq!((task.status, task.attempt, task.failed_attempts), (TaskStatus::Failed, 5, 2));
+    assert_eq!(attempts().await, Some(2));
+}
+
 /// Only the claimed attempt's own worker extends its lease.
 pub async fn heartbeats_of_others_do_not_count(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -56,8 +56,16 @@ impl State {
         }
         found.sort_unstable();
         let mut claims = Vec::new();
-        for (.., id) in found.into_iter().take(claim.limit) {
+        for (.., id) in found {
+            if claims.len() == claim.limit {
+                break;
+            }
             let key = (claim.org, id);
+            // A run that is stopping tidies up whatever else runs.
+            let blocked = |run: &Run| run.exec.status == Status::Pending && self.is_key_held(run);
+            if self.runs.get(&key).is_some_and(blocked) {
+                continue;
+            }
             if let Some(run) = self.runs.get_mut(&key) {
                 claims.push(run.claim(claim, now));
                 self.refresh(key, now);

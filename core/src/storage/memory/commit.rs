@@ -19,6 +19,14 @@ impl State {
         if let Some(answer) = self.run(org, id)?.admit(&request)? {
             return Ok(answer);
         }
+        let run = self.run(org, id)?;
+        let taken_up = run.is_parked_with(request.lease) && run.exec.status != Status::Cancelling;
+        if taken_up && self.is_key_held(run) {
+            return Err(Error::new(
+                Code::LeaseLost,
+                format!("the run {id} cannot go on here: another run of its concurrency key is RUNNING; drop the work"),
+            ));
+        }
         self.store_payloads(org, &mut request.batch)?;
         let run = self.run(org, id)?;
         run.check_slots(&request.batch)?;
@@ -216,10 +224,10 @@ impl Run {
 
     /// Whether the batch has the end of a task's current attempt, and that is the task's end.
     fn ends_in(&self, batch: &Batch, place: Slot) -> bool {
-        let Some((attempt, index)) = self.reported_attempt(batch, place) else { return false };
+        let Some((_, index)) = self.reported_attempt(batch, place) else { return false };
         let result = batch.attempts[index].result.clone();
         let verdict = match self.tasks.get(&place) {
-            Some(row) => after_attempt(&row.task, attempt, result),
+            Some(row) => after_attempt(&row.task, result),
             None => {
                 let new = batch.ops.iter().find_map(|op| match &op.body {
                     OpBody::Task(task) if op.sequence == place.sequence => Some(task.clone()),
@@ -229,7 +237,7 @@ impl Run {
                 let mut scratch = Run::new(self.exec.clone());
                 scratch.add_task(place, new, Timestamp::default());
                 match scratch.tasks.get(&place) {
-                    Some(row) => after_attempt(&row.task, attempt, result),
+                    Some(row) => after_attempt(&row.task, result),
                     None => return false,
                 }
             }
@@ -306,7 +314,7 @@ impl Run {
                     let length = i64::try_from(report.duration.as_micros()).unwrap_or(i64::MAX);
                     row.task.started_at = Some(Timestamp(now.0.saturating_sub(length)));
                 }
-                self.end_attempt(place, report.attempt, report.result.clone(), now);
+                self.end_attempt(place, report.result.clone(), now);
             }
         }
         for &(sequence, new_count) in &batch.read_counts {

@@ -303,7 +303,10 @@ impl Run {
 
     /// Writes an entry; the main thread's moves the leaf.
     pub fn append_entry(&mut self, slot: Slot, new: NewEntry, depth: u32, now: Timestamp) {
-        let data = json!({ "entry": new.id.to_string(), "role": new.role, "entry_type": new.entry_type });
+        let mut data = json!({ "entry": new.id.to_string(), "role": new.role, "entry_type": new.entry_type });
+        if let Some(metadata) = new.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()) {
+            data["metadata"] = metadata;
+        }
         if new.thread.is_empty() {
             self.exec.leaf = Some(new.id);
         }

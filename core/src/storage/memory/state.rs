@@ -7,7 +7,7 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Placement, TaskStatus};
+use crate::model::{Placement, Status, TaskStatus};
 use crate::storage::WorkerInfo;
 use crate::streaming::Hints;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,8 @@ pub(super) struct State {
     /// Tasks that can be claimed once they are visible.
     pub queued: BTreeSet<(RunKey, Slot)>,
     pub due: BTreeSet<(Timestamp, RunKey)>,
+    /// Keys of runs that RUN: another run of such a key is not claimed.
+    pub held_keys: BTreeSet<(OrgId, String, ExecutionId)>,
     /// Waiting runs that a timer of a worker's process may wake.
     pub host_timed: BTreeSet<(WorkerId, RunKey)>,
     pub news: News,
@@ -78,6 +80,15 @@ impl State {
         self.runs.get_mut(&(org, id)).ok_or_else(|| not_found("run", id))
     }
 
+    /// Whether another run of this one's concurrency key is RUNNING.
+    pub fn is_key_held(&self, run: &Run) -> bool {
+        let Some(name) = &run.exec.new.concurrency_key else { return false };
+        let org = run.exec.new.org;
+        let all = (org, name.clone(), ExecutionId::default())..;
+        let mut held = self.held_keys.range(all).take_while(|(of, key, _)| *of == org && key == name);
+        held.any(|(.., id)| *id != run.exec.new.id)
+    }
+
     /// Adds a run and makes it known.
     pub fn add(&mut self, run: Run, now: Timestamp) {
         let key = (run.exec.new.org, run.exec.new.id);
@@ -95,6 +106,15 @@ impl State {
             self.news.agents |= self.ready.insert(key) || run.visible_at <= now;
         } else {
             self.ready.remove(&key);
+        }
+
+        if let Some(name) = &run.exec.new.concurrency_key {
+            let held = (key.0, name.clone(), key.1);
+            if run.exec.status == Status::Running {
+                self.held_keys.insert(held);
+            } else {
+                self.news.agents |= self.held_keys.remove(&held);
+            }
         }
 
         let timed_by = run.parked.filter(|worker| run.last_held_by(*worker));

@@ -58,7 +58,7 @@ impl State {
         if let AttemptResult::Completed(output) = &mut report.result {
             self.payloads.store(report.org, output)?;
         }
-        self.run_mut(report.org, execution)?.end_attempt(slot, report.attempt, report.result, now);
+        self.run_mut(report.org, execution)?.end_attempt(slot, report.result, now);
         self.refresh((report.org, execution), now);
         Ok(())
     }
@@ -148,13 +148,15 @@ impl Run {
     }
 
     /// An attempt ended by itself or ran out of time.
-    pub fn end_attempt(&mut self, slot: Slot, attempt: u32, result: AttemptResult, now: Timestamp) {
+    pub fn end_attempt(&mut self, slot: Slot, result: AttemptResult, now: Timestamp) {
         let Some(row) = self.tasks.get_mut(&slot) else { return };
         let failure = match &result {
-            AttemptResult::Failed { failure, .. } => Some(described(&row.task, failure.clone(), attempt)),
+            AttemptResult::Failed { failure, .. } => {
+                Some(described(&row.task, failure.clone(), row.task.failed_attempts + 1))
+            }
             _ => None,
         };
-        let verdict = after_attempt(&row.task, attempt, result.clone());
+        let verdict = after_attempt(&row.task, result.clone());
         row.task.failed_attempts += u32::from(failure.is_some());
         // An attempt given back has answered nothing.
         let released = matches!(result, AttemptResult::Released);
@@ -181,12 +183,11 @@ impl Run {
         let Some(row) = self.tasks.get(&slot) else { return };
         let message = format!("the task {:?} did not end within its {what} of {limit:?}", row.task.new.kind);
         let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
-        let attempt = row.task.attempt;
         if row.task.status == TaskStatus::Pending {
-            let failure = described(&row.task, failure, attempt);
+            let failure = described(&row.task, failure, row.task.failed_attempts);
             self.carry_out(slot, Verdict::Fail(failure), None, now);
         } else {
-            self.end_attempt(slot, attempt, AttemptResult::Failed { failure, retryable }, now);
+            self.end_attempt(slot, AttemptResult::Failed { failure, retryable }, now);
         }
     }
 
@@ -204,7 +205,7 @@ impl Run {
         row.task.losses = 0;
         let verdict = match resolution {
             Resolution::Result(output) => Verdict::Complete(output),
-            Resolution::Error(failure) => Verdict::Fail(described(&row.task, failure, row.task.attempt)),
+            Resolution::Error(failure) => Verdict::Fail(described(&row.task, failure, row.task.failed_attempts.max(1))),
             Resolution::Retry => Verdict::Retry(Duration::ZERO),
         };
         self.carry_out(slot, verdict, None, now);
@@ -239,7 +240,7 @@ impl Run {
             }
             Verdict::Cancel => {
                 let failure = Failure::new(Code::Cancelled, "Cancelled", "the task was cancelled");
-                task.failure = Some(described(task, failure, task.attempt));
+                task.failure = Some(described(task, failure, task.failed_attempts));
                 self.end_task(slot, TaskStatus::Cancelled, EventKind::TaskCancelled, json!({}), now);
             }
             Verdict::Retry(pause) => {
@@ -298,7 +299,7 @@ impl Run {
         };
         let failure = self.open.iter().find_map(quarantined).map(|task| {
             let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
-            described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.attempt)
+            described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts)
         });
         self.pause(now, WaitReason::Quarantined, failure);
     }

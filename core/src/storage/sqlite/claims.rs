@@ -119,41 +119,65 @@ pub(super) fn begin_delayed(tx: &Tx) -> Done<()> {
 pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     saw(tx, claim)?;
     begin_delayed(tx)?;
-    let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
+    let mut claims = Vec::new();
+    // Of the runs of one concurrency key only the first is taken: then there is room for others.
+    loop {
+        let before = claims.len();
+        for run in claimable(tx.conn, claim, claim.limit - before)? {
+            if let Some(run) = Run::at(tx.conn, run)? {
+                claims.extend(take(tx, run, claim)?);
+            }
+        }
+        if claims.len() == before || claims.len() == claim.limit {
+            return Ok(claims);
+        }
+    }
+}
+
+/// The next runs that may be claimed, in the order of claims.
+fn claimable(conn: &Connection, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
+    let limit_each = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut found: Vec<(Reverse<i32>, i64, uuid::Uuid, i64)> = Vec::new();
     let kinds: BTreeSet<&String> = claim.kinds.iter().collect();
     for kind in kinds {
-        found.extend(tx.all(
-            "SELECT priority, created_at, id, run FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
-             AND kind = ?3 AND (?5 IS NULL OR id = ?5) ORDER BY priority DESC, created_at, id LIMIT ?4",
-            params![blob(&claim.org.0), claim.queue, kind, limit, claim.only.as_ref().map(|only| blob(&only.0))],
+        found.extend(all(
+            conn,
+            "SELECT priority, created_at, id, run FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
+             AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR NOT EXISTS \
+             (SELECT 1 FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
+             AND y.status = 1)) ORDER BY priority DESC, created_at, id LIMIT ?4",
+            params![blob(&claim.org.0), claim.queue, kind, limit_each, claim.only.as_ref().map(|only| blob(&only.0))],
             |row| Ok((Reverse(row.get(0)?), row.get(1)?, id(row, 2)?, row.get(3)?)),
         )?);
     }
     found.sort_unstable();
-    let mut claims = Vec::new();
-    for (.., run) in found.into_iter().take(claim.limit) {
-        let Some(mut run) = Run::at(tx.conn, run)? else { continue };
-        run.epoch += 1;
-        run.worker = Some(claim.worker);
-        run.last_worker = None;
-        run.lease_expires = Some(tx.now.after(claim.ttl).0);
-        run.lease_ttl = super::values::micros(claim.ttl);
-        if run.status == Status::Pending {
-            run.status = Status::Running;
-        }
-        forget_requests(tx, &mut run)?;
-        let mut log = Log::open(tx, &run)?;
-        run.claim_number =
-            log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
-        run.save(tx)?;
-        claims.push(Claim {
-            execution: execution_at(tx.conn, run.run)?,
-            lease: Lease { worker: claim.worker, epoch: run.epoch },
-            high: log.high,
-        });
+    Ok(found.into_iter().take(limit).map(|(.., run)| run).collect())
+}
+
+/// Hands a run to a worker; none if another run of its key RUNS by now.
+fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
+    // A run that is stopping tidies up whatever else runs.
+    if run.status == Status::Pending && run.is_key_held(tx.conn)? {
+        return Ok(None);
     }
-    Ok(claims)
+    run.epoch += 1;
+    run.worker = Some(claim.worker);
+    run.last_worker = None;
+    run.lease_expires = Some(tx.now.after(claim.ttl).0);
+    run.lease_ttl = super::values::micros(claim.ttl);
+    if run.status == Status::Pending {
+        run.status = Status::Running;
+    }
+    forget_requests(tx, &mut run)?;
+    let mut log = Log::open(tx, &run)?;
+    run.claim_number =
+        log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
+    run.save(tx)?;
+    Ok(Some(Claim {
+        execution: execution_at(tx.conn, run.run)?,
+        lease: Lease { worker: claim.worker, epoch: run.epoch },
+        high: log.high,
+    }))
 }
 
 /// Hands visible tasks to a worker.

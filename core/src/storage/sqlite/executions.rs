@@ -289,7 +289,9 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
     row.task.losses = 0;
     let verdict = match resolution {
         Resolution::Result(output) => Verdict::Complete(output.clone()),
-        Resolution::Error(failure) => Verdict::Fail(described(&row.task, failure.clone(), row.task.attempt)),
+        Resolution::Error(failure) => {
+            Verdict::Fail(described(&row.task, failure.clone(), row.task.failed_attempts.max(1)))
+        }
         Resolution::Retry => Verdict::Retry(Duration::ZERO),
     };
     row.carry_out(tx, &mut run, &mut log, verdict, None)?;

@@ -16,6 +16,7 @@ use crate::model::{
 use crate::payload::{Body, Digest};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
+use serde_json::value::RawValue;
 
 /// Content from this size on is not stored again where a task's output has it.
 const REPEATED_FROM: usize = 256;
@@ -118,11 +119,14 @@ pub(super) fn append(
     if new.thread.is_empty() {
         run.leaf = Some(new.id);
     }
+    let metadata = new.metadata.as_deref().filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
     let data = format!(
-        r#"{{"entry":"{}","role":{},"entry_type":{}}}"#,
+        r#"{{"entry":"{}","role":{},"entry_type":{}{}{}}}"#,
         new.id,
         text_of(&new.role)?,
-        text_of(&new.entry_type)?
+        text_of(&new.entry_type)?,
+        if metadata.is_some() { r#","metadata":"# } else { "" },
+        metadata.unwrap_or_default(),
     );
     log.about(EventKind::Entry, slot, data)?;
     Ok(())

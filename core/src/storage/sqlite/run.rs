@@ -22,7 +22,7 @@ macro_rules! run_columns {
     () => {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
-         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number"
+         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key"
     };
 }
 pub(super) use run_columns;
@@ -33,7 +33,7 @@ macro_rules! select_execution {
         concat!(
             "SELECT ",
             super::run::run_columns!(),
-            ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, x.concurrency_key, \
+            ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, \
              x.traceparent, x.usage, x.parent_id, x.root_id, x.forked_id, x.forked_segment, x.forked_sequence, \
              x.created_at, x.updated_at, x.ended_at, x.failure, x.input, x.output, \
              (SELECT commit_number FROM event WHERE key BETWEEN x.run << 31 | x.claim_number AND x.run << 31 | 2147483647 \
@@ -87,6 +87,7 @@ pub(super) struct Run {
     pub forked: Option<i64>,
     /// The event of the last claim.
     pub claim_number: u64,
+    pub concurrency_key: Option<String>,
 }
 
 impl Run {
@@ -147,6 +148,7 @@ impl Run {
             quarantined: row.get(28)?,
             forked: row.get(29)?,
             claim_number: row.get(30)?,
+            concurrency_key: row.get(31)?,
         })
     }
 
@@ -218,7 +220,9 @@ impl Run {
                 self.claim_number,
             ],
         )?;
-        if ready {
+        // A run that holds its key no longer makes room for another.
+        let frees = self.concurrency_key.is_some() && self.status != Status::Running;
+        if ready || frees {
             tx.agents_ready();
         }
         if let Some(due) = due {
@@ -369,7 +373,7 @@ impl Run {
         };
         let task = &task.task;
         let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
-        let failure = described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.attempt);
+        let failure = described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts);
         self.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
         Ok(true)
     }
@@ -401,6 +405,14 @@ impl Run {
         self.status = Status::Pending;
         log.event(EventKind::Woken, &json!({ "reason": "host_timer" }))?;
         Ok(())
+    }
+
+    /// Whether another run of its concurrency key is RUNNING.
+    pub(super) fn is_key_held(&self, conn: &Connection) -> Done<bool> {
+        let Some(key) = &self.concurrency_key else { return Ok(false) };
+        let sql =
+            "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND concurrency_key = ?2 AND status = 1 AND run <> ?3";
+        Ok(first(conn, sql, params![blob(&self.org.0), key, self.run], |_| Ok(()))?.is_some())
     }
 
     /// Refuses who does not hold it.
@@ -462,14 +474,14 @@ pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
         new: NewExecution {
             org: run.org,
             id: run.id,
-            kind: row.get(31)?,
-            queue: row.get(32)?,
-            priority: row.get(33)?,
-            key: row.get(34)?,
-            input_digest: Digest(row.get(35)?),
-            limits: json_column(row, 36)?,
-            metadata: json_column(row, 37)?,
-            concurrency_key: row.get(38)?,
+            kind: row.get(32)?,
+            queue: row.get(33)?,
+            priority: row.get(34)?,
+            key: row.get(35)?,
+            input_digest: Digest(row.get(36)?),
+            limits: json_column(row, 37)?,
+            metadata: json_column(row, 38)?,
+            concurrency_key: run.concurrency_key.clone(),
             traceparent: row.get(39)?,
             input: payload(row, 50)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),

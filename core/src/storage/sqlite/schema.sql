@@ -328,6 +328,9 @@ CREATE INDEX agent_execution_host_timer ON agent_execution (last_worker) WHERE h
 
 CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
 
+CREATE INDEX agent_execution_key_held ON agent_execution (org_id, concurrency_key)
+    WHERE status = 1 AND concurrency_key IS NOT NULL;
+
 CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
 
 CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;

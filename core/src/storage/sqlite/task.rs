@@ -327,13 +327,14 @@ impl TaskRow {
         log: &mut Log<'_, '_>,
         result: AttemptResult,
     ) -> Done<Option<Fact>> {
-        let attempt = self.task.attempt;
         let failure = match &result {
-            AttemptResult::Failed { failure, .. } => Some(described(&self.task, failure.clone(), attempt)),
+            AttemptResult::Failed { failure, .. } => {
+                Some(described(&self.task, failure.clone(), self.task.failed_attempts + 1))
+            }
             _ => None,
         };
         let released = matches!(result, AttemptResult::Released);
-        let verdict = after_attempt(&self.task, attempt, result);
+        let verdict = after_attempt(&self.task, result);
         self.task.failed_attempts += u32::from(failure.is_some());
         if !released {
             self.task.losses = 0;
@@ -365,7 +366,7 @@ impl TaskRow {
         let message = format!("the task {:?} did not end within its {what} of {limit:?}", self.task.new.kind);
         let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
         if self.task.status == TaskStatus::Pending {
-            let failure = described(&self.task, failure, self.task.attempt);
+            let failure = described(&self.task, failure, self.task.failed_attempts);
             self.carry_out(tx, run, log, Verdict::Fail(failure), None)?;
         } else {
             let retryable = what != "deadline";
@@ -416,7 +417,7 @@ impl TaskRow {
             }
             Verdict::Cancel => {
                 let failure = Failure::new(Code::Cancelled, "Cancelled", "the task was cancelled");
-                task.failure = Some(described(task, failure, task.attempt));
+                task.failure = Some(described(task, failure, task.failed_attempts));
                 self.end(tx, run, log, (TaskStatus::Cancelled, EventKind::TaskCancelled), json!({}))
             }
             Verdict::Retry(pause) => {
