@@ -1,22 +1,43 @@
 //! JSON text to Python values.
 
+use crate::blob::Source;
+use crate::encode::plain_until;
 use crate::error::Failure;
+use crate::given::Given;
 use flovyn_core::Error;
 use flovyn_core::error::Code;
-use flovyn_core::payload::{Encoding, Payload};
+use flovyn_core::payload::{Body, Encoding, Payload};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
 
 /// Texts from elsewhere may be nested deeper than what this package writes.
 const MAX_DEPTH: usize = 1_000;
 
-/// A payload as a value: what its JSON says, or `bytes` where it is raw.
+static BLOB: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A payload as a value: what its JSON says, `bytes` where it is raw, a `flovyn.Blob` where it is one.
 pub(crate) fn payload<'py>(py: Python<'py>, payload: &Payload) -> Result<Bound<'py, PyAny>, Failure> {
+    if let Body::Source(source) = &payload.body {
+        if let Some(object) = Given::object(py, &**source) {
+            return Ok(object);
+        }
+        if payload.encoding == Encoding::Blob {
+            return blob(py, Py::new(py, Source(source.clone()))?.into_bound(py).as_any());
+        }
+    }
     let bytes = payload.bytes()?;
     match payload.encoding {
         Encoding::Raw => Ok(PyBytes::new(py, bytes).into_any()),
+        Encoding::Blob => blob(py, PyBytes::new(py, bytes).as_any()),
         Encoding::Json => json(py, bytes),
     }
+}
+
+/// A `flovyn.Blob` over bytes or a source.
+fn blob<'py>(py: Python<'py>, of: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Failure> {
+    let make = || py.import("flovyn.blob")?.getattr("received").map(Bound::unbind);
+    Ok(BLOB.get_or_try_init(py, make)?.bind(py).call1((of,))?)
 }
 
 /// JSON text as a value.
@@ -130,7 +151,7 @@ impl<'py> Reader<'_, 'py> {
                     at += 2;
                 }
                 Some(0..=0x1f) | None => return Err(invalid(at, "a string that does not end")),
-                Some(_) => at += 1,
+                Some(_) => at += plain_until(&bytes[at..]),
             }
         }
         self.at = at + 1;

@@ -2,7 +2,9 @@
 //!
 //! Keys are sorted, numbers are written in their shortest form, and what has no JSON form is refused with its place.
 
+use crate::blob::Source;
 use crate::error::{Failure, not_serializable, type_name};
+use crate::given::{Given, LARGE, shared};
 use flovyn_core::Error;
 use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
 use pyo3::intern;
@@ -16,10 +18,34 @@ const MAX_DEPTH: usize = 120;
 
 static DATACLASS_FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
+/// A task's output as a payload: like [`payload`], but a large immutable value is handed back as the object it is.
+pub(crate) fn output(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
+    if let Ok(bytes) = value.cast_exact::<PyBytes>()
+        && bytes.as_bytes().len() >= LARGE
+    {
+        return Ok(Given::of_bytes(bytes));
+    }
+    if let Ok(object) = value.cast_exact::<PyString>()
+        && let Ok(text) = object.to_str()
+        && text.len() >= LARGE
+    {
+        if plain_until(text.as_bytes()) == text.len() {
+            return Ok(Given::of_plain_text(object, text));
+        }
+        let mut json = Vec::new();
+        quote(text, &mut json);
+        return Ok(Given::of_written_text(object, json));
+    }
+    payload(value)
+}
+
 /// A value as a payload: JSON, or raw bytes for `bytes` at the top.
 pub(crate) fn payload(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
-        return Ok(Payload::raw(bytes.as_bytes().to_vec()));
+        return Ok(match bytes.as_bytes() {
+            small if small.len() < LARGE => Payload::raw(small.to_vec()),
+            _ => Payload::raw(shared(bytes)),
+        });
     }
     if let Ok(bytes) = value.cast::<PyByteArray>() {
         return Ok(Payload::raw(bytes.to_vec()));
@@ -35,16 +61,20 @@ fn is_blob(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(class.name()?.to_str()? == "Blob" && class.module()?.to_str()? == "flovyn.blob")
 }
 
-/// A blob's bytes, or its file, which is read piece by piece while it is stored.
+/// A blob's bytes, or the file or store they are read from piece by piece.
 fn blob(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
     let data = value.getattr(intern!(value.py(), "data"))?;
     if let Ok(bytes) = data.cast::<PyBytes>() {
-        return Ok(Payload::raw(bytes.as_bytes().to_vec()));
+        return Ok(Payload { encoding: Encoding::Blob, body: Body::Inline(shared(bytes)) });
+    }
+    let source = value.getattr(intern!(value.py(), "source"))?;
+    if let Ok(source) = source.cast::<Source>() {
+        return Ok(Payload::blob(source.get().0.clone()));
     }
     let path: std::path::PathBuf = value.getattr(intern!(value.py(), "path"))?.extract()?;
     let file = std::fs::File::open(&path).map_err(PyErr::from)?;
     let size = file.metadata().map_err(PyErr::from)?.len();
-    Ok(Payload { encoding: Encoding::Raw, body: Body::Source(std::sync::Arc::new(FileSource { file, size })) })
+    Ok(Payload::blob(std::sync::Arc::new(FileSource { file, size })))
 }
 
 struct FileSource {
@@ -190,10 +220,14 @@ fn write_text(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> Result<(), Stop>
 }
 
 fn quote(text: &str, out: &mut Vec<u8>) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut from = 0;
-    for (at, byte) in bytes.iter().enumerate() {
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_until(rest));
+        out.extend_from_slice(plain);
+        let Some((byte, after)) = special.split_first() else { break };
+        rest = after;
         let escape: &[u8] = match byte {
             b'"' => b"\\\"",
             b'\\' => b"\\\\",
@@ -202,20 +236,26 @@ fn quote(text: &str, out: &mut Vec<u8>) {
             b'\t' => b"\\t",
             0x08 => b"\\b",
             0x0c => b"\\f",
-            0..=0x1f => b"",
-            _ => continue,
+            _ => b"",
         };
-        out.extend_from_slice(&bytes[from..at]);
         if escape.is_empty() {
             const HEX: &[u8; 16] = b"0123456789abcdef";
             out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         } else {
             out.extend_from_slice(escape);
         }
-        from = at + 1;
     }
-    out.extend_from_slice(&bytes[from..]);
     out.push(b'"');
+}
+
+/// How many bytes from the start stand for themselves inside a JSON string.
+pub(crate) fn plain_until(bytes: &[u8]) -> usize {
+    let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    // A block is looked at as a whole, which the compiler does many bytes at a time.
+    let (blocks, _) = bytes.as_chunks::<64>();
+    let clean = blocks.iter().take_while(|block| !block.iter().fold(false, |any, byte| any | special(byte))).count();
+    let from = clean * 64;
+    bytes[from..].iter().position(special).map_or(bytes.len(), |at| from + at)
 }
 
 fn write_items<'py>(

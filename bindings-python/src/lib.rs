@@ -1,12 +1,14 @@
 //! The native half of the `flovyn` Python package: conversion, and the bridge between the engine and an event loop.
 //!
-//! Rust never calls into the interpreter. What happens on its threads goes into the queue of a [`hub`], which the loop
+//! Rust never runs Python code; a thread of its own attaches only to make the object a large value is read into. What happens on its threads goes into the queue of a [`hub`], which the loop
 //! drains; what Python asks is either answered at once or ends through that queue.
 
+mod blob;
 mod decode;
 mod encode;
 mod error;
 mod facts;
+mod given;
 mod handle;
 mod hub;
 mod reply;
@@ -40,6 +42,7 @@ fn cli(py: Python<'_>, words: Vec<std::ffi::OsString>) -> i32 {
 #[pymodule(name = "_native", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<blob::Source>()?;
     module.add_class::<hub::Hub>()?;
     module.add_class::<runtime::Runtime>()?;
     module.add_class::<runtime::Worker>()?;

@@ -6,6 +6,7 @@
 use crate::decode;
 use crate::encode;
 use crate::error::Failure;
+use crate::given::{Filling, LARGE};
 use crate::hub::{Hub, Inbox, Note, spawn};
 use crate::task::TaskSpec;
 use flovyn_core::Error;
@@ -13,8 +14,9 @@ use flovyn_core::error::Code;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Question};
 use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Usage};
-use flovyn_core::payload::Payload;
+use flovyn_core::payload::{Encoding, Payload};
 use flovyn_core::session::{Closed, HostEffect, Port, Session as Core};
+use flovyn_core::storage::stored::Room;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -42,6 +44,11 @@ impl Port for Wake {
         if !TAKES_EFFECTS.get() {
             self.inbox.push(Note::Effects(self.token, session.clone()));
         }
+    }
+
+    fn room(&self, value: &Payload) -> Option<Box<dyn Room>> {
+        let wanted = value.encoding == Encoding::Raw && value.size() >= LARGE as u64;
+        if wanted { Filling::for_bytes(value.size()) } else { None }
     }
 }
 
@@ -408,7 +415,7 @@ impl Session {
         attempt: u32,
         output: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let output = encode::payload(output)?;
+        let output = encode::output(output)?;
         self.acting(py, |core| core.task_ended(OpRef(op), attempt, AttemptResult::Completed(output)))
     }
 

@@ -139,7 +139,7 @@ impl Ticket {
     }
 
     fn completed(&self, output: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.core.finish(AttemptResult::Completed(encode::payload(output)?));
+        self.core.finish(AttemptResult::Completed(encode::output(output)?));
         Ok(())
     }
 

@@ -376,7 +376,7 @@ async def test_blobs_are_raw_payloads_from_files(url: str, tmp_path: Any) -> Non
     @agent
     async def blobs(ctx: AgentContext, given: bytes) -> int:
         loaded = await load(str(tmp_path / "data.bin"))
-        assert loaded == data
+        assert loaded.read() == data
         return len(given)
 
     assert await flovyn.run_async(blobs, flovyn.Blob.from_path(tmp_path / "data.bin"), url=url) == len(data)

@@ -143,7 +143,7 @@ pub fn error(error: &Error) -> Value {
 
 /// The value of a payload, fetched where it is stored elsewhere; its size where it is large or no JSON.
 pub async fn payload(storage: &dyn Storage, org: OrgId, payload: &Payload) -> flovyn_core::Result<Value> {
-    if matches!(payload.body, Body::Stored { .. }) && payload.size() <= SHOWN {
+    if matches!(payload.body, Body::Stored { .. }) && payload.encoding == Encoding::Json && payload.size() <= SHOWN {
         let bytes = storage.read_payload(org, payload).await?;
         return Ok(inline(&Payload { encoding: payload.encoding, body: Body::Inline(bytes) }));
     }
@@ -153,7 +153,7 @@ pub async fn payload(storage: &dyn Storage, org: OrgId, payload: &Payload) -> fl
 fn inline(payload: &Payload) -> Value {
     let parsed = match payload.encoding {
         Encoding::Json => payload.parse().ok(),
-        Encoding::Raw => None,
+        Encoding::Raw | Encoding::Blob => None,
     };
     parsed.unwrap_or_else(|| json!({ "$size": payload.size(), "$encoding": word(&payload.encoding) }))
 }

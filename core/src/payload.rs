@@ -7,6 +7,7 @@ use crate::canonical::canonical_json;
 use crate::error::{Code, Error, Result};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::sync::Arc;
 
 /// The default ceiling of one payload: 256 MiB.
@@ -23,6 +24,8 @@ pub enum Encoding {
     Json,
     /// Bytes as they are.
     Raw,
+    /// Bytes as they are, which stay in their store or file until their reader asks for them.
+    Blob,
 }
 
 /// The name of stored content: its BLAKE3 hash.
@@ -41,6 +44,67 @@ pub trait ByteSource: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `into` from `offset`; an error if fewer bytes are there.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()>;
+    /// A piece of the bytes; a source that has them in memory shares them.
+    fn piece(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
+        let mut piece = vec![0; length];
+        self.read_at(offset, &mut piece)?;
+        Ok(piece.into())
+    }
+    /// The name of the content, where a store has it already.
+    fn name(&self) -> Option<ContentHash> {
+        None
+    }
+    /// The host's own immutable value behind the bytes, which the host takes back instead of reading it again.
+    fn host_value(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
+}
+
+/// Bytes that this process has at hand.
+#[derive(Clone)]
+pub enum Content {
+    /// In memory.
+    Memory(Bytes),
+    /// To be read.
+    Source(Arc<dyn ByteSource>),
+}
+
+impl Content {
+    /// The number of bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Source(source) => source.size(),
+        }
+    }
+
+    /// A piece of it. Bytes in memory are shared, never copied.
+    pub fn piece(&self, offset: u64, length: usize) -> Result<Bytes> {
+        match self {
+            Self::Memory(bytes) => Ok(bytes.slice(offset as usize..offset as usize + length)),
+            Self::Source(source) => source.piece(offset, length).map_err(unreadable),
+        }
+    }
+
+    /// Its name; the whole is read, piece by piece.
+    pub fn hash(&self) -> Result<ContentHash> {
+        let mut hasher = blake3::Hasher::new();
+        match self {
+            Self::Memory(bytes) => {
+                hasher.update(bytes);
+            }
+            Self::Source(source) => for_each_chunk(&**source, |chunk| {
+                hasher.update(chunk);
+                Ok(())
+            })?,
+        }
+        Ok(ContentHash(*hasher.finalize().as_bytes()))
+    }
+
+    /// Whether the bytes may be others at the next reading: those of a file.
+    pub fn may_change(&self) -> bool {
+        matches!(self, Self::Source(source) if source.host_value().is_none() && source.name().is_none())
+    }
 }
 
 /// Where a payload's bytes are.
@@ -57,6 +121,13 @@ pub enum Body {
     },
     /// In a file or another place of the caller's, read while it is stored.
     Source(Arc<dyn ByteSource>),
+    /// Stored by the commit that answers with it, whose sender need not read it back: rows and journals never hold this.
+    Kept {
+        /// Names the content.
+        hash: ContentHash,
+        /// What was stored.
+        content: Content,
+    },
 }
 
 /// One value: an input, an output, a state, an entry's content, a signal.
@@ -77,6 +148,11 @@ impl Payload {
     /// Bytes as they are.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
         Self { encoding: Encoding::Raw, body: Body::Inline(bytes.into()) }
+    }
+
+    /// Bytes that are read where they are, and stay there until their reader asks for them.
+    pub fn blob(source: Arc<dyn ByteSource>) -> Self {
+        Self { encoding: Encoding::Blob, body: Body::Source(source) }
     }
 
     /// JSON `null`.
@@ -113,6 +189,25 @@ impl Payload {
             Body::Inline(bytes) => bytes.len() as u64,
             Body::Stored { size, .. } => *size,
             Body::Source(source) => source.size(),
+            Body::Kept { content, .. } => content.size(),
+        }
+    }
+
+    /// Hash and size of content that is stored.
+    pub fn stored(&self) -> Option<(ContentHash, u64)> {
+        match &self.body {
+            Body::Stored { hash, size } => Some((*hash, *size)),
+            Body::Kept { hash, content } => Some((*hash, content.size())),
+            Body::Inline(_) | Body::Source(_) => None,
+        }
+    }
+
+    /// Makes a kept value one that is only named; what was kept.
+    pub fn let_go(&mut self) -> Option<(ContentHash, Content)> {
+        let (hash, size) = self.stored()?;
+        match std::mem::replace(&mut self.body, Body::Stored { hash, size }) {
+            Body::Kept { hash, content } => Some((hash, content)),
+            _ => None,
         }
     }
 
@@ -124,7 +219,10 @@ impl Payload {
                 Code::InvalidArgument,
                 format!("a payload of {size} bytes ({hash:?}) was read before it was fetched from the store"),
             )),
-            Body::Source(_) => Err(Error::new(Code::InvalidArgument, "a streamed payload has no bytes in memory")),
+            Body::Kept { content: Content::Memory(bytes), .. } => Ok(bytes),
+            Body::Source(_) | Body::Kept { .. } => {
+                Err(Error::new(Code::InvalidArgument, "a streamed payload has no bytes in memory"))
+            }
         }
     }
 
@@ -151,15 +249,19 @@ impl Payload {
             (Body::Inline(bytes), Encoding::Json) => {
                 hasher.update(&canonical_json(bytes)?);
             }
-            (Body::Inline(bytes), Encoding::Raw) => {
+            (Body::Inline(bytes), Encoding::Raw | Encoding::Blob) => {
                 hasher.update(b"raw\0");
                 hasher.update(bytes);
             }
-            (Body::Stored { hash, .. }, _) => {
+            (Body::Stored { hash, .. } | Body::Kept { hash, .. }, _) => {
                 hasher.update(b"stored\0");
                 hasher.update(&hash.0);
             }
-            (Body::Source(source), _) => {
+            (Body::Source(source), Encoding::Json) => {
+                let text = Content::Source(source.clone()).piece(0, source.size() as usize)?;
+                hasher.update(&canonical_json(&text)?);
+            }
+            (Body::Source(source), Encoding::Raw | Encoding::Blob) => {
                 hasher.update(b"raw\0");
                 for_each_chunk(&**source, |chunk| {
                     hasher.update(chunk);
@@ -177,13 +279,15 @@ pub fn for_each_chunk(source: &dyn ByteSource, mut each: impl FnMut(&[u8]) -> Re
     let mut offset = 0;
     while offset < source.size() {
         let length = buffer.len().min((source.size() - offset) as usize);
-        source.read_at(offset, &mut buffer[..length]).map_err(|error| {
-            Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}")).caused_by(error)
-        })?;
+        source.read_at(offset, &mut buffer[..length]).map_err(unreadable)?;
         each(&buffer[..length])?;
         offset += length as u64;
     }
     Ok(())
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}")).caused_by(error)
 }
 
 impl std::fmt::Debug for Payload {
@@ -200,13 +304,14 @@ impl PartialEq for Payload {
         if self.encoding != other.encoding {
             return false;
         }
+        let name = |payload: &Self| match &payload.body {
+            Body::Inline(bytes) => Some(ContentHash(*blake3::hash(bytes).as_bytes())),
+            _ => payload.stored().map(|(hash, _)| hash),
+        };
         match (&self.body, &other.body) {
             (Body::Inline(a), Body::Inline(b)) => a == b,
-            (Body::Stored { hash: a, .. }, Body::Stored { hash: b, .. }) => a == b,
-            (Body::Inline(a), Body::Stored { hash, .. }) | (Body::Stored { hash, .. }, Body::Inline(a)) => {
-                blake3::hash(a).as_bytes() == &hash.0
-            }
-            _ => false,
+            (Body::Source(_), _) | (_, Body::Source(_)) => false,
+            _ => name(self) == name(other),
         }
     }
 }

@@ -50,3 +50,128 @@ async fn what_a_task_gave_is_stored_once() {
     holder.commit(vec![entry]).await;
     assert!(entry_bytes(&rig) > 10);
 }
+
+#[cfg(target_os = "linux")]
+mod memory {
+    //! A value is in memory once: in the hands of who made it. Every size is measured in a process of its own.
+
+    use async_trait::async_trait;
+    use flovyn_core::Payload;
+    use flovyn_core::agent::{AgentDefinition, NativeHost};
+    use flovyn_core::client::StartOptions;
+    use flovyn_core::context::{AgentContext, AgentContextExt};
+    use flovyn_core::journal::Outcome;
+    use flovyn_core::payload::{Body, ByteSource};
+    use flovyn_core::runtime::Runtime;
+    use flovyn_core::worker::WorkerOptions;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Noise that is made where it is read.
+    struct Noise(u64);
+
+    impl ByteSource for Noise {
+        fn size(&self) -> u64 {
+            self.0
+        }
+
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+            let mut noise = blake3::Hasher::new().finalize_xof();
+            noise.set_position(offset);
+            noise.fill(into);
+            Ok(())
+        }
+    }
+
+    fn status(line: &str) -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
+        found.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    struct Large(Payload);
+
+    #[async_trait]
+    impl AgentDefinition for Large {
+        type State = ();
+        type Input = ();
+        type Output = u64;
+
+        fn kind(&self) -> &str {
+            "large"
+        }
+
+        async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> flovyn_core::Result<u64> {
+            let output = self.0.clone();
+            match ctx.run_raw("make", Box::pin(async move { Ok(output) }))?.await? {
+                // What is handed over is the value, or where to read it.
+                Outcome::Value(value) => {
+                    let end = value.size() - 16;
+                    let last = match (&value.body, &self.0.body) {
+                        (Body::Source(source), Body::Source(given)) => {
+                            let given = given.piece(end, 16).unwrap();
+                            (source.piece(end, 16).unwrap(), given)
+                        }
+                        _ => (value.bytes()?.slice(end as usize..), self.0.bytes()?.slice(end as usize..)),
+                    };
+                    assert_eq!(last.0, last.1);
+                    Ok(value.size())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Stores a value of a form and a size as a step's output; prints how far the memory grew.
+    #[test]
+    #[ignore = "a child of the others"]
+    fn child_stores_a_large_value() {
+        let Ok(asked) = std::env::var("FLOVYN_CHILD_VALUE") else { return };
+        let (form, size) = asked.split_once(' ').unwrap();
+        let size: u64 = size.parse().unwrap();
+        let mut bytes = vec![b'x'; if form == "blob" { 0 } else { size as usize }];
+        if let Some((last, rest)) = bytes.split_last_mut() {
+            Noise(size).read_at(0, rest).unwrap();
+            rest.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
+            (rest[0], *last) = (b'"', b'"');
+        }
+        let output = match form {
+            "json" => Payload::json(bytes),
+            "raw" => Payload::raw(bytes),
+            _ => Payload::blob(Arc::new(Noise(size))),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+        let work = async {
+            let runtime = Runtime::open(&url).await.unwrap();
+            let host = NativeHost::default().agent(Large(output)).unwrap();
+            let _worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+            std::fs::write("/proc/self/clear_refs", "5").unwrap();
+            let before = status("VmRSS:");
+            let handle = runtime.client().start("large", Payload::null(), StartOptions::default()).await.unwrap();
+            assert_eq!(handle.result(None).await.unwrap().parse::<u64>().unwrap(), size);
+            println!("grown={}", status("VmHWM:").saturating_sub(before));
+            runtime.close().await.unwrap();
+        };
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work);
+    }
+
+    #[test]
+    fn a_large_output_is_in_memory_once() {
+        for form in ["raw", "json", "blob"] {
+            for size in [48 * MIB, 96 * MIB] {
+                let child = Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "memory::child_stores_a_large_value", "--ignored", "--nocapture"])
+                    .env("FLOVYN_CHILD_VALUE", format!("{form} {size}"))
+                    .output()
+                    .unwrap();
+                let told = String::from_utf8_lossy(&child.stdout).into_owned();
+                let grown = told.split_once("grown=").and_then(|(_, rest)| rest.split_whitespace().next());
+                let grown: u64 = grown.unwrap_or_else(|| panic!("{told}{child:?}")).parse().unwrap();
+                assert!(grown < 32 * MIB, "{form} of {} MiB: {} MiB more", size / MIB, grown / MIB);
+            }
+        }
+    }
+}

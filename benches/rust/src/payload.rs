@@ -6,7 +6,7 @@ use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::journal::Outcome;
-use flovyn_core::payload::{Body, ByteSource, Encoding};
+use flovyn_core::payload::ByteSource;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
@@ -39,10 +39,7 @@ pub fn make(mebibytes: usize, form: &str) -> Result<Payload, Failure> {
         "file" => {
             let path = directory().join("output.bin");
             std::fs::write(&path, &bytes)?;
-            Payload {
-                encoding: Encoding::Raw,
-                body: Body::Source(Arc::new(FileSource(File::open(path)?, size as u64))),
-            }
+            Payload::blob(Arc::new(FileSource(File::open(path)?, size as u64)))
         }
         _ => Payload::raw(bytes),
     })

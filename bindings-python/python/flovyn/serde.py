@@ -14,7 +14,7 @@ from typing import Any, Union
 
 Rebuild = Callable[[Any], Any]
 
-_PLAIN: frozenset[Any] = frozenset({Any, None, type(None), str, int, float, bool, dict, list, object, bytes})
+_PLAIN: frozenset[Any] = frozenset({Any, None, type(None), str, int, float, bool, dict, list, object})
 
 
 def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:
@@ -24,6 +24,8 @@ def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:
     """
     if isinstance(hint, typing.Hashable) and hint in _PLAIN:
         return None
+    if hint is bytes:
+        return None if nested else _bytes_rebuilder
     if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
         return _class_rebuilder(hint)
     origin = typing.get_origin(hint)
@@ -47,7 +49,18 @@ def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:
     return None
 
 
+def _bytes_rebuilder(value: Any) -> Any:
+    if type(value) is bytes:
+        return value
+    from .blob import as_bytes
+
+    return as_bytes(value)
+
+
 def _class_rebuilder(cls: Any) -> Rebuild | None:
+    blob = sys.modules.get("flovyn.blob")
+    if blob is not None and cls is blob.Blob:
+        return blob.as_blob
     validate = getattr(cls, "model_validate", None)
     if validate is not None and hasattr(cls, "__pydantic_core_schema__"):
         return validate

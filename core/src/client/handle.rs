@@ -8,8 +8,9 @@ use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, Execution, Failure, ForkFrom,
     ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, WaitReason,
 };
-use crate::payload::{Body, Payload};
+use crate::payload::Payload;
 use crate::storage::Storage;
+use crate::storage::stored::fetch;
 use crate::streaming::Chunks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,13 +143,7 @@ impl Handle {
     }
 
     async fn load(&self, payload: Payload) -> Result<Payload> {
-        match payload.body {
-            Body::Stored { .. } => {
-                let bytes = self.storage.read_payload(self.org, &payload).await?;
-                Ok(Payload { encoding: payload.encoding, body: Body::Inline(bytes) })
-            }
-            _ => Ok(payload),
-        }
+        fetch(&self.storage, self.org, &payload).await
     }
 
     fn still_open(&self, execution: &Execution, limit: Duration) -> Error {

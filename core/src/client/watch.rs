@@ -148,11 +148,11 @@ impl Watching {
         let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
         if let (EventKind::Entry, Some(id)) = (event.kind, id) {
             let entry = self.storage.entry(self.org, id).await?;
-            let content = match &entry.new.content.body {
-                Body::Stored { .. } => self.storage.read_payload(self.org, &entry.new.content).await?,
-                _ => entry.new.content.bytes()?.clone(),
-            };
             if entry.new.content.encoding == Encoding::Json {
+                let content = match &entry.new.content.body {
+                    Body::Stored { .. } => self.storage.read_payload(self.org, &entry.new.content).await?,
+                    _ => entry.new.content.bytes()?.clone(),
+                };
                 event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
             }
             event.data["parent"] = serde_json::json!(entry.new.parent);

@@ -4,10 +4,12 @@ use super::{Closed, HostEffect, PATIENCE, Session, traces};
 use crate::error::{Code, Kind, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, Outcome};
-use crate::model::{CommitAnswer, CommitRequest, OpBody};
-use crate::payload::{Body, Digest, Payload};
+use crate::model::{CommitAnswer, CommitRequest, Fact, FactKind, OpBody};
+use crate::payload::{Body, Content, ContentHash, Digest, Payload};
+use crate::storage::stored::{blob, fetch, fill};
 use crate::tracer::Noted;
 use futures::FutureExt;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,10 +34,14 @@ impl Session {
                 _ => {}
             }
             match effect {
-                Effect::Deliver(handed) if handed.iter().any(needs_fetch) => after.push(After::Fetch(handed)),
-                Effect::Deliver(handed) => {
-                    ready = true;
-                    inner.effects.push_back(HostEffect::Deliver(handed));
+                Effect::Deliver(mut handed) => {
+                    self.recall(&inner.kept, &mut handed);
+                    if handed.iter().any(needs_fetch) {
+                        after.push(After::Fetch(handed));
+                    } else {
+                        ready = true;
+                        inner.effects.push_back(HostEffect::Deliver(handed));
+                    }
                 }
                 Effect::Start(start) => {
                     ready = true;
@@ -52,7 +58,10 @@ impl Session {
                 Effect::Commit(draft) => after.push(After::Commit(draft)),
                 Effect::ArmHold => after.push(After::Hold),
                 Effect::ArmDivergence(timer) => after.push(After::Patience(timer)),
-                Effect::Parked => after.push(After::Parked),
+                Effect::Parked => {
+                    inner.kept.clear();
+                    after.push(After::Parked);
+                }
                 Effect::Finished(status) => after.push(After::Close(Closed::Finished(status))),
                 Effect::Stop(error) => after.push(After::Close(Closed::Lost(error))),
             }
@@ -137,12 +146,13 @@ impl Session {
             known: draft.known,
             batch: draft.batch,
         };
-        let answer = self.commit_until_known(request).await;
-        if answer.is_ok() {
+        let mut answer = self.commit_until_known(request).await;
+        if let Ok(answer) = &mut answer {
             let mut inner = self.inner.lock();
             for entry in &entries {
                 inner.recent.remove(entry);
             }
+            inner.kept = answer.facts.iter_mut().filter_map(let_go).collect();
         }
         self.with(|machine| machine.answered(answer));
         self.refresh_if_hinted();
@@ -163,6 +173,24 @@ impl Session {
         }
     }
 
+    /// Puts what the last commit stored back into outcomes that name it, and makes blobs readable.
+    fn recall(&self, kept: &HashMap<ContentHash, Content>, handed: &mut [Handed]) {
+        for one in handed {
+            let (Outcome::Value(payload) | Outcome::Signal(payload)) = &mut one.outcome else { continue };
+            if let Some(blob) = blob(&self.storage, self.org, payload) {
+                *payload = blob;
+                continue;
+            }
+            match payload.stored().and_then(|(hash, _)| kept.get(&hash)) {
+                Some(Content::Memory(bytes)) => payload.body = Body::Inline(bytes.clone()),
+                Some(Content::Source(source)) if source.host_value().is_some() => {
+                    payload.body = Body::Source(source.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Fetches what is too large for its row before it is handed over.
     async fn fetch(self: Arc<Self>, mut handed: Vec<Handed>) {
         for one in &mut handed {
@@ -179,15 +207,20 @@ impl Session {
         }
     }
 
-    /// The payload with its bytes in memory; an unavailable store is asked again.
+    /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.
     pub async fn load(&self, payload: &Payload) -> Result<Payload> {
-        if !matches!(payload.body, Body::Stored { .. }) {
-            return Ok(payload.clone());
-        }
         let mut pause = RETRY_FIRST;
         loop {
-            match self.storage.read_payload(self.org, payload).await {
-                Ok(bytes) => return Ok(Payload { encoding: payload.encoding, body: Body::Inline(bytes) }),
+            let room = match &payload.body {
+                Body::Stored { .. } => self.port.get().and_then(|port| port.room(payload)),
+                _ => None,
+            };
+            let loaded = match room {
+                Some(room) => fill(&*self.storage, self.org, payload, room).await,
+                None => fetch(&self.storage, self.org, payload).await,
+            };
+            match loaded {
+                Ok(loaded) => return Ok(loaded),
                 Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
@@ -244,6 +277,14 @@ enum After {
     Patience(u64),
     Parked,
     Close(Closed),
+}
+
+/// Takes what a fact's value kept at hand, so that the machine holds names alone.
+fn let_go(fact: &mut Fact) -> Option<(ContentHash, Content)> {
+    match &mut fact.kind {
+        FactKind::Task { result: Ok(value), .. } => value.let_go(),
+        _ => None,
+    }
 }
 
 fn needs_fetch(handed: &Handed) -> bool {

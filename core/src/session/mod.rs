@@ -14,8 +14,9 @@ use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
 };
 use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
-use crate::payload::{Digest, Payload};
+use crate::payload::{Content, ContentHash, Digest, Payload};
 use crate::storage::Storage;
+use crate::storage::stored::Room;
 use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
 use parking_lot::Mutex;
@@ -37,6 +38,11 @@ const FRESH: Duration = Duration::from_secs(10);
 pub trait Port: Send + Sync {
     /// Effects wait in the session. Called from any thread, never while a lock of the session is held.
     fn ready(&self, session: &Arc<Session>);
+
+    /// Where the host wants the bytes of a large stored value; none where the engine's own memory will do.
+    fn room(&self, _value: &Payload) -> Option<Box<dyn Room>> {
+        None
+    }
 }
 
 /// What the host must do, in order.
@@ -104,6 +110,8 @@ struct Inner {
     running: HashMap<OpRef, tasks::Running>,
     /// Entries that are not durable yet, so that the branch can be read at any moment.
     recent: HashMap<EntryId, crate::model::NewEntry>,
+    /// What the last commit stored of large values, for the outcomes that are handed over next.
+    kept: HashMap<ContentHash, Content>,
 }
 
 /// What a session is made of.
@@ -134,6 +142,7 @@ impl Session {
             refreshing: false,
             running: HashMap::new(),
             recent: HashMap::new(),
+            kept: HashMap::new(),
         };
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -399,6 +408,7 @@ impl Session {
         {
             let mut inner = self.inner.lock();
             inner.machine.seal();
+            inner.kept.clear();
             inner.effects.clear();
             for (op, running) in inner.running.drain().collect::<Vec<_>>() {
                 running.stop();

@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod stored;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -64,6 +65,11 @@ pub trait AgentStorage: Send + Sync {
 
     /// The bytes of a payload that was returned by reference, hash-checked.
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
+
+    /// A part of such a payload, so that a large one need not be in memory. Only reading the whole checks the hash.
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        stored::part_of(&self.read_payload(org, payload).await?, offset, length)
+    }
 
     /// The entries from the root to a leaf, in order, across the runs a fork shares them with.
     async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>>;

@@ -221,6 +221,10 @@ impl AgentStorage for CrashPoints {
         self.alive(self.inner.read_payload(org, payload)).await
     }
 
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        self.alive(self.inner.read_payload_part(org, payload, offset, length)).await
+    }
+
     async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
         self.alive(self.inner.branch(org, leaf)).await
     }

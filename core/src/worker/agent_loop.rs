@@ -5,6 +5,7 @@ use crate::error::{Code, Result};
 use crate::model::Claim;
 use crate::session::{Closed, Session, SessionParts};
 use crate::storage::ClaimRequest;
+use crate::storage::stored::fetch;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,10 +125,7 @@ async fn start(core: Arc<Core>, claim: Claim) {
 async fn fetch_recorded(core: &Core, segment: &mut crate::model::Segment) -> Result<()> {
     let org = segment.execution.new.org;
     let fetch = async |payload: &mut crate::payload::Payload| -> Result<()> {
-        if matches!(payload.body, crate::payload::Body::Stored { .. }) {
-            let bytes = core.storage.read_payload(org, payload).await?;
-            payload.body = crate::payload::Body::Inline(bytes);
-        }
+        *payload = fetch(&core.storage, org, payload).await?;
         Ok(())
     };
     if let Some(checkpoint) = &mut segment.checkpoint {

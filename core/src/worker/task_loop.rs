@@ -5,6 +5,7 @@ use crate::error::{Code, Kind};
 use crate::id::{OrgId, TaskId};
 use crate::model::{AttemptResult, ClaimedTask, TaskReport};
 use crate::storage::ClaimRequest;
+use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,13 +169,11 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         trace,
     }));
     core.tickets.lock().insert(task.new.id, ticket.clone());
-    if matches!(task.new.input.body, crate::payload::Body::Stored { .. }) {
-        match core.storage.read_payload(task.org, &task.new.input).await {
-            Ok(bytes) => task.new.input.body = crate::payload::Body::Inline(bytes),
-            Err(error) => {
-                let failure = crate::model::Failure::new(error.code(), error.code().as_str(), error.message());
-                return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable() });
-            }
+    match fetch(&core.storage, task.org, &task.new.input).await {
+        Ok(input) => task.new.input = input,
+        Err(error) => {
+            let failure = crate::model::Failure::new(error.code(), error.code().as_str(), error.message());
+            return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable() });
         }
     }
     core.host.start_task(claimed, ticket);

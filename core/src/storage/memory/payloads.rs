@@ -13,9 +13,15 @@ impl Payloads {
     /// Puts a payload where it belongs: small ones stay in their row, others go to the table.
     pub fn store(&mut self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(MAX_PAYLOAD)?;
+        if let Body::Source(source) = &payload.body
+            && let Some(hash) = source.name()
+        {
+            // It may be a value of this very store, which cannot be read while it stores.
+            payload.body = Body::Stored { hash, size: source.size() };
+        }
         let bytes = match &payload.body {
             Body::Inline(bytes) => bytes.clone(),
-            Body::Stored { hash, .. } => return self.content(org, hash).map(drop),
+            Body::Stored { hash, .. } | Body::Kept { hash, .. } => return self.content(org, hash).map(drop),
             Body::Source(source) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(source.size()).unwrap_or(0));
                 for_each_chunk(&**source, |chunk| {
@@ -43,10 +49,10 @@ impl Payloads {
 
     /// The bytes of a payload, hash-checked.
     pub fn read(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        let Body::Stored { hash, .. } = &payload.body else {
+        let Some((hash, _)) = payload.stored() else {
             return payload.bytes().cloned();
         };
-        let bytes = self.content(org, hash)?;
+        let bytes = self.content(org, &hash)?;
         if blake3::hash(bytes).as_bytes() == &hash.0 {
             return Ok(bytes.clone());
         }

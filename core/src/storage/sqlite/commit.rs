@@ -462,7 +462,7 @@ fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &N
     let usage = usage_of(tx, run)?;
     let state = match &saved.state.body {
         Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
-        Body::Stored { hash, .. } => hash.0,
+        Body::Stored { hash, .. } | Body::Kept { hash, .. } => hash.0,
         Body::Source(_) => [0; 32],
     };
     let hash = Checkpoint::content_hash(sequence, &state, &saved.leaves, &usage);

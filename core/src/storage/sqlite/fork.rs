@@ -69,7 +69,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
         if let Some(state) = &request.state {
             let hash = match &state.body {
                 Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
-                Body::Stored { hash, .. } => hash.0,
+                Body::Stored { hash, .. } | Body::Kept { hash, .. } => hash.0,
                 Body::Source(_) => [0; 32],
             };
             copy.hash = Checkpoint::content_hash(copy.sequence, &hash, &copy.saved.leaves, &copy.usage);

@@ -30,6 +30,7 @@ mod writer;
 
 pub use files::Synchronous;
 
+use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
 };
@@ -200,8 +201,15 @@ impl SqliteStorage {
 
     async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
         let org = request.org;
+        for report in &mut request.batch.attempts {
+            if let AttemptResult::Completed(output) = &mut report.result {
+                self.settle_and_keep(org, output).await?;
+            }
+        }
         for payload in payloads_of(request) {
-            self.settle(org, payload).await?;
+            if !matches!(payload.body, Body::Kept { .. }) {
+                self.settle(org, payload).await?;
+            }
         }
         Ok(())
     }
@@ -326,8 +334,15 @@ impl AgentStorage for SqliteStorage {
                 let (hash, size) = (*hash, *size);
                 self.read("read a payload", move |conn| payloads::read(conn, org, &hash, size)).await
             }
+            Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
             Body::Source(_) => payload.bytes().cloned(),
         }
+    }
+
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
+        check_part(size, offset, length)?;
+        self.read("read a part of a payload", move |conn| payloads::read_part(conn, org, &hash, offset, length)).await
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {

@@ -11,14 +11,14 @@ use super::tx::{Tx, all, first};
 use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::payload::{Body, ByteSource, ContentHash, INLINE_LIMIT, Payload};
+use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
 use bytes::Bytes;
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, MAIN_DB, params};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use zstd::bulk::Compressor;
 
 /// Bytes of one piece.
 const PIECE: usize = 1 << 20;
@@ -30,72 +30,41 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The bits of a piece's key that number it in its payload.
 const PIECES: u32 = 20;
 
-/// Where the bytes of a large value come from.
-#[derive(Clone)]
-enum Content {
-    Memory(Bytes),
-    Source(Arc<dyn ByteSource>),
-}
-
-impl Content {
-    fn size(&self) -> u64 {
-        match self {
-            Self::Memory(bytes) => bytes.len() as u64,
-            Self::Source(source) => source.size(),
-        }
-    }
-
-    /// Bytes in memory are shared, never copied.
-    fn piece(&self, offset: u64, length: usize) -> Result<Bytes> {
-        match self {
-            Self::Memory(bytes) => Ok(bytes.slice(offset as usize..offset as usize + length)),
-            Self::Source(source) => {
-                let mut piece = vec![0; length];
-                source.read_at(offset, &mut piece).map_err(unreadable)?;
-                Ok(piece.into())
-            }
-        }
-    }
-
-    fn hash(&self) -> Result<ContentHash> {
-        let mut hasher = blake3::Hasher::new();
-        match self {
-            Self::Memory(bytes) => {
-                hasher.update(bytes);
-            }
-            Self::Source(source) => crate::payload::for_each_chunk(&**source, |chunk| {
-                hasher.update(chunk);
-                Ok(())
-            })?,
-        }
-        Ok(ContentHash(*hasher.finalize().as_bytes()))
-    }
-}
-
 impl SqliteStorage {
     /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
     pub(super) async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+        self.settle_and_keep(org, payload).await?;
+        payload.let_go();
+        Ok(())
+    }
+
+    /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
+    pub(super) async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.options.max_payload)?;
         let content = match &payload.body {
-            Body::Stored { .. } => return Ok(()),
+            Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
             Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
             Body::Inline(bytes) => Content::Memory(bytes.clone()),
-            Body::Source(source) if source.size() <= INLINE_LIMIT as u64 => {
-                let content = Content::Source(source.clone());
-                payload.body = Body::Inline(content.piece(0, content.size() as usize)?);
-                return Ok(());
-            }
             Body::Source(source) => Content::Source(source.clone()),
         };
         let size = content.size();
-        let hashing = content.clone();
-        let hash = blocking(move || hashing.hash()).await?;
+        if size <= INLINE_LIMIT as u64 {
+            payload.body = Body::Inline(content.piece(0, size as usize)?);
+            return Ok(());
+        }
+        let hash = match &content {
+            Content::Source(source) if let Some(known) = source.name() => known,
+            _ => {
+                let hashing = content.clone();
+                blocking(move || hashing.hash()).await?
+            }
+        };
         let (id, complete) = self.pin(org, hash, size).await?;
         if !complete {
-            let storage = self.clone();
+            let (storage, content) = (self.clone(), content.clone());
             blocking(move || storage.upload(id, hash, &content)).await?;
         }
-        payload.body = Body::Stored { hash, size };
+        payload.body = Body::Kept { hash, content };
         Ok(())
     }
 
@@ -122,20 +91,18 @@ impl SqliteStorage {
         let size = content.size();
         let mut sent: VecDeque<oneshot::Receiver<Result<()>>> = VecDeque::new();
         let wait = |answer: oneshot::Receiver<Result<()>>| answer.blocking_recv().unwrap_or_else(|_| Err(closed()));
-        let mut hasher = matches!(content, Content::Source(_)).then(blake3::Hasher::new);
-        let mut compress = true;
+        let mut hasher = content.may_change().then(blake3::Hasher::new);
+        let mut packer = Compressor::new(1).ok();
         for (n, offset) in (0..size).step_by(PIECE).enumerate() {
             let length = PIECE.min((size - offset) as usize);
             let piece = content.piece(offset, length)?;
             if let Some(hasher) = &mut hasher {
                 hasher.update(&piece);
             }
-            let packed = match compress {
-                true => zstd::bulk::compress(&piece, 1).ok().filter(|packed| packed.len() < length - length / 8),
-                false => None,
-            };
+            let packed = packer.as_mut().and_then(|packer| packer.compress(&piece).ok());
+            let packed = packed.filter(|packed| packed.len() < length - length / 8);
             // Judged on the first piece.
-            compress &= n > 0 || packed.is_some();
+            packer = packer.filter(|_| n > 0 || packed.is_some());
             let (data, packed) = packed.map_or((piece, false), |packed| (packed.into(), true));
             let key = payload << PIECES | n as i64;
             sent.push_back(self.0.writer.run_lazily("store a piece of a payload", move |tx| {
@@ -174,10 +141,6 @@ fn closed() -> Error {
     Error::new(Code::StorageUnavailable, "a payload could not be stored: the database or the program is shutting down")
 }
 
-fn unreadable(error: std::io::Error) -> Error {
-    Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}")).caused_by(error)
-}
-
 /// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
 pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
     refer_from(tx, run.org, run.run, payload)
@@ -185,7 +148,7 @@ pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
 
 /// Like [`refer`], for a run whose row is being made.
 pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Done<()> {
-    let Body::Stored { hash, size } = &payload.body else { return Ok(()) };
+    let Some((hash, size)) = payload.stored() else { return Ok(()) };
     let found: Option<i64> = tx.first(
         "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
         params![blob(&org.0), &hash.0, size],
@@ -215,6 +178,24 @@ pub(super) fn read(conn: &Connection, org: OrgId, hash: &ContentHash, size: u64)
     Ok(bytes.into())
 }
 
+/// A part of a stored payload. Only reading the whole checks the hash.
+pub(super) fn read_part(conn: &Connection, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+    let stored = Stored::find(conn, org, hash)?;
+    let mut part = Vec::with_capacity(length);
+    let mut piece = Vec::new();
+    while part.len() < length {
+        let at = offset + part.len() as u64;
+        let (number, skip) = (at / PIECE as u64, (at % PIECE as u64) as usize);
+        stored.piece(conn, number, &mut piece)?;
+        let taken = piece.get(skip..).unwrap_or_default();
+        if taken.is_empty() {
+            return Err(stored.damaged());
+        }
+        part.extend_from_slice(&taken[..taken.len().min(length - part.len())]);
+    }
+    Ok(part.into())
+}
+
 /// A payload whose pieces are there.
 struct Stored {
     id: i64,
@@ -235,6 +216,35 @@ impl Stored {
                 format!("no payload with the hash {hash:?} is stored here; pass a reference this database returned");
             Error::new(Code::InvalidArgument, message).into()
         })
+    }
+
+    /// Reads one piece.
+    fn piece(&self, conn: &Connection, number: u64, into: &mut Vec<u8>) -> Done<()> {
+        let start = number * PIECE as u64;
+        let found = first(
+            conn,
+            "SELECT zstd, data FROM payload_piece WHERE key = ?1",
+            [self.id << PIECES | number as i64],
+            |row| {
+                let data = row.get_ref(1)?.as_blob()?;
+                into.clear();
+                match row.get(0)? {
+                    true => {
+                        into.resize(PIECE.min(usize::try_from(self.size.saturating_sub(start)).unwrap_or(PIECE)), 0);
+                        Ok(zstd::bulk::decompress_to_buffer(data, &mut into[..])
+                            .is_ok_and(|length| length == into.len()))
+                    }
+                    false => {
+                        into.extend_from_slice(data);
+                        Ok(true)
+                    }
+                }
+            },
+        )?;
+        match found {
+            Some(true) => Ok(()),
+            _ => Err(self.damaged()),
+        }
     }
 
     /// Reads the pieces into `into`, one after the other; without `keep` only one is held at a time.
@@ -299,7 +309,7 @@ impl Stored {
 pub(super) fn content_hash(conn: &Connection, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
     match &payload.body {
         Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } => match Stored::find(conn, org, hash)
+        Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(conn, org, hash)
             .and_then(|stored| stored.read(conn, &mut Vec::with_capacity(PIECE), false))
         {
             Ok(()) => Ok(Some(hash.0)),

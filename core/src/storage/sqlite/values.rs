@@ -1,7 +1,8 @@
 //! Column values: ids, JSON, payloads, labels, and the integer keys that put the rows of a run side by side.
 //!
 //! Small JSON payloads are stored as text, so that people can read them with any SQLite tool; raw bytes as a blob that starts
-//! with 0; references to the payload table as a blob that starts with 1 (JSON) or 2 (raw), then hash and size; JSON of a page's
+//! with 0, those of a blob with 4; references to the payload table as a blob that starts with 1 (JSON), 2 (raw) or 5 (blob), then
+//! hash and size; JSON of a page's
 //! order that shrinks as a blob that starts with 3 and holds its zstd form.
 
 use super::fault::{Done, corrupt};
@@ -77,15 +78,20 @@ impl ToSql for Cell<'_> {
                 Some(blob) => ToSqlOutput::Owned(Value::Blob(blob)),
                 None => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
             },
-            (Body::Inline(bytes), Encoding::Raw) => {
+            (Body::Inline(bytes), encoding) => {
                 let mut blob = Vec::with_capacity(bytes.len() + 1);
-                blob.push(0);
+                blob.push(if encoding == Encoding::Blob { 4 } else { 0 });
                 blob.extend_from_slice(bytes);
                 ToSqlOutput::Owned(Value::Blob(blob))
             }
-            (Body::Stored { hash, size }, encoding) => {
+            (Body::Stored { .. } | Body::Kept { .. }, encoding) => {
+                let Some((hash, size)) = self.0.stored() else { return Ok(ToSqlOutput::Owned(Value::Null)) };
                 let mut blob = Vec::with_capacity(41);
-                blob.push(if encoding == Encoding::Json { 1 } else { 2 });
+                blob.push(match encoding {
+                    Encoding::Json => 1,
+                    Encoding::Raw => 2,
+                    Encoding::Blob => 5,
+                });
                 blob.extend_from_slice(&hash.0);
                 blob.extend_from_slice(&size.to_le_bytes());
                 ToSqlOutput::Owned(Value::Blob(blob))
@@ -104,10 +110,14 @@ fn payload_of(value: ValueRef<'_>) -> Option<Payload> {
         _ => return None,
     };
     let (tag, rest) = blob.split_first()?;
-    let encoding = if *tag == 1 { Encoding::Json } else { Encoding::Raw };
+    let encoding = match tag {
+        1 => Encoding::Json,
+        4 | 5 => Encoding::Blob,
+        _ => Encoding::Raw,
+    };
     match tag {
-        0 => Some(Payload::raw(Bytes::copy_from_slice(rest))),
-        1 | 2 => {
+        0 | 4 => Some(Payload { encoding, body: Body::Inline(Bytes::copy_from_slice(rest)) }),
+        1 | 2 | 5 => {
             let (hash, size) = rest.split_at_checked(32)?;
             let body = Body::Stored {
                 hash: ContentHash(hash.try_into().ok()?),
