@@ -59,7 +59,7 @@ mod memory {
     use flovyn_core::Payload;
     use flovyn_core::agent::{AgentDefinition, NativeHost};
     use flovyn_core::client::StartOptions;
-    use flovyn_core::context::{AgentContext, AgentContextExt};
+    use flovyn_core::context::AgentContext;
     use flovyn_core::journal::Outcome;
     use flovyn_core::payload::{Body, ByteSource};
     use flovyn_core::runtime::Runtime;

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class Blob:
     """Raw bytes as a whole value: an input, an output, a signal. Inside JSON they are refused.
 
-    ``Blob.from_path`` names a file that is read piece by piece while it is stored. Whoever receives a blob gets one whose
-    bytes stay in the store until ``read`` or ``save`` asks for them, or are passed on without being read at all. Where
-    the annotation says ``bytes`` they are read at once.
+    ``Blob.from_path`` names a file that is read piece by piece while it is stored. Whoever receives a blob gets one
+    whose bytes stay in the store until ``read`` or ``save`` asks for them; passed on, they are not read at all. Where
+    an agent's input or a step's result is annotated as ``bytes`` they are read at once.
     """
 
     __slots__ = ("data", "path", "source")
