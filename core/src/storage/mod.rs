@@ -100,6 +100,11 @@ pub trait WorkSource: Send + Sync {
     async fn unregister_worker(&self, worker: WorkerId) -> Result<()>;
 }
 
+/// How long work may wait for a worker that serves its kind before its run has the event `NoWorker`.
+pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);
+/// How often, at most, a pass looks for such work.
+pub const NO_WORKER_EVERY: Duration = Duration::from_secs(1);
+
 /// A worker as the store knows it.
 #[derive(Debug, Clone)]
 pub struct WorkerInfo {

@@ -24,6 +24,7 @@ pub mod tasks;
 pub mod tasks_inline;
 pub mod timers;
 pub mod unknown;
+pub mod unserved;
 
 use crate::clock::ManualClock;
 use crate::id::{ExecutionId, OrgId};
@@ -131,6 +132,10 @@ macro_rules! conformance_cases {
             payloads {
                 every_size_is_read_back sources_are_read every_place_takes_large_payloads references_are_passed_on
                 equal_content_is_one too_large_is_refused
+            }
+            unserved {
+                a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment
+                a_task_without_a_worker_is_told_once an_unknown_inline_task_wakes_its_run
             }
             unknown {
                 one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed

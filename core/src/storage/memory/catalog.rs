@@ -75,24 +75,6 @@ impl State {
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
         Ok(run.ops.range(of_segment).map(|(slot, op)| run.recorded(*slot, op)).collect())
     }
-
-    pub fn unserved(&self, org: OrgId, now: Timestamp) -> Vec<(String, String, u64)> {
-        let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
-        let runs = self.ready.iter().filter(|key| key.0 == org).filter_map(|key| self.runs.get(key));
-        for new in runs.filter(|run| run.visible_at <= now).map(|run| &run.exec.new) {
-            *waiting.entry((new.kind.clone(), new.queue.clone())).or_default() += 1;
-        }
-        let queued = self.queued.iter().filter(|(key, _)| key.0 == org);
-        let tasks = queued.filter_map(|(key, slot)| self.runs.get(key)?.tasks.get(slot));
-        for task in tasks.map(|row| &row.task).filter(|task| task.visible_at <= now) {
-            *waiting.entry((task.new.kind.clone(), task.new.queue.clone())).or_default() += 1;
-        }
-        let alive: Vec<_> = self.workers.values().filter(|worker| worker.alive_until > now).collect();
-        waiting.retain(|(kind, queue), _| {
-            !alive.iter().any(|worker| worker.serves.contains(&(org, kind.clone(), queue.clone())))
-        });
-        waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect()
-    }
 }
 
 impl ExecutionFilter {

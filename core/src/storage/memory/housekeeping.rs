@@ -20,6 +20,7 @@ impl State {
             }
         }
         self.wake_host_timed(now);
+        self.tell_unserved(now);
         let timed = self.host_timed.iter().filter_map(|(worker, _)| self.workers.get(worker));
         timed.map(|worker| worker.alive_until).chain(self.due.first().map(|(at, _)| *at)).min()
     }

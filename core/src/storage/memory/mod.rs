@@ -14,6 +14,7 @@ mod rows;
 mod segment;
 mod state;
 mod tasks;
+mod unserved;
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,

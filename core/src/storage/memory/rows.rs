@@ -52,6 +52,8 @@ pub(super) struct Run {
     pub timed_by: Option<WorkerId>,
     /// How long the holder's lease holds.
     pub ttl: Duration,
+    /// The epoch of the wait for a worker that it was told of.
+    pub no_worker: Option<u64>,
     /// When housekeeping has to look at it next.
     pub due: Option<Timestamp>,
 }
@@ -85,6 +87,10 @@ pub(super) struct TaskRow {
     pub reconcile: bool,
     /// The run was asked to stop while the task was open.
     pub stop: bool,
+    /// Its first attempt belonged to the worker of its run.
+    pub born_inline: bool,
+    /// Since when it was visible in the wait for a worker that its run was told of.
+    pub no_worker: Option<Timestamp>,
 }
 
 /// A fact by reference to its row.
@@ -136,6 +142,7 @@ impl Run {
             parked: None,
             timed_by: None,
             ttl: Duration::ZERO,
+            no_worker: None,
             due: None,
         }
     }

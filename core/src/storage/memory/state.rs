@@ -32,6 +32,8 @@ pub(super) struct State {
     pub held_keys: BTreeSet<(OrgId, String, ExecutionId)>,
     /// Waiting runs that a timer of a worker's process may wake.
     pub host_timed: BTreeSet<(WorkerId, RunKey)>,
+    /// When work without a worker was last looked for.
+    pub looked_unserved: Option<Timestamp>,
     pub news: News,
 }
 

@@ -118,7 +118,17 @@ impl Run {
             ended_at: None,
         };
         let epoch = self.exec.epoch;
-        let row = TaskRow { task, epoch, lease_expires: None, sign_at: now, reconcile: false, stop: false };
+        let born_inline = task.new.placement == Placement::Inline;
+        let row = TaskRow {
+            task,
+            epoch,
+            lease_expires: None,
+            sign_at: now,
+            reconcile: false,
+            stop: false,
+            born_inline,
+            no_worker: None,
+        };
         self.tasks.insert(slot, row);
         self.open.insert(slot);
     }

@@ -1,6 +1,5 @@
 //! Listings: keyset pages, every one scoped to an org.
 
-use super::claims::Serves;
 use super::facts::{place_of, select_signal, signal, start_of};
 use super::fault::Done;
 use super::op::{between, entry, select_entry};
@@ -8,7 +7,7 @@ use super::run::{Run, execution, select_execution};
 use super::segment::{checkpoint, select_checkpoint};
 use super::task::{TaskRow, select_task};
 use super::tx::all;
-use super::values::{blob, json, json_opt, key, number_of, span};
+use super::values::{blob, json_opt, key, number_of, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, Slot};
@@ -17,7 +16,6 @@ use crate::model::{
     Task,
 };
 use rusqlite::{Connection, Row, params};
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// The longest page.
@@ -184,31 +182,6 @@ pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u
         false => span(run.run).1,
     };
     Ok(between(conn, key(run.run, start)?, last)?.into_iter().map(|op| op.op).collect())
-}
-
-/// Kinds with work that no live worker serves.
-pub(super) fn unserved(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
-    let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for sql in [
-        "SELECT kind, queue, count(*) FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND ?2 > 0 GROUP BY kind, queue",
-        "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= ?2 AND org_id = ?1 AND status = 0 AND ready = 0 \
-         AND begins_at <= ?2 GROUP BY kind, queue",
-        "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
-         WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
-    ] {
-        let rows = all(conn, sql, params![blob(&org.0), now.0], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u64>(2)?))
-        })?;
-        for (kind, queue, count) in rows {
-            *waiting.entry((kind, queue)).or_default() += count;
-        }
-    }
-    let alive = all(conn, "SELECT kinds FROM worker WHERE alive_until > ?1", [now.0], |row| json::<Serves>(row, 0))?;
-    waiting.retain(|(kind, queue), _| {
-        let work = (org, kind.clone(), queue.clone());
-        !alive.iter().any(|serves| serves.contains(&work))
-    });
-    Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.

@@ -13,6 +13,7 @@ use crate::error::{Code, Result};
 use crate::id::{Slot, WorkerId};
 use crate::journal::retry::MAX_LOSSES;
 use crate::model::{EventKind, Failure, Status, TaskStatus, WaitReason};
+use crate::storage::NO_WORKER_EVERY;
 use rusqlite::{Connection, params};
 use serde_json::json;
 use std::sync::Arc;
@@ -35,9 +36,10 @@ impl SqliteStorage {
         let now = clock.now();
         let jumped = self.0.pulse.lock().jumped(now) && clock.manual().is_none();
         let locks = self.0.locks.clone();
-        let state = self.read("look for work that time brings", move |conn| look(conn, &locks, now)).await?;
+        let looks = self.0.pulse.lock().looks_for_unserved(now);
+        let state = self.read("look for work that time brings", move |conn| look(conn, &locks, looks, now)).await?;
         let mut next = state.next;
-        if jumped || state.due || !state.dead.is_empty() {
+        if jumped || state.due || state.unserved || !state.dead.is_empty() {
             let locks = self.0.locks.clone();
             next = self
                 .write("do the work that time brings", move |tx| {
@@ -48,6 +50,9 @@ impl SqliteStorage {
                         bury(tx, &locks, *worker)?;
                     }
                     sweep(tx)?;
+                    if looks {
+                        super::unserved::tell(tx)?;
+                    }
                     next_due(tx.conn)
                 })
                 .await?;
@@ -74,6 +79,7 @@ impl SqliteStorage {
 pub(super) struct Pulse {
     last: Option<(Timestamp, std::time::Instant)>,
     collected: Option<Timestamp>,
+    unserved: Option<Timestamp>,
 }
 
 impl Pulse {
@@ -85,6 +91,14 @@ impl Pulse {
             .is_some_and(|(wall, monotonic)| now.since(wall).saturating_sub(instant.duration_since(monotonic)) > JUMP);
         self.last = Some((now, instant));
         jumped
+    }
+
+    fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
+        let due = self.unserved.is_none_or(|last| now.since(last) >= NO_WORKER_EVERY);
+        if due {
+            self.unserved = Some(now);
+        }
+        due
     }
 
     fn collects(&mut self, now: Timestamp) -> bool {
@@ -99,6 +113,8 @@ impl Pulse {
 /// What a look at the database found.
 struct Look {
     due: bool,
+    /// Whether work has waited too long for a worker of its kind.
+    unserved: bool,
     next: Option<i64>,
     /// Workers of this machine whose process is gone.
     dead: Vec<WorkerId>,
@@ -106,10 +122,11 @@ struct Look {
     others: bool,
 }
 
-fn look(conn: &Connection, locks: &Arc<Locks>, now: Timestamp) -> Done<Look> {
+fn look(conn: &Connection, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> Done<Look> {
     let next = next_due(conn)?;
     let here = host();
-    let mut look = Look { due: next.is_some_and(|at| at <= now.0), next, dead: Vec::new(), others: false };
+    let unserved = looks && !super::unserved::waits(conn, now)?.is_empty();
+    let mut look = Look { due: next.is_some_and(|at| at <= now.0), unserved, next, dead: Vec::new(), others: false };
     let workers = all(conn, "SELECT id, host, lock_at FROM worker", [], |row| {
         Ok((WorkerId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
     })?;

@@ -25,6 +25,7 @@ mod run;
 mod segment;
 mod task;
 mod tx;
+mod unserved;
 mod values;
 mod writer;
 
@@ -441,7 +442,7 @@ impl Catalog for SqliteStorage {
 
     async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
         let now = self.now();
-        self.read("look for unserved work", move |conn| catalog::unserved(conn, org, now)).await
+        self.read("look for unserved work", move |conn| unserved::unserved(conn, org, now)).await
     }
 }
 

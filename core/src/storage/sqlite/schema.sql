@@ -112,7 +112,7 @@ CREATE TABLE agent_execution (
     input ANY NOT NULL,
     output ANY
 , host_timer INTEGER
-    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL) STRICT;
+    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,
@@ -293,7 +293,7 @@ CREATE TABLE task_execution (
     failure TEXT,
     input ANY NOT NULL,
     output ANY
-) STRICT;
+, no_worker INTEGER) STRICT;
 
 CREATE TABLE watch (
     run INTEGER NOT NULL,

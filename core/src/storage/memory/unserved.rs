@@ -1,0 +1,105 @@
+//! Work whose kind no live worker serves: who asks is told, and the run has one event for each wait.
+
+use super::rows::Run;
+use super::state::State;
+use crate::clock::Timestamp;
+use crate::id::{OrgId, Slot};
+use crate::model::{EventKind, Status};
+use crate::storage::{NO_WORKER_AFTER, NO_WORKER_EVERY};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Org, kind and queue.
+type Kind = (OrgId, String, String);
+
+impl State {
+    /// Kinds with work that no live worker serves.
+    pub fn unserved(&self, org: OrgId, now: Timestamp) -> Vec<(String, String, u64)> {
+        let mut waiting: BTreeMap<Kind, u64> = BTreeMap::new();
+        let runs = self.ready.iter().filter(|key| key.0 == org).filter_map(|key| self.runs.get(key));
+        for run in runs.filter(|run| run.visible_at <= now) {
+            *waiting.entry(run.kind()).or_default() += 1;
+        }
+        let queued = self.queued.iter().filter(|(key, _)| key.0 == org);
+        let tasks = queued.filter_map(|(key, slot)| self.runs.get(key)?.tasks.get(slot));
+        for task in tasks.map(|row| &row.task).filter(|task| task.visible_at <= now) {
+            *waiting.entry((org, task.new.kind.clone(), task.new.queue.clone())).or_default() += 1;
+        }
+        let served = self.served(now);
+        waiting.retain(|kind, _| !served.contains(kind));
+        waiting.into_iter().map(|((_, kind, queue), count)| (kind, queue, count)).collect()
+    }
+
+    fn served(&self, now: Timestamp) -> BTreeSet<Kind> {
+        let alive = self.workers.values().filter(|worker| worker.alive_until > now);
+        alive.flat_map(|worker| worker.serves.iter().cloned()).collect()
+    }
+
+    /// Tells runs whose work has waited for too long, once for each wait.
+    pub fn tell_unserved(&mut self, now: Timestamp) {
+        if self.looked_unserved.is_some_and(|last| now.since(last) < NO_WORKER_EVERY) {
+            return;
+        }
+        self.looked_unserved = Some(now);
+        let served = self.served(now);
+        let waits = |run: &&Run| !served.contains(&run.kind()) && run.has_waited(now);
+        let runs: Vec<_> =
+            self.ready.iter().filter(|key| self.runs.get(*key).is_some_and(|run| waits(&run))).copied().collect();
+        for key in runs {
+            if let Some(run) = self.runs.get_mut(&key) {
+                run.tell_no_worker(now);
+                self.refresh(key, now);
+            }
+        }
+        let queued: Vec<_> = self.queued.iter().copied().collect();
+        for (key, slot) in queued {
+            let Some(run) = self.runs.get_mut(&key) else { continue };
+            let Some(row) = run.tasks.get(&slot) else { continue };
+            let new = &row.task.new;
+            let waits = row.no_worker != Some(row.task.visible_at)
+                && row.task.visible_at.after(NO_WORKER_AFTER) <= now
+                && !served.contains(&(key.0, new.kind.clone(), new.queue.clone()));
+            if waits {
+                run.tell_no_worker_for(slot, now);
+                self.refresh(key, now);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn kind(&self) -> Kind {
+        (self.exec.new.org, self.exec.new.kind.clone(), self.exec.new.queue.clone())
+    }
+
+    /// Whether it has waited long for a worker and has not been told of this wait.
+    fn has_waited(&self, now: Timestamp) -> bool {
+        use EventKind::{Continued, Created, Forked, LeaseLost, Woken};
+        let began =
+            |event: &&crate::model::Event| matches!(event.kind, Created | Woken | LeaseLost | Forked | Continued);
+        let since = self.events.iter().rev().find(began).map_or(self.exec.created_at, |event| event.at);
+        self.exec.status == Status::Pending
+            && self.no_worker != Some(self.exec.epoch)
+            && since.max(self.visible_at).after(NO_WORKER_AFTER) <= now
+    }
+
+    fn tell_no_worker(&mut self, now: Timestamp) {
+        self.no_worker = Some(self.exec.epoch);
+        let data = json!({ "kind": self.exec.new.kind, "queue": self.exec.new.queue });
+        self.emit(now, EventKind::NoWorker, None, data);
+    }
+
+    fn tell_no_worker_for(&mut self, slot: Slot, now: Timestamp) {
+        let Some(row) = self.tasks.get_mut(&slot) else { return };
+        row.no_worker = Some(row.task.visible_at);
+        let (queue, born_inline) = (row.task.new.queue.clone(), row.born_inline);
+        self.emit_task(slot, EventKind::NoWorker, json!({ "queue": queue }), now);
+        // Whoever runs the agent brings the kinds of its inline tasks along.
+        let awaited = self.exec.wait.as_ref().is_some_and(|wait| wait.tasks);
+        if born_inline && awaited && self.exec.status == Status::Waiting {
+            self.exec.wait = None;
+            self.exec.status = Status::Pending;
+            self.emit(now, EventKind::Woken, None, json!({ "reason": "no_worker" }));
+        }
+    }
+}
