@@ -6,6 +6,8 @@ mod batches;
 mod limits;
 #[path = "rules/order.rs"]
 mod order;
+#[path = "rules/refusals.rs"]
+mod refusals;
 #[path = "rules/steps.rs"]
 mod steps;
 #[path = "rules/world.rs"]

@@ -262,6 +262,13 @@ impl Machine {
         if found.is_none() {
             found = self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label));
         }
+        if found.is_none()
+            && let Some((recorded, called)) = &self.reworded_first
+            && recorded == label
+        {
+            // The step that the first call was taken for comes after it: the first call was no rewording.
+            self.check_preamble(called)?;
+        }
         let mut reworded = None;
         if found.is_none()
             && self.code_unchanged
@@ -285,6 +292,9 @@ impl Machine {
             self.script.note_claim();
         }
         if let Some(recorded) = reworded {
+            if first_call {
+                self.reworded_first = Some((self.ops[index].label.clone(), label.clone()));
+            }
             let data = serde_json::json!({"recorded": recorded, "called": label.to_string()});
             self.draft.warn(Some(self.ops[index].sequence), "reworded", data);
         }

@@ -111,6 +111,7 @@ impl Machine {
         self.seen.clear();
         self.consumed.clear();
         self.last_read = None;
+        self.reworded_first = None;
         self.read_left.clear();
         self.read_total.clear();
         self.leaves = saved.leaves;

@@ -199,6 +199,8 @@ pub struct Machine {
     pub(super) parked: bool,
     pub(super) over: bool,
     pub(super) called_anything: bool,
+    /// The recorded label and the call that was taken for it, where the first call was a reworded step.
+    pub(super) reworded_first: Option<(Label, Label)>,
     pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
     /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
@@ -294,6 +296,7 @@ impl Machine {
             parked: false,
             over: false,
             called_anything: false,
+            reworded_first: None,
             last_called: 0,
             effects: VecDeque::new(),
             ahead: BTreeMap::new(),

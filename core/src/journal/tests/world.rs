@@ -95,6 +95,7 @@ struct Life {
     crash: Option<Crash>,
     finished_before: HashSet<Site>,
     was_quiet: bool,
+    lease_fresh: bool,
     segment: usize,
 }
 
@@ -381,6 +382,7 @@ impl World {
             crash: self.plan.crashes.pop_front(),
             finished_before,
             was_quiet: false,
+            lease_fresh: true,
             segment: number,
         }));
         if let Some(late) = self.late.take() {
@@ -603,7 +605,8 @@ impl World {
         let quiet = life.host.is_quiet();
         if quiet && (!life.was_quiet || self.rng.chance(5)) && !life.machine.is_over() {
             let concurrent = life.host.alive() > 1;
-            life.machine.settle(concurrent, !self.rng.chance(5));
+            life.lease_fresh = !self.rng.chance(5);
+            life.machine.settle(concurrent, life.lease_fresh);
         }
         life.was_quiet = quiet;
         let parked = self.drain(&mut life)?;
@@ -644,6 +647,10 @@ impl World {
                         if *starts > 1 {
                             return Err(format!("site {site} must not run twice and was started again"));
                         }
+                    }
+                    let beside = life.machine.draft.ops.iter().any(|op| op.sequence == start.id.slot.sequence);
+                    if beside && (!life.lease_fresh || life.machine.draft.reads) {
+                        return Err(format!("site {site} was started beside a commit that had to come first"));
                     }
                     let token = self.mint(start.task)?;
                     let due = self.tick + 1 + self.rng.below(12);
