@@ -68,7 +68,7 @@ examples: $(VENV)/.flovyn
 	@$(BIN)/python examples/run_all.py
 
 test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
-	@SCALE=$${SCALE:-20} cargo test $(FEATURES) --features flovyn-core/testing --release
+	@SCALE=$${SCALE:-20} cargo test $(FEATURES) --features flovyn-core/testing --release -- --include-ignored
 	@cd bindings-python && SCALE=$${SCALE:-20} $(BIN)/python -m pytest -q tests
 
 fmt: $(VENV)/.tools ## Format everything

@@ -103,10 +103,10 @@ async fn check(file: &Path, id: ExecutionId, acknowledged: u32) {
     assert_eq!(sound, "ok");
 }
 
-/// Runs one of the `child_…` tests in a process of its own.
+/// Runs one of the tests that write in a process of its own, where it goes on until it is killed.
 fn child(name: &str, file: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("FLOVYN_CHILD_FILE", file)
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -114,8 +114,12 @@ fn child(name: &str, file: &Path) -> Child {
         .unwrap()
 }
 
-fn child_file() -> Option<PathBuf> {
-    std::env::var_os("FLOVYN_CHILD_FILE").map(PathBuf::from)
+/// The file of the parent and no end, in a process of its own; else a file of this test's and a few rounds.
+fn file_and_rounds(folder: &tempfile::TempDir) -> (PathBuf, u32) {
+    match std::env::var_os("FLOVYN_CHILD_FILE") {
+        Some(file) => (file.into(), u32::MAX),
+        None => (folder.path().join("runs.db"), 20),
+    }
 }
 
 /// The next line a child tells after a word.
@@ -124,30 +128,33 @@ fn told(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -
 }
 
 #[tokio::test]
-#[ignore = "run by other tests in a process of its own"]
-async fn child_commits_until_killed() {
-    let Some(file) = child_file() else { return };
+async fn a_process_commits_step_by_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, rounds) = file_and_rounds(&folder);
     let storage = open(&file);
     let worker = WorkerId::fresh();
     storage.register_worker(WorkerInfo { id: worker, name: "child".into(), queues: vec![] }).await.unwrap();
     let id = start(&storage).await;
     let claim = claim_as(&storage, worker, Some(id)).await.remove(0);
     println!("\nrun: {id}");
-    for n in 0.. {
+    for n in 0..rounds {
         storage.commit(step(&claim, n, Payload::of(&n).unwrap())).await.unwrap();
         println!("kept: {n}");
         std::io::stdout().flush().unwrap();
     }
+    storage.close();
+    check(&file, id, rounds).await;
 }
 
 #[tokio::test]
-#[ignore = "run by other tests in a process of its own"]
-async fn child_writes_all_the_time() {
-    let Some(file) = child_file() else { return };
+async fn a_process_starts_runs_all_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, rounds) = file_and_rounds(&folder);
     let storage = open(&file);
     println!("\nwrites: yes");
-    loop {
-        start(&storage).await;
+    for _ in 0..rounds {
+        let id = start(&storage).await;
+        assert_eq!(storage.execution(ORG, id).await.unwrap().status, Status::Pending);
     }
 }
 
@@ -156,7 +163,7 @@ async fn nothing_acknowledged_is_lost_with_the_process() {
     for round in 1..=4 {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("runs.db");
-        let mut child = child("child_commits_until_killed", &file);
+        let mut child = child("a_process_commits_step_by_step", &file);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let id: ExecutionId = told(&mut lines, "run: ").unwrap().parse().unwrap();
         let mut kept = 0;
@@ -176,7 +183,7 @@ async fn nothing_acknowledged_is_lost_with_the_process() {
 async fn the_next_process_goes_on_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("runs.db");
-    let mut child = child("child_commits_until_killed", &file);
+    let mut child = child("a_process_commits_step_by_step", &file);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let id: ExecutionId = told(&mut lines, "run: ").unwrap().parse().unwrap();
     told(&mut lines, "kept: ").unwrap();
@@ -208,7 +215,7 @@ async fn processes_take_turns() {
     let file = folder.path().join("runs.db");
     let storage = open(&file);
     let claim = held(&storage).await;
-    let mut others: Vec<_> = (0..2).map(|_| child("child_writes_all_the_time", &file)).collect();
+    let mut others: Vec<_> = (0..2).map(|_| child("a_process_starts_runs_all_the_time", &file)).collect();
     for other in &mut others {
         told(&mut BufReader::new(other.stdout.take().unwrap()).lines(), "writes: ").unwrap();
     }
@@ -274,6 +281,17 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// A copy of a file on this disk, which takes no more writes from now on.
+    fn read_only_copy(&self, file: &Path) -> PathBuf {
+        let copy = self.0.path().join("runs.db");
+        std::fs::copy(file, &copy).unwrap();
+        let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap();
+        assert!(remounted.success());
+        copy
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
@@ -282,7 +300,10 @@ impl Drop for Disk {
 
 #[tokio::test]
 async fn a_full_disk_is_told_and_survived() {
-    let Some(disk) = Disk::new("6m") else { return };
+    let Some(disk) = Disk::new("6m") else {
+        eprintln!("this user may mount no RAM disk that can be filled");
+        return;
+    };
     let file = disk.0.path().join("runs.db");
     let filler = disk.0.path().join("filler");
     std::fs::write(&filler, vec![0; 1 << 20]).unwrap();
@@ -347,9 +368,12 @@ async fn a_read_only_file_is_named() {
     let mut permissions = std::fs::metadata(&file).unwrap().permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(&file, permissions).unwrap();
-    if std::fs::File::options().write(true).open(&file).is_ok() {
-        return; // This user may write everything.
-    }
+    // Some users may write whatever its permissions are, but not to a disk that takes no writes.
+    let disk = std::fs::File::options().write(true).open(&file).is_ok().then(|| Disk::new("8m").expect("a RAM disk"));
+    let file = match &disk {
+        Some(disk) => disk.read_only_copy(&file),
+        None => file,
+    };
     let (code, message) = refused(SqliteStorage::open(&file, SqliteOptions::default()));
     assert!(code == Code::InvalidArgument && message.contains("writable"), "{message}");
 }

@@ -106,7 +106,7 @@ fn named(name: &str) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make test-long"]
 async fn one_step() {
     let folder = folder();
     let storage = SqliteStorage::open(folder.join("speed.db"), SqliteOptions::default()).unwrap();
@@ -136,7 +136,7 @@ async fn one_step() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make test-long"]
 async fn many_agents() {
     let folder = folder();
     let storage = SqliteStorage::open(folder.join("speed.db"), SqliteOptions::default()).unwrap();
@@ -169,7 +169,7 @@ async fn many_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make test-long"]
 async fn a_large_payload() {
     let folder = folder();
     let storage = SqliteStorage::open(folder.join("speed.db"), SqliteOptions::default()).unwrap();

@@ -1,6 +1,7 @@
 //! One durable run of an agent and what may be asked of it.
 
 use crate::clock::Timestamp;
+use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{Failure, UsageTotals};
 use crate::payload::{Digest, Payload};
@@ -327,6 +328,20 @@ pub struct ForkRequest {
     pub state: Option<Payload>,
     /// Another input.
     pub input: Option<Payload>,
+}
+
+impl Execution {
+    /// The refusal of a start or a fork that would have this run's id and is another one.
+    pub(crate) fn is_in_the_way(&self) -> Error {
+        let id = self.new.id;
+        let named = self.new.key.clone().unwrap_or_else(|| id.to_string());
+        Error::new(
+            Code::ExecutionExists,
+            format!("the id {named:?} is taken by a run of {:?} with another input; choose another id", self.new.kind),
+        )
+        .with("id", id)
+        .with("kind", &self.new.kind)
+    }
 }
 
 /// A request to continue a paused run.

@@ -59,7 +59,7 @@ impl State {
             if run.exec.new.kind == new.kind && run.exec.new.input_digest == new.input_digest {
                 return Ok(Created { execution: run.exec.clone(), existing: true });
             }
-            return Err(exists(&run.exec));
+            return Err(run.exec.is_in_the_way());
         }
         self.payloads.store(new.org, &mut new.input)?;
         let mut run = Run::new(fresh(new, now));
@@ -314,17 +314,6 @@ impl Run {
         self.entries.insert(slot, entry);
         self.emit(now, EventKind::Entry, Some(slot), data);
     }
-}
-
-/// The refusal of a start that disagrees with an earlier one.
-pub(super) fn exists(there: &Execution) -> Error {
-    let id = there.new.id;
-    Error::new(
-        Code::ExecutionExists,
-        format!("the id {id} is taken by a run of {:?} with another input; choose another id", there.new.kind),
-    )
-    .with("id", id)
-    .with("kind", &there.new.kind)
 }
 
 fn transition(exec: &Execution, what: &str, needed: Status) -> Error {

@@ -2,7 +2,7 @@
 //!
 //! The reference keeps the inherited tail with the fork, as it was when the fork was made.
 
-use super::executions::{exists, fresh};
+use super::executions::fresh;
 use super::rows::{FactOf, Inherited, Run};
 use super::state::{State, not_found};
 use crate::clock::Timestamp;
@@ -23,7 +23,7 @@ impl State {
             if there.exec.forked_from == Some(point) {
                 return Ok(there.exec.clone());
             }
-            return Err(exists(&there.exec));
+            return Err(there.exec.is_in_the_way());
         }
         let inherited = parent.inheritance(point);
         let mut checkpoint = parent.checkpoints.get(&point.segment).cloned();

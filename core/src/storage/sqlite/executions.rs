@@ -36,7 +36,7 @@ pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
         if execution.new.kind == new.kind && execution.new.input_digest == new.input_digest {
             return Ok(Created { execution, existing: true });
         }
-        return Err(exists(&execution).into());
+        return Err(execution.is_in_the_way().into());
     }
     let run = insert(tx, new, None)?;
     let mut log = Log::open(tx, &run)?;
@@ -92,17 +92,6 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
     }
     payloads::refer_from(tx, new.org, run, &new.input)?;
     Run::at(tx.conn, run)?.ok_or_else(|| super::values::missing("the row of a new run").into())
-}
-
-/// The refusal of a start that disagrees with an earlier one.
-pub(super) fn exists(there: &Execution) -> Error {
-    let id = there.new.id;
-    Error::new(
-        Code::ExecutionExists,
-        format!("the id {id} is taken by a run of {:?} with another input; choose another id", there.new.kind),
-    )
-    .with("id", id)
-    .with("kind", &there.new.kind)
 }
 
 /// Stores a signal and wakes a run that waits for it.

@@ -2,7 +2,7 @@
 //! fork is loaded, limited to what had happened when the fork was made, so a fork costs the same however long the parent.
 
 use super::commit::store_checkpoint;
-use super::executions::{exists, insert, unknown};
+use super::executions::{insert, unknown};
 use super::fault::{Done, Fault};
 use super::op::depth_of;
 use super::request::position;
@@ -23,7 +23,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
     let at = fork_point(tx, &parent, request)?;
     match execution_of(tx.conn, request.org, request.id) {
         Ok(there) if there.forked_from == Some(at) => return Ok(there),
-        Ok(there) => return Err(exists(&there).into()),
+        Ok(there) => return Err(there.is_in_the_way().into()),
         Err(Fault::Domain(_)) => {}
         Err(fault) => return Err(fault),
     }
