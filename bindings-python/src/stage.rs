@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// A backend in memory whose time is moved by hand.
@@ -328,6 +329,10 @@ impl Catalog for Mortal {
 impl Housekeeping for Mortal {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         self.alive(self.inner.pass()).await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.alive(self.inner.remove_ended(keep)).await
     }
 }
 

@@ -55,14 +55,14 @@ impl Runtime {
                 Ok(runtime)
             }
             #[cfg(feature = "sqlite")]
-            Backend::Sqlite { path, normal } => {
+            Backend::Sqlite { path, normal, retention } => {
                 use crate::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
                 let synchronous = if normal { Synchronous::Normal } else { Synchronous::Full };
                 let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
                 let storage = tokio::task::spawn_blocking(move || SqliteStorage::open(path, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::over(Arc::new(storage)))
+                Ok(Self::keeping(Arc::new(storage), retention))
             }
             #[cfg(not(feature = "sqlite"))]
             Backend::Sqlite { .. } => {
@@ -73,7 +73,19 @@ impl Runtime {
 
     /// Runs over a backend that is open already.
     pub fn over(storage: Arc<dyn Storage>) -> Self {
-        let housekeeping = tokio::spawn(housekeep(Arc::downgrade(&storage), storage.clock().clone())).abort_handle();
+        Self::keeping(storage, None)
+    }
+
+    /// Runs over a backend that is open already, and removes runs so long after their end; never without an age.
+    pub fn keeping(storage: Arc<dyn Storage>, retention: Option<Duration>) -> Self {
+        let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
+        let housekeeping = tokio::spawn(async move {
+            match retention {
+                None => housekeep(open, clock).await,
+                Some(keep) => drop(tokio::join!(housekeep(open.clone(), clock), remove_ended(open, keep))),
+            }
+        });
+        let housekeeping = housekeeping.abort_handle();
         Self(Arc::new(Inner {
             storage,
             chunks: Chunks::default(),
@@ -163,5 +175,24 @@ async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
             }
             () = changed.changed() => {}
         }
+    }
+}
+
+/// Removes runs that ended long ago, in small steps.
+async fn remove_ended(storage: Weak<dyn Storage>, keep: Duration) {
+    const EVERY: Duration = Duration::from_secs(600);
+    const PAUSE: Duration = Duration::from_millis(100);
+    loop {
+        let Some(open) = storage.upgrade() else { return };
+        let removed = open.remove_ended(keep).await;
+        drop(open);
+        let more = match removed {
+            Ok(removed) => removed > 0,
+            Err(error) => {
+                tracing::warn!(%error, "runs that ended long ago could not be removed; trying again later");
+                false
+            }
+        };
+        tokio::time::sleep(if more { PAUSE } else { EVERY }).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Backend {
         path: PathBuf,
         /// `?synchronous=normal`: may lose acknowledged commits at power loss.
         normal: bool,
+        /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
+        retention: Option<Duration>,
     },
 }
 
@@ -32,15 +35,22 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         if path.is_empty() {
             return Err(wrong("it names no file; write sqlite:agents.db".into()));
         }
-        let mut normal = false;
+        let (mut normal, mut retention) = (false, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("synchronous", "normal")) => normal = true,
                 Some(("synchronous", "full")) => normal = false,
-                _ => return Err(wrong(format!("option {option:?} is unknown; known is synchronous=full or normal"))),
+                Some(("retention", age)) => {
+                    let known = days_or_hours(age);
+                    retention = Some(known.ok_or_else(|| wrong(format!("{age:?} is no age; write 30d or 12h")))?);
+                }
+                _ => {
+                    let known = "synchronous=full or normal, and retention=30d";
+                    return Err(wrong(format!("option {option:?} is unknown; known are {known}")));
+                }
             }
         }
-        return Ok(Backend::Sqlite { path: path.into(), normal });
+        return Ok(Backend::Sqlite { path: path.into(), normal, retention });
     }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
@@ -51,6 +61,17 @@ pub fn parse_url(url: &str) -> Result<Backend> {
     }
 }
 
+/// An age such as `30d` or `12h`.
+fn days_or_hours(age: &str) -> Option<Duration> {
+    let (number, unit) = age.split_at_checked(age.len().checked_sub(1)?)?;
+    let hours = match unit {
+        "d" => 24,
+        "h" => 1,
+        _ => return None,
+    };
+    number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * hours * 3_600))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,10 +80,18 @@ mod tests {
     fn urls_name_backends() {
         assert_eq!(parse_url("memory:").unwrap(), Backend::Memory { name: None });
         assert_eq!(parse_url("memory:a").unwrap(), Backend::Memory { name: Some("a".into()) });
-        assert_eq!(parse_url("sqlite:a.db").unwrap(), Backend::Sqlite { path: "a.db".into(), normal: false });
-        let absolute = Backend::Sqlite { path: "/x/a.db".into(), normal: true };
+        assert_eq!(
+            parse_url("sqlite:a.db").unwrap(),
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None }
+        );
+        let absolute = Backend::Sqlite { path: "/x/a.db".into(), normal: true, retention: None };
         assert_eq!(parse_url("sqlite:/x/a.db?synchronous=normal").unwrap(), absolute);
-        for wrong in ["", "a.db", "sqlite:", "sqlite:a?x=1", "postgres://x/y"] {
+        let month =
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention: Some(Duration::from_secs(30 * 86_400)) };
+        assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
+        for wrong in
+            ["", "a.db", "sqlite:", "sqlite:a?x=1", "sqlite:a?retention=", "sqlite:a?retention=3", "postgres://x/y"]
+        {
             assert_eq!(parse_url(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");
         }
     }

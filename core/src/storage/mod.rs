@@ -192,6 +192,15 @@ pub trait Housekeeping: Send + Sync {
     /// One pass: fires due timers, ends expired leases, attempts, deadlines and graces. Guarded updates; safe in many processes.
     /// Returns when the next pass has something to do.
     async fn pass(&self) -> Result<Option<Timestamp>>;
+
+    /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
+    ///
+    /// A run that others were forked from stays as long as they do, and one with a detached task that has not ended stays.
+    /// Its id may be taken again afterwards. A backend that keeps every run refuses with `InvalidArgument`.
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        let message = format!("this backend keeps every run; it cannot remove those that ended {keep:?} ago");
+        Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
+    }
 }
 
 /// Everything a runtime needs of a backend.

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Where a process dies. Commits are counted from 1, by process.
@@ -312,6 +313,10 @@ impl Catalog for CrashPoints {
 impl Housekeeping for CrashPoints {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         self.alive(self.inner.pass()).await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.alive(self.inner.remove_ended(keep)).await
     }
 }
 

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a call fails. The caller sees `StorageUnavailable` either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,6 +274,10 @@ impl Catalog for FaultyStorage {
 impl Housekeeping for FaultyStorage {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         self.guard(Call::Pass, self.inner.pass()).await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.guard(Call::Pass, self.inner.remove_ended(keep)).await
     }
 }
 

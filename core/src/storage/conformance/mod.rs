@@ -17,6 +17,7 @@ pub mod leases;
 pub mod limits;
 pub mod payloads;
 pub mod random;
+pub mod retention;
 pub mod rig;
 pub mod signals;
 pub mod snapshot;
@@ -132,6 +133,9 @@ macro_rules! conformance_cases {
             payloads {
                 every_size_is_read_back sources_are_read every_place_takes_large_payloads references_are_passed_on
                 equal_content_is_one too_large_is_refused
+            }
+            retention {
+                ended_runs_are_removed what_others_need_is_kept
             }
             unserved {
                 a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment

@@ -10,6 +10,7 @@ mod executions;
 mod fork;
 mod housekeeping;
 mod payloads;
+mod retention;
 mod rows;
 mod segment;
 mod state;
@@ -34,6 +35,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use state::State;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A store that lives as long as its process.
 pub struct MemoryStorage {
@@ -206,6 +208,10 @@ impl Catalog for MemoryStorage {
 impl Housekeeping for MemoryStorage {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         Ok(self.call(|state, now| state.pass(now)))
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        Ok(self.call(|state, now| state.remove_ended(keep, now)))
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0002_host_timer.sql"),
     include_str!("migrations/0003_concurrency_key.sql"),
     include_str!("migrations/0004_no_worker.sql"),
+    include_str!("migrations/0005_retention.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -21,6 +21,7 @@ mod op;
 mod payloads;
 mod readers;
 mod request;
+mod retention;
 mod run;
 mod segment;
 mod task;
@@ -450,6 +451,10 @@ impl Catalog for SqliteStorage {
 impl Housekeeping for SqliteStorage {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         self.keep().await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.write("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
 }
 

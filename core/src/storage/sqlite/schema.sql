@@ -320,6 +320,8 @@ CREATE UNIQUE INDEX agent_entry_once ON agent_entry (run, once_name, once_n) WHE
 
 CREATE INDEX agent_execution_due ON agent_execution (due_at) WHERE due_at IS NOT NULL;
 
+CREATE INDEX agent_execution_ended ON agent_execution (ended_at) WHERE ended_at IS NOT NULL;
+
 CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_run IS NOT NULL;
 
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;

@@ -1,0 +1,72 @@
+//! Runs that ended long ago are removed with all they have, unless others need them.
+
+use super::Factory;
+use super::rig::{Holder, ORG, Rig, done, json, refused};
+use crate::error::Code;
+use crate::id::ExecutionId;
+use crate::model::{BatchEnd, ForkFrom, ForkRequest, PageRequest, Status, TaskOptions};
+use std::time::Duration;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A run that ends with a value too large for its row.
+async fn ended(rig: &Rig) -> Holder<'_> {
+    let mut holder = rig.running().await;
+    let ops = vec![holder.entry("hello"), holder.sleep(DAY)];
+    holder.commit(ops).await;
+    holder.commit_batch(holder.batch(vec![], BatchEnd::Complete(json(&"x".repeat(20_000))))).await;
+    holder
+}
+
+/// Old ended runs go, oldest first; young and living ones stay.
+pub async fn ended_runs_are_removed(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let living = rig.start().await;
+    let old = ended(&rig).await;
+    let entry = old.leaf.unwrap();
+    rig.clock.advance(DAY);
+    let young = ended(&rig).await;
+    assert_eq!(rig.storage.remove_ended(DAY + Duration::from_micros(1)).await.unwrap(), 0);
+    assert_eq!(rig.storage.remove_ended(DAY).await.unwrap(), 1);
+    assert_eq!(refused(rig.storage.execution(ORG, old.id).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.entry(ORG, entry).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.events(ORG, old.id, 0, 10).await), Code::ExecutionNotFound);
+    assert_eq!(rig.status(living).await, Status::Pending);
+    // What another run has in common with it is still there.
+    let output = rig.execution(young.id).await.output.unwrap();
+    assert_eq!(rig.storage.read_payload(ORG, &output).await.unwrap().len(), 20_002);
+    let left = rig.storage.executions(ORG, Default::default(), PageRequest::default()).await.unwrap().items;
+    assert_eq!(left.iter().map(|run| run.new.id).collect::<Vec<_>>(), [young.id, living]);
+    // The id is free again, for a run that knows nothing of the first.
+    rig.start_as(|new| new.id = old.id).await;
+    let mut again = rig.claim(old.id).await;
+    assert_eq!((again.lease.epoch, again.load().await.tail.len()), (1, 0));
+    let op = again.entry("anew");
+    again.commit(vec![op]).await;
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+}
+
+/// A run stays as long as its forks do, and as long as a detached task of it runs.
+pub async fn what_others_need_is_kept(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let origin = ended(&rig).await;
+    let id = ExecutionId(rig.uuid());
+    let request =
+        ForkRequest { org: ORG, execution: origin.id, id, key: None, from: ForkFrom::Latest, state: None, input: None };
+    rig.storage.fork(request).await.unwrap();
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+    let mut fork = rig.claim(id).await;
+    assert_eq!(rig.storage.branch(ORG, fork.leaf.unwrap()).await.unwrap().len(), 1);
+    fork.next = 50;
+    let op = fork.queued(TaskOptions { detached: true, ..TaskOptions::default() });
+    fork.commit(vec![op]).await;
+    let task = rig.claim_task().await;
+    fork.commit_batch(fork.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+    // With the task's end the fork may go, and then its origin.
+    rig.report(&task, done(1)).await.unwrap();
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(refused(rig.storage.execution(ORG, origin.id).await), Code::ExecutionNotFound);
+}

@@ -1,0 +1,41 @@
+//! Takes out runs that ended long ago.
+
+use super::state::{RunKey, State};
+use crate::clock::Timestamp;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// At most so many runs in one call.
+const SHARE: usize = 256;
+
+impl State {
+    /// Removes runs that ended at least `keep` ago and that no other needs.
+    pub fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
+        let origins: BTreeSet<RunKey> = self
+            .runs
+            .iter()
+            .filter_map(|((org, _), run)| run.exec.forked_from.map(|point| (*org, point.execution)))
+            .collect();
+        let ended = self.runs.iter().filter_map(|(key, run)| {
+            let ended = run.exec.ended_at.filter(|at| at.after(keep) <= now)?;
+            (run.open.is_empty() && !origins.contains(key)).then_some((ended, *key))
+        });
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort_unstable();
+        ended.truncate(SHARE);
+        for (_, key) in &ended {
+            self.remove(*key);
+        }
+        ended.len()
+    }
+
+    fn remove(&mut self, key: RunKey) {
+        let Some(run) = self.runs.remove(&key) else { return };
+        self.ages.remove(&(key.0, run.exec.created_at, key.1));
+        self.entries.retain(|(org, _), (execution, _)| (*org, *execution) != key);
+        self.tasks.retain(|(org, _), (execution, _)| (*org, *execution) != key);
+        if let Some(due) = run.due {
+            self.due.remove(&(due, key));
+        }
+    }
+}
