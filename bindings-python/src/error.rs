@@ -39,7 +39,7 @@ impl From<Failure> for PyErr {
 pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let context = PyDict::new(py);
     for (name, value) in error.context() {
-        context.set_item(name, value)?;
+        context.set_item(&**name, value)?;
     }
     let make = FROM_NATIVE
         .get_or_try_init(py, || py.import("flovyn.errors")?.getattr("from_native").map(Bound::unbind))?

@@ -26,12 +26,30 @@ pub enum When {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serve a database on this machine, for workers and clients in any process
+    Dev(Dev),
     /// Look at runs and steer them
     #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
     Runs(Runs),
 }
 
-const AFTER: &str = "URL is sqlite:FILE. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\
+#[derive(Debug, Args)]
+pub struct Dev {
+    /// What is served: sqlite:FILE or memory:
+    #[arg(long, value_name = "URL", default_value = "sqlite:flovyn.db")]
+    pub db: String,
+    /// The port of HTTP; 0 picks one
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub http_port: u16,
+    /// The port of gRPC; 0 picks one
+    #[arg(long, value_name = "PORT", default_value_t = 9090)]
+    pub grpc_port: u16,
+    /// Write the token to this file too
+    #[arg(long, value_name = "PATH")]
+    pub token_file: Option<std::path::PathBuf>,
+}
+
+const AFTER: &str = "URL is sqlite:FILE or http://HOST:PORT. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\
                      ID is a run's id or the key it was started with.";
 
 #[derive(Debug, Subcommand)]

@@ -69,11 +69,13 @@ fn execute(cli: Cli) -> i32 {
         Err(error) => return report(&Failed::Unwritable(error), false),
     };
     let json = cli.json;
+    // A server ends in its own order.
+    let ends_itself = matches!(cli.command, args::Command::Dev(_));
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {
             done = commands::dispatch(cli.command, &mut output) => Some(done),
-            _ = tokio::signal::ctrl_c() => None,
+            _ = tokio::signal::ctrl_c(), if !ends_itself => None,
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));

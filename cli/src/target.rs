@@ -20,7 +20,7 @@ impl Target {
         let given = words.first().is_some_and(|word| is_url(word)).then(|| words.remove(0));
         if let Some(extra) = words.get(names.len()) {
             let told = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-            let hint = "a URL starts with sqlite: and comes first";
+            let hint = "a URL starts with sqlite: or http: and comes first";
             return Err(Failed::Usage(format!("{extra:?} is one word too many: beside a URL come {told}; {hint}")));
         }
         let url = given

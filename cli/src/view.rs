@@ -137,7 +137,7 @@ pub fn entry(entry: &Entry, on_branch: bool) -> Value {
 
 /// An error of the engine.
 pub fn error(error: &Error) -> Value {
-    let context: BTreeMap<_, _> = error.context().iter().map(|(name, value)| (*name, value)).collect();
+    let context: BTreeMap<_, _> = error.context().iter().map(|(name, value)| (name, value)).collect();
     json!({ "error": { "code": error.code().as_str(), "message": error.message(), "context": context } })
 }
 

@@ -79,6 +79,8 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tracer;
+#[cfg(feature = "remote")]
+pub mod wire;
 pub mod worker;
 
 pub use error::{Error, Result};

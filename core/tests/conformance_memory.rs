@@ -15,7 +15,7 @@ impl Factory for Memory {
         let storage = Arc::new(MemoryStorage::new(Arc::new(clock)));
         let damaged = storage.clone();
         let corrupt = move |org, execution, sequence| damaged.corrupt_checkpoint(org, execution, sequence);
-        Subject { storage, corrupt: Some(Box::new(corrupt)), keep: None }
+        Subject { storage, keeper: None, corrupt: Some(Box::new(corrupt)), keep: None }
     }
 }
 

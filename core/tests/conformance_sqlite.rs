@@ -40,7 +40,7 @@ impl Factory for Sqlite {
         let options = SqliteOptions { clock: Arc::new(clock), ..SqliteOptions::default() };
         let storage = Arc::new(SqliteStorage::open(&file, options).unwrap());
         let corrupt = move |_: OrgId, execution, sequence| corrupt(&file, execution, sequence);
-        Subject { storage, corrupt: Some(Box::new(corrupt)), keep: Some(Box::new(folder)) }
+        Subject { storage, keeper: None, corrupt: Some(Box::new(corrupt)), keep: Some(Box::new(folder)) }
     }
 }
 
@@ -52,7 +52,7 @@ struct Reference;
 impl Factory for Reference {
     async fn open(&self, clock: ManualClock) -> Subject {
         let storage = Arc::new(MemoryStorage::new(Arc::new(clock)));
-        Subject { storage, corrupt: None, keep: None }
+        Subject { storage, keeper: None, corrupt: None, keep: None }
     }
 }
 

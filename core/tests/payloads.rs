@@ -16,7 +16,7 @@ impl Factory for Sqlite {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions { clock: Arc::new(clock), ..SqliteOptions::default() };
         let storage = Arc::new(SqliteStorage::open(folder.path().join("runs.db"), options).unwrap());
-        Subject { storage, corrupt: None, keep: Some(Box::new(folder)) }
+        Subject { storage, keeper: None, corrupt: None, keep: Some(Box::new(folder)) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One module per kind of command.
 
+mod dev;
 mod entries;
 mod list;
 mod show;
@@ -12,7 +13,10 @@ use crate::print::Output;
 
 /// Does what was asked.
 pub async fn dispatch(command: Command, out: &mut Output) -> Result {
-    let Command::Runs(command) = command;
+    let command = match command {
+        Command::Dev(args) => return dev::dev(args, out).await,
+        Command::Runs(command) => command,
+    };
     match command {
         Runs::List(args) => list::list(args, out).await,
         Runs::Start(args) => steer::start(args, out).await,

@@ -8,7 +8,7 @@ pub use watch::{StreamEvent, Watching};
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
-use crate::model::{Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
+use crate::model::{EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::streaming::Chunks;
@@ -59,6 +59,11 @@ impl Client {
     /// A client of a backend in this process.
     pub fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId) -> Self {
         Self { storage, chunks, org }
+    }
+
+    /// Follows a run's events after a position.
+    pub fn watch(&self, execution: ExecutionId, after: EventId) -> Watching {
+        Watching::new(self.storage.clone(), self.chunks.clone(), self.org, execution, after)
     }
 
     /// The backend.

@@ -7,6 +7,7 @@ mod catalog;
 
 pub use catalog::{Code, Kind};
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Shorthand for results of the engine.
@@ -20,7 +21,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     code: Code,
     message: String,
-    context: Vec<(&'static str, String)>,
+    context: Vec<(Cow<'static, str>, String)>,
     source: Option<std::sync::Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -32,8 +33,8 @@ impl Error {
 
     /// Adds a named fact (an id, a size, a limit) that programs may read without parsing the message.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.0.context.push((name, value.to_string()));
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl fmt::Display) -> Self {
+        self.0.context.push((name.into(), value.to_string()));
         self
     }
 
@@ -60,7 +61,7 @@ impl Error {
     }
 
     /// Named facts in the order they were added.
-    pub fn context(&self) -> &[(&'static str, String)] {
+    pub fn context(&self) -> &[(Cow<'static, str>, String)] {
         &self.0.context
     }
 

@@ -3,11 +3,13 @@
 mod builder;
 mod flovyn;
 mod signals;
+mod token;
 mod url;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
 pub use flovyn::{FlovynClient, FlovynClientBuilder};
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
+pub use token::dev_token_file;
 pub use url::{Backend, parse_url};
 
 use crate::client::Client;
@@ -39,7 +41,7 @@ struct Inner {
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Runtime {
-    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`. Must be called inside a tokio runtime.
+    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`, `http://HOST:PORT`. Must be called inside a tokio runtime.
     pub async fn open(url: &str) -> Result<Self> {
         match parse_url(url)? {
             Backend::Memory { name: None } => {
@@ -64,6 +66,16 @@ impl Runtime {
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
                 Ok(Self::keeping(Arc::new(storage), retention))
             }
+            #[cfg(feature = "remote")]
+            Backend::Server { url } => {
+                use crate::storage::remote::{RemoteOptions, RemoteStorage};
+                let options = RemoteOptions { token: token::find(&url) };
+                Ok(Self::over(Arc::new(RemoteStorage::connect(&url, options).await?)))
+            }
+            #[cfg(not(feature = "remote"))]
+            Backend::Server { .. } => {
+                Err(Error::new(Code::InvalidArgument, "this build speaks to no server; enable the feature \"remote\""))
+            }
             #[cfg(not(feature = "sqlite"))]
             Backend::Sqlite { .. } => {
                 Err(Error::new(Code::InvalidArgument, "this build has no SQLite; enable the feature \"sqlite\""))
@@ -86,18 +98,23 @@ impl Runtime {
             }
         });
         let housekeeping = housekeeping.abort_handle();
-        Self(Arc::new(Inner {
-            storage,
-            chunks: Chunks::default(),
-            org: OrgId::DEFAULT,
-            workers: Mutex::default(),
-            housekeeping,
-        }))
+        let (chunks, org) = (storage.chunks(), storage.org());
+        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), housekeeping }))
     }
 
     /// A client of it.
     pub fn client(&self) -> Client {
         Client::new(self.0.storage.clone(), self.0.chunks.clone(), self.0.org)
+    }
+
+    /// A client that speaks for an org.
+    pub fn client_of(&self, org: OrgId) -> Client {
+        Client::new(self.0.storage.clone(), self.0.chunks.clone(), org)
+    }
+
+    /// The board of previews that its clients and workers share.
+    pub fn chunks(&self) -> &Chunks {
+        &self.0.chunks
     }
 
     /// The backend.
@@ -107,6 +124,7 @@ impl Runtime {
 
     /// Starts a worker that serves a host's agents and tasks.
     pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
+        let options = WorkerOptions { org: self.0.org, ..options };
         let worker = Worker::start(self.0.storage.clone(), self.0.chunks.clone(), host, options).await?;
         let mut workers = self.0.workers.lock();
         workers.retain(|known| Worker::upgrade(known).is_some());

@@ -21,6 +21,11 @@ pub enum Backend {
         /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
         retention: Option<Duration>,
     },
+    /// A server.
+    Server {
+        /// `http://HOST:PORT`.
+        url: String,
+    },
 }
 
 /// Reads a URL.
@@ -54,10 +59,11 @@ pub fn parse_url(url: &str) -> Result<Backend> {
     }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
-        "postgres" | "postgresql" | "http" | "https" => {
-            Err(wrong(format!("this version has no {scheme} backend yet; use sqlite:FILE or memory:")))
-        }
-        _ => Err(wrong("it starts with no known scheme; use sqlite:FILE or memory:".into())),
+        "http" if url.starts_with("http://") => Ok(Backend::Server { url: url.trim_end_matches('/').to_owned() }),
+        "postgres" | "postgresql" | "https" => Err(wrong(format!(
+            "this version has no {scheme} backend yet; use sqlite:FILE, memory: or http://HOST:PORT"
+        ))),
+        _ => Err(wrong("it starts with no known scheme; use sqlite:FILE, memory: or http://HOST:PORT".into())),
     }
 }
 
@@ -89,6 +95,8 @@ mod tests {
         let month =
             Backend::Sqlite { path: "a.db".into(), normal: false, retention: Some(Duration::from_secs(30 * 86_400)) };
         assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
+        let server = Backend::Server { url: "http://localhost:9090".into() };
+        assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
         for wrong in
             ["", "a.db", "sqlite:", "sqlite:a?x=1", "sqlite:a?retention=", "sqlite:a?retention=3", "postgres://x/y"]
         {

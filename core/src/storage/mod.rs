@@ -7,6 +7,8 @@
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod memory;
+#[cfg(feature = "remote")]
+pub mod remote;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;
@@ -20,7 +22,7 @@ use crate::model::{
     ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::Payload;
-use crate::streaming::Hints;
+use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -62,6 +64,9 @@ pub trait AgentStorage: Send + Sync {
 
     /// Starts a run that shares another's tree up to a point. O(1) in the parent's history.
     async fn fork(&self, request: ForkRequest) -> Result<Execution>;
+
+    /// Stores a payload for a call that will refer to it within a day; a small one comes back as it is.
+    async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload>;
 
     /// The bytes of a payload that was returned by reference, hash-checked.
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
@@ -207,6 +212,14 @@ pub trait Housekeeping: Send + Sync {
 pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     /// Where the backend says that something changed.
     fn hints(&self) -> &Hints;
+    /// The board of previews its runs share: one of this process, unless the backend has one for several.
+    fn chunks(&self) -> Chunks {
+        Chunks::default()
+    }
+    /// The org of callers that name none: of a server's token, else the default.
+    fn org(&self) -> OrgId {
+        OrgId::DEFAULT
+    }
     /// The backend's clock.
     fn clock(&self) -> &Arc<dyn crate::clock::Clock>;
     /// How to name the backend to people.

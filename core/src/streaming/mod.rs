@@ -5,5 +5,5 @@
 mod chunks;
 mod hints;
 
-pub use chunks::Chunks;
+pub use chunks::{Chunks, Relay, WeakChunks};
 pub use hints::{Follow, Hints, Listening, Watch};

@@ -218,6 +218,10 @@ impl AgentStorage for CrashPoints {
         self.alive(self.inner.fork(request)).await
     }
 
+    async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload> {
+        self.alive(self.inner.store_payload(org, payload)).await
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         self.alive(self.inner.read_payload(org, payload)).await
     }

@@ -100,8 +100,8 @@ pub async fn one_event_a_transition(factory: &dyn Factory) {
     let task = rig.claim_task().await;
     rig.report(&task, done(1)).await.unwrap();
     let mut holder = rig.claim(holder.id).await;
-    rig.storage.pass().await.unwrap();
-    rig.storage.pass().await.unwrap();
+    rig.pass().await;
+    rig.pass().await;
     holder.load().await;
     holder.commit(vec![]).await;
     use EventKind::*;

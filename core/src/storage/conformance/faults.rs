@@ -45,6 +45,7 @@ pub enum Call {
     ResolveTask,
     ResolveDivergence,
     Fork,
+    StorePayload,
     ReadPayload,
     Branch,
     RegisterWorker,
@@ -181,6 +182,10 @@ impl AgentStorage for FaultyStorage {
 
     async fn fork(&self, request: ForkRequest) -> Result<Execution> {
         self.guard(Call::Fork, self.inner.fork(request)).await
+    }
+
+    async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload> {
+        self.guard(Call::StorePayload, self.inner.store_payload(org, payload)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {

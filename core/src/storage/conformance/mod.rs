@@ -47,6 +47,8 @@ pub type Corrupt = Box<dyn Fn(OrgId, ExecutionId, u32) -> bool + Send + Sync>;
 pub struct Subject {
     /// The backend.
     pub storage: Arc<dyn Storage>,
+    /// Who keeps its house, where it does not itself: the store behind a server.
+    pub keeper: Option<Arc<dyn Storage>>,
     /// How to damage it, where that can be done.
     pub corrupt: Option<Corrupt>,
     /// What has to live as long as the backend: a temporary directory.

@@ -26,8 +26,8 @@ pub async fn ended_runs_are_removed(factory: &dyn Factory) {
     let entry = old.leaf.unwrap();
     rig.clock.advance(DAY);
     let young = ended(&rig).await;
-    assert_eq!(rig.storage.remove_ended(DAY + Duration::from_micros(1)).await.unwrap(), 0);
-    assert_eq!(rig.storage.remove_ended(DAY).await.unwrap(), 1);
+    assert_eq!(rig.keeper().remove_ended(DAY + Duration::from_micros(1)).await.unwrap(), 0);
+    assert_eq!(rig.keeper().remove_ended(DAY).await.unwrap(), 1);
     assert_eq!(refused(rig.storage.execution(ORG, old.id).await), Code::ExecutionNotFound);
     assert_eq!(refused(rig.storage.entry(ORG, entry).await), Code::ExecutionNotFound);
     assert_eq!(refused(rig.storage.events(ORG, old.id, 0, 10).await), Code::ExecutionNotFound);
@@ -43,8 +43,8 @@ pub async fn ended_runs_are_removed(factory: &dyn Factory) {
     assert_eq!((again.lease.epoch, again.load().await.tail.len()), (1, 0));
     let op = again.entry("anew");
     again.commit(vec![op]).await;
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
 }
 
 /// A run stays as long as its forks do, and as long as a detached task of it runs.
@@ -55,7 +55,7 @@ pub async fn what_others_need_is_kept(factory: &dyn Factory) {
     let request =
         ForkRequest { org: ORG, execution: origin.id, id, key: None, from: ForkFrom::Latest, state: None, input: None };
     rig.storage.fork(request).await.unwrap();
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
     let mut fork = rig.claim(id).await;
     assert_eq!(rig.storage.branch(ORG, fork.leaf.unwrap()).await.unwrap().len(), 1);
     fork.next = 50;
@@ -63,10 +63,10 @@ pub async fn what_others_need_is_kept(factory: &dyn Factory) {
     fork.commit(vec![op]).await;
     let task = rig.claim_task().await;
     fork.commit_batch(fork.batch(vec![], BatchEnd::Complete(json(&1)))).await;
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 0);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
     // With the task's end the fork may go, and then its origin.
     rig.report(&task, done(1)).await.unwrap();
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
-    assert_eq!(rig.storage.remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
     assert_eq!(refused(rig.storage.execution(ORG, origin.id).await), Code::ExecutionNotFound);
 }

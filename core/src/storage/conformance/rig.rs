@@ -202,7 +202,17 @@ impl Rig {
     /// Lets time pass and does what is due.
     pub async fn pass_after(&self, by: Duration) -> Option<Timestamp> {
         self.clock.advance(by);
-        self.storage.pass().await.expect("a pass succeeds")
+        self.pass().await
+    }
+
+    /// Does what is due.
+    pub async fn pass(&self) -> Option<Timestamp> {
+        self.keeper().pass().await.expect("a pass succeeds")
+    }
+
+    /// Who keeps house.
+    pub fn keeper(&self) -> &Arc<dyn Storage> {
+        self.subject.keeper.as_ref().unwrap_or(&self.storage)
     }
 }
 

@@ -35,7 +35,7 @@ pub async fn a_timer_fires_once(factory: &dyn Factory) {
     for _ in 0..3 {
         rig.pass_after(SECOND * 3_600).await;
     }
-    let passes = (0..8).map(|_| rig.storage.pass());
+    let passes = (0..8).map(|_| rig.pass());
     futures::future::join_all(passes).await;
     let kinds = rig.kinds_after(holder.id, 0).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == EventKind::Timer).count(), 1);

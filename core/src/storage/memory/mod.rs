@@ -115,6 +115,11 @@ impl AgentStorage for MemoryStorage {
         self.call(|state, now| state.fork(request, now))
     }
 
+    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
+        self.call(|state, _| state.payloads.store(org, &mut payload))?;
+        Ok(payload)
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         self.call(|state, _| state.payloads.read(org, payload))
     }

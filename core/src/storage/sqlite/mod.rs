@@ -329,6 +329,11 @@ impl AgentStorage for SqliteStorage {
         self.write("fork a run", move |tx| fork::fork(tx, &request, digest)).await
     }
 
+    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
+        self.settle(org, &mut payload).await?;
+        Ok(payload)
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         match &payload.body {
             Body::Inline(bytes) => Ok(bytes.clone()),

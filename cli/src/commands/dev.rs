@@ -1,0 +1,42 @@
+//! `flovyn dev`: a server on this machine until it is told to end.
+
+use crate::Result;
+use crate::args::Dev;
+use crate::print::Output;
+use flovyn_server::DevOptions;
+use serde_json::json;
+
+/// Serves until the process is told to end.
+pub async fn dev(args: Dev, out: &mut Output) -> Result {
+    let options =
+        DevOptions { db: args.db, http_port: args.http_port, grpc_port: args.grpc_port, token_file: args.token_file };
+    let db = options.db.clone();
+    let server = flovyn_server::dev(options).await?;
+    let (grpc, http) = (server.serving().url(), format!("http://{}", server.serving().http()));
+    let files: Vec<_> = server.token_files().iter().map(|file| file.display().to_string()).collect();
+    if out.is_json() {
+        out.value(&json!({ "grpc": grpc, "http": http, "db": db, "tokenFiles": files }))?;
+    } else {
+        out.line(&format!("Flovyn serves {db}"))?;
+        out.line(&format!("  workers and clients  FLOVYN_URL={grpc}"))?;
+        out.line(&format!("  health               {http}/_/ready"))?;
+        out.line(&format!("  token                {}", files.join(", ")))?;
+        out.line("Ctrl-C ends it.")?;
+    }
+    told_to_end().await?;
+    Ok(server.stop().await?)
+}
+
+#[cfg(unix)]
+async fn told_to_end() -> std::io::Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminated.recv() => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+}
+
+#[cfg(not(unix))]
+async fn told_to_end() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,89 @@
+//! Reads for people and programs.
+
+use super::{RemoteStorage, collect};
+use crate::error::Result;
+use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
+use crate::model::{
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal, Task,
+};
+use crate::storage::Catalog;
+use crate::wire::{OfOrg, error_of_status, list_executions, raw, v2};
+use async_trait::async_trait;
+
+fn list(execution: ExecutionId, page: PageRequest) -> v2::ListRequest {
+    v2::ListRequest { execution: raw(execution.0), page: Some(page.into()) }
+}
+
+fn page<W, T>(items: Vec<W>, next: Option<String>, read: impl Fn(W) -> Result<T>) -> Result<Page<T>> {
+    Ok(Page { items: items.into_iter().map(read).collect::<Result<_>>()?, next: next.map(Cursor) })
+}
+
+#[async_trait]
+impl Catalog for RemoteStorage {
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
+        let answer = self.agents().get_execution(self.ask(org, v2::IdRequest { id: raw(id.0) })).await;
+        answer.map_err(|status| error_of_status("look at a run", &status))?.into_inner().into_model(org)
+    }
+
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, of: PageRequest) -> Result<Page<Execution>> {
+        let answer = self.agents().list_executions(self.ask(org, list_executions(filter, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list runs", &status))?.into_inner();
+        page(answer.items, answer.next, |wire| wire.into_model(org))
+    }
+
+    async fn entries(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Entry>> {
+        let answer = self.agents().list_entries(self.ask(org, list(execution, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list entries", &status))?.into_inner();
+        page(answer.items, answer.next, TryInto::try_into)
+    }
+
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        let answer = self.agents().get_entry(self.ask(org, v2::IdRequest { id: raw(id.0) })).await;
+        answer.map_err(|status| error_of_status("look at an entry", &status))?.into_inner().try_into()
+    }
+
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Task>> {
+        let answer = self.agents().list_tasks(self.ask(org, list(execution, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list tasks", &status))?.into_inner();
+        page(answer.items, answer.next, |wire| wire.into_model(org))
+    }
+
+    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+        let answer = self.agents().get_task(self.ask(org, v2::IdRequest { id: raw(id.0) })).await;
+        answer.map_err(|status| error_of_status("look at a task", &status))?.into_inner().into_model(org)
+    }
+
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Checkpoint>> {
+        let answer = self.agents().list_checkpoints(self.ask(org, list(execution, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list checkpoints", &status))?.into_inner();
+        page(answer.items, answer.next, TryInto::try_into)
+    }
+
+    async fn signals(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Signal>> {
+        let answer = self.agents().list_signals(self.ask(org, list(execution, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list signals", &status))?.into_inner();
+        page(answer.items, answer.next, TryInto::try_into)
+    }
+
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        let asked = "read events";
+        let request = v2::ListEventsRequest { execution: raw(execution.0), after, limit: limit as u64 };
+        let stream = self.agents().list_events(self.ask(org, request)).await;
+        let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
+        collect(asked, stream, TryInto::try_into).await
+    }
+
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        let asked = "read a journal";
+        let request = v2::JournalRequest { execution: raw(execution.0), segment };
+        let stream = self.agents().journal(self.ask(org, request)).await;
+        let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
+        collect(asked, stream, TryInto::try_into).await
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        let answer = self.agents().unserved(self.ask(org, v2::Empty {})).await;
+        let answer = answer.map_err(|status| error_of_status("ask what nobody serves", &status))?.into_inner();
+        Ok(answer.kinds.into_iter().map(|kind| (kind.kind, kind.queue, kind.waiting)).collect())
+    }
+}

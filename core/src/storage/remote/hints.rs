@@ -1,0 +1,49 @@
+//! The stream of hints: what the server says has changed, announced here.
+
+use super::Caller;
+use crate::id::ExecutionId;
+use crate::streaming::Hints;
+use crate::wire::v2::{Hint, HintsRequest};
+use futures::StreamExt;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The first pause before the stream is opened again; doubled up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Follows the server's hints for as long as the storage is open.
+pub(super) async fn follow(caller: Caller, hints: Hints) {
+    let mut pause = FIRST;
+    loop {
+        if let Ok(stream) = caller.worker().hints(caller.ask(None, HintsRequest {})).await {
+            pause = FIRST;
+            // Anything may have happened while nobody listened.
+            hints.everything_changed();
+            let mut stream = stream.into_inner();
+            while let Some(Ok(hint)) = stream.next().await {
+                announce(&hints, &hint);
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+    }
+}
+
+fn announce(hints: &Hints, hint: &Hint) {
+    if hint.everything {
+        return hints.everything_changed();
+    }
+    if hint.agents {
+        hints.agents_ready();
+    }
+    if hint.tasks {
+        hints.tasks_ready();
+    }
+    if hint.timers {
+        hints.timers_changed();
+    }
+    if let Ok(execution) = Uuid::from_slice(&hint.execution) {
+        hints.changed(ExecutionId(execution), hint.high);
+    }
+}

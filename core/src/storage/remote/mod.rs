@@ -1,0 +1,228 @@
+//! A server's storage: the same contract, over gRPC.
+//!
+//! One HTTP/2 connection carries every call; a commit is one round trip. The server tells what changed on a stream of
+//! hints, so nothing here polls. A call that met a broken connection is `StorageUnavailable`: whether it happened is unknown.
+
+mod agents;
+mod catalog;
+mod channel;
+mod hints;
+mod previews;
+mod work;
+
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::error::{Code, Error, Result};
+use crate::id::OrgId;
+use crate::payload::{Body, MAX_PAYLOAD, Payload};
+use crate::storage::{Housekeeping, Storage};
+use crate::streaming::{Chunks, Hints};
+use crate::wire::v2::agents_client::AgentsClient;
+use crate::wire::v2::worker_client::WorkerClient;
+use crate::wire::{error_of_status, v2};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use std::sync::Arc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+/// The metadata that names the org of a call; a token of one org needs none.
+pub const ORG_HEADER: &str = "flovyn-org";
+
+/// Inline payloads over this size are uploaded by themselves, so that no commit waits for them.
+const UPLOAD_FROM: usize = 1 << 20;
+
+/// How to reach a server.
+#[derive(Debug, Clone, Default)]
+pub struct RemoteOptions {
+    /// The bearer token.
+    pub token: Option<String>,
+}
+
+/// The storage of a server.
+#[derive(Clone)]
+pub struct RemoteStorage(Arc<Shared>);
+
+struct Shared {
+    url: String,
+    org: OrgId,
+    channel: Channel,
+    bearer: Option<MetadataValue<Ascii>>,
+    hints: Hints,
+    chunks: Chunks,
+    clock: Arc<dyn Clock>,
+    tasks: Vec<tokio::task::AbortHandle>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+impl std::fmt::Debug for RemoteStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl RemoteStorage {
+    /// Connects to a server. Must be called inside a tokio runtime.
+    ///
+    /// Errors: `InvalidArgument` (the URL, the token), `StorageUnavailable` (nobody answers there).
+    pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
+        let channel = channel::connect(url).await?;
+        let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
+        let hints = Hints::default();
+        let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
+        // A wrong token is told here, not by the first call that matters.
+        let org = caller.identify().await?;
+        let (chunks, relaying) = previews::relay(caller.clone());
+        let following = tokio::spawn(hints::follow(caller, hints.clone())).abort_handle();
+        Ok(Self(Arc::new(Shared {
+            url: url.to_owned(),
+            org,
+            channel,
+            bearer,
+            hints,
+            chunks,
+            clock: Arc::new(SystemClock::default()),
+            tasks: vec![following, relaying],
+        })))
+    }
+
+    fn caller(&self) -> Caller {
+        Caller { channel: self.0.channel.clone(), bearer: self.0.bearer.clone() }
+    }
+
+    fn agents(&self) -> AgentsClient<Channel> {
+        self.caller().agents()
+    }
+
+    fn worker(&self) -> WorkerClient<Channel> {
+        self.caller().worker()
+    }
+
+    /// A request about an org.
+    fn ask<T>(&self, org: OrgId, message: T) -> Request<T> {
+        self.caller().ask(Some(org), message)
+    }
+
+    /// Uploads what is too large for its call, or only streamed.
+    async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+        payload.check_size(MAX_PAYLOAD)?;
+        payload.body = match &payload.body {
+            Body::Inline(bytes) if bytes.len() > UPLOAD_FROM => self.upload(org, payload).await?,
+            Body::Source(source) if source.size() > UPLOAD_FROM as u64 => self.upload(org, payload).await?,
+            Body::Source(source) => {
+                let source = source.clone();
+                let read = tokio::task::spawn_blocking(move || {
+                    let mut bytes = vec![0; source.size() as usize];
+                    source.read_at(0, &mut bytes).map(|()| bytes)
+                });
+                let unreadable = |error: String| {
+                    Error::new(Code::InvalidArgument, format!("a streamed payload could not be read: {error}"))
+                };
+                let bytes = read.await.map_err(|error| unreadable(error.to_string()))?;
+                Body::Inline(bytes.map_err(|error| unreadable(error.to_string()))?.into())
+            }
+            _ => return Ok(()),
+        };
+        Ok(())
+    }
+}
+
+/// What a call needs: the connection and the token.
+#[derive(Clone)]
+struct Caller {
+    channel: Channel,
+    bearer: Option<MetadataValue<Ascii>>,
+}
+
+impl Caller {
+    fn agents(&self) -> AgentsClient<Channel> {
+        AgentsClient::new(self.channel.clone()).max_decoding_message_size(channel::MAX_ANSWER)
+    }
+
+    fn worker(&self) -> WorkerClient<Channel> {
+        WorkerClient::new(self.channel.clone()).max_decoding_message_size(channel::MAX_ANSWER)
+    }
+
+    fn ask<T>(&self, org: Option<OrgId>, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
+        }
+        if let Some(Ok(org)) = org.map(|org| org.to_string().parse()) {
+            request.metadata_mut().insert(ORG_HEADER, org);
+        }
+        request
+    }
+
+    async fn identify(&self) -> Result<OrgId> {
+        let asked = "connect to the server";
+        let answer = self.agents().identify(self.ask(None, v2::Empty {})).await;
+        let answer = answer.map_err(|status| error_of_status(asked, &status))?.into_inner();
+        crate::wire::id(&answer.org, "org").map(OrgId)
+    }
+}
+
+/// Everything a stream brings, each item read by `read`.
+async fn collect<W, T>(asked: &str, mut stream: Streaming<W>, read: impl Fn(W) -> Result<T>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(item) = stream.next().await {
+        all.push(read(item.map_err(|status| error_of_status(asked, &status))?)?);
+    }
+    Ok(all)
+}
+
+#[async_trait]
+impl Housekeeping for RemoteStorage {
+    /// The server keeps house.
+    async fn pass(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
+}
+
+impl Storage for RemoteStorage {
+    fn hints(&self) -> &Hints {
+        &self.0.hints
+    }
+
+    fn chunks(&self) -> Chunks {
+        self.0.chunks.clone()
+    }
+
+    fn org(&self) -> OrgId {
+        self.0.org
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
+    fn describe(&self) -> String {
+        self.0.url.clone()
+    }
+
+    fn close(&self) {
+        self.0.tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+/// A streamed payload as chunks, read where blocking is allowed.
+fn pieces(payload: &Payload) -> Result<Pieces> {
+    match &payload.body {
+        Body::Inline(bytes) => Ok(Pieces::Memory(bytes.clone())),
+        Body::Source(source) => Ok(Pieces::Source(source.clone())),
+        Body::Stored { .. } | Body::Kept { .. } => {
+            Err(Error::new(Code::InvalidArgument, "a payload that is stored is not uploaded again"))
+        }
+    }
+}
+
+enum Pieces {
+    Memory(Bytes),
+    Source(Arc<dyn crate::payload::ByteSource>),
+}

@@ -1,0 +1,101 @@
+//! Work of a queue: claims, reports, heartbeats.
+
+use super::RemoteStorage;
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
+use crate::model::{AttemptResult, Claim, ClaimedTask, Lease, TaskReport};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkSource, WorkerInfo};
+use crate::wire::{OfOrg, error_of_status, id, micros, raw, v2};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+fn poll(claim: &ClaimRequest) -> v2::PollRequest {
+    v2::PollRequest {
+        worker: raw(claim.worker.0),
+        queue: claim.queue.clone(),
+        kinds: claim.kinds.to_vec(),
+        limit: claim.limit.try_into().unwrap_or(u32::MAX),
+        ttl: micros(claim.ttl),
+        only: claim.only.map(|only| raw(only.0)).unwrap_or_default(),
+        wait: 0,
+    }
+}
+
+fn ids<T>(wire: &[Bytes], field: &str, make: impl Fn(uuid::Uuid) -> T) -> Result<Vec<T>> {
+    wire.iter().map(|bytes| id(bytes, field).map(&make)).collect()
+}
+
+#[async_trait]
+impl WorkSource for RemoteStorage {
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        let request = v2::RegisterRequest { worker: raw(worker.id.0), name: worker.name, queues: worker.queues };
+        let answer = self.worker().register(self.caller().ask(None, request)).await;
+        answer.map(|_| ()).map_err(|status| error_of_status("register a worker", &status))
+    }
+
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        let answer = self.worker().poll_agents(self.ask(claim.org, poll(&claim))).await;
+        let answer = answer.map_err(|status| error_of_status("claim runs", &status))?;
+        answer.into_inner().claims.into_iter().map(|wire| wire.into_model(claim.org)).collect()
+    }
+
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        let answer = self.worker().poll_tasks(self.ask(claim.org, poll(&claim))).await;
+        let answer = answer.map_err(|status| error_of_status("claim tasks", &status))?;
+        answer.into_inner().tasks.into_iter().map(|wire| wire.into_model(claim.org)).collect()
+    }
+
+    async fn report_task(&self, mut report: TaskReport) -> Result<()> {
+        if let AttemptResult::Completed(output) = &mut report.result {
+            self.settle(report.org, output).await?;
+        }
+        let request = v2::ReportTaskRequest {
+            task: raw(report.task.0),
+            attempt: report.attempt,
+            worker: raw(report.worker.0),
+            result: Some((&report.result).into()),
+        };
+        let answer = self.worker().report_task(self.ask(report.org, request)).await;
+        answer.map(|_| ()).map_err(|status| error_of_status("report a task", &status))
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        let executions = |(org, execution, epoch, known): &(OrgId, ExecutionId, u64, u64)| v2::HeldExecution {
+            org: raw(org.0),
+            execution: raw(execution.0),
+            epoch: *epoch,
+            known: *known,
+        };
+        let tasks = |(org, task, attempt, signed): &(OrgId, TaskId, u32, bool)| v2::HeldTask {
+            org: raw(org.0),
+            task: raw(task.0),
+            attempt: *attempt,
+            signed: *signed,
+        };
+        let request = v2::HeartbeatRequest {
+            worker: raw(beat.worker.0),
+            ttl: micros(beat.ttl),
+            executions: beat.executions.iter().map(executions).collect(),
+            tasks: beat.tasks.iter().map(tasks).collect(),
+        };
+        let answer = self.worker().heartbeat(self.caller().ask(None, request)).await;
+        let answer = answer.map_err(|status| error_of_status("renew leases", &status))?.into_inner();
+        Ok(HeartbeatAnswer {
+            lost_executions: ids(&answer.lost_executions, "lost_executions", ExecutionId)?,
+            stale_executions: ids(&answer.stale_executions, "stale_executions", ExecutionId)?,
+            cancelled_tasks: ids(&answer.cancelled_tasks, "cancelled_tasks", TaskId)?,
+        })
+    }
+
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
+        let request = v2::ReleaseRequest { execution: raw(execution.0), lease: Some(lease.into()) };
+        let answer = self.worker().release(self.ask(org, request)).await;
+        answer.map(|_| ()).map_err(|status| error_of_status("give a run back", &status))
+    }
+
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+        let request = v2::UnregisterRequest { worker: raw(worker.0) };
+        let answer = self.worker().unregister(self.caller().ask(None, request)).await;
+        answer.map(|_| ()).map_err(|status| error_of_status("remove a worker", &status))
+    }
+}

@@ -1,0 +1,232 @@
+//! What people and programs read: signals, checkpoints, events, previews, pages.
+
+use super::execution::{totals, usage};
+use super::{fixed, id, need, of_word, raw, v2, word, wrong};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::{EntryId, ExecutionId, SignalId};
+use crate::model::{
+    Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, NewCheckpoint, PageRequest, Signal, Status,
+};
+use bytes::Bytes;
+
+/// JSON in a text field.
+pub(super) fn json(text: &str, field: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).map_err(|error| wrong(field, &format!("is not JSON: {error}")))
+}
+
+impl From<Delivery> for v2::Delivery {
+    fn from(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::NextStep => Self::NextStep,
+            Delivery::NextTurn => Self::NextTurn,
+            Delivery::Now => Self::Now,
+        }
+    }
+}
+
+impl From<v2::Delivery> for Delivery {
+    fn from(wire: v2::Delivery) -> Self {
+        match wire {
+            v2::Delivery::NextStep => Self::NextStep,
+            v2::Delivery::NextTurn => Self::NextTurn,
+            v2::Delivery::Now => Self::Now,
+        }
+    }
+}
+
+/// The delivery of a number on the wire.
+pub fn delivery(number: i32) -> Result<Delivery> {
+    v2::Delivery::try_from(number)
+        .map(Into::into)
+        .map_err(|_| wrong("delivery", &format!("is {number}, which is unknown")))
+}
+
+impl From<&Signal> for v2::Signal {
+    fn from(signal: &Signal) -> Self {
+        Self {
+            id: raw(signal.id.0),
+            name: signal.name.clone(),
+            payload: Some((&signal.payload).into()),
+            delivery: v2::Delivery::from(signal.delivery).into(),
+            number: signal.number,
+            consumed_by: signal.consumed_by.map(Into::into),
+            created_at: signal.created_at.0,
+        }
+    }
+}
+
+impl TryFrom<v2::Signal> for Signal {
+    type Error = Error;
+    fn try_from(wire: v2::Signal) -> Result<Self> {
+        Ok(Self {
+            id: SignalId(id(&wire.id, "signal.id")?),
+            name: wire.name,
+            payload: need(wire.payload, "signal.payload")?.try_into()?,
+            delivery: delivery(wire.delivery)?,
+            number: wire.number,
+            consumed_by: wire.consumed_by.map(Into::into),
+            created_at: Timestamp(wire.created_at),
+        })
+    }
+}
+
+impl From<&NewCheckpoint> for v2::NewCheckpoint {
+    fn from(saved: &NewCheckpoint) -> Self {
+        Self {
+            state: Some((&saved.state).into()),
+            leaves: saved.leaves.iter().map(|(thread, leaf)| (thread.clone(), raw(leaf.0))).collect(),
+            metadata: saved.metadata.clone(),
+        }
+    }
+}
+
+impl TryFrom<v2::NewCheckpoint> for NewCheckpoint {
+    type Error = Error;
+    fn try_from(wire: v2::NewCheckpoint) -> Result<Self> {
+        let leaf = |(thread, leaf): (String, Bytes)| Ok((thread, EntryId(id(&leaf, "checkpoint.leaf")?)));
+        Ok(Self {
+            state: need(wire.state, "checkpoint.state")?.try_into()?,
+            leaves: wire.leaves.into_iter().map(leaf).collect::<Result<_>>()?,
+            metadata: wire.metadata,
+        })
+    }
+}
+
+impl From<&Checkpoint> for v2::Checkpoint {
+    fn from(checkpoint: &Checkpoint) -> Self {
+        Self {
+            execution: raw(checkpoint.execution.0),
+            sequence: checkpoint.sequence,
+            saved: Some((&checkpoint.saved).into()),
+            usage: usage(&checkpoint.usage),
+            hash: Bytes::copy_from_slice(&checkpoint.hash),
+            created_at: checkpoint.created_at.0,
+        }
+    }
+}
+
+impl TryFrom<v2::Checkpoint> for Checkpoint {
+    type Error = Error;
+    fn try_from(wire: v2::Checkpoint) -> Result<Self> {
+        Ok(Self {
+            execution: ExecutionId(id(&wire.execution, "checkpoint.execution")?),
+            sequence: wire.sequence,
+            saved: need(wire.saved, "checkpoint.saved")?.try_into()?,
+            usage: totals(wire.usage),
+            hash: fixed(&wire.hash, "checkpoint.hash")?,
+            created_at: Timestamp(wire.created_at),
+        })
+    }
+}
+
+impl From<&Event> for v2::Event {
+    fn from(event: &Event) -> Self {
+        Self {
+            execution: raw(event.execution.0),
+            number: event.number,
+            at: event.at.0,
+            kind: word(&event.kind),
+            segment: event.segment,
+            sequence: event.sequence,
+            data: event.data.to_string(),
+        }
+    }
+}
+
+impl TryFrom<v2::Event> for Event {
+    type Error = Error;
+    fn try_from(wire: v2::Event) -> Result<Self> {
+        Ok(Self {
+            execution: ExecutionId(id(&wire.execution, "event.execution")?),
+            number: wire.number,
+            at: Timestamp(wire.at),
+            kind: of_word(&wire.kind, "event.kind")?,
+            segment: wire.segment,
+            sequence: wire.sequence,
+            data: json(&wire.data, "event.data")?,
+        })
+    }
+}
+
+impl From<&Chunk> for v2::Chunk {
+    fn from(chunk: &Chunk) -> Self {
+        let kind = match chunk.kind {
+            ChunkKind::Token => v2::ChunkKind::Token,
+            ChunkKind::Data => v2::ChunkKind::Data,
+            ChunkKind::Error => v2::ChunkKind::Error,
+            ChunkKind::Progress => v2::ChunkKind::Progress,
+        };
+        Self {
+            execution: raw(chunk.execution.0),
+            segment: chunk.segment,
+            sequence: chunk.sequence,
+            epoch: chunk.epoch,
+            attempt: chunk.attempt,
+            seq: chunk.seq,
+            kind: kind.into(),
+            data: chunk.data.to_string(),
+        }
+    }
+}
+
+impl TryFrom<v2::Chunk> for Chunk {
+    type Error = Error;
+    fn try_from(wire: v2::Chunk) -> Result<Self> {
+        Ok(Self {
+            execution: ExecutionId(id(&wire.execution, "chunk.execution")?),
+            segment: wire.segment,
+            sequence: wire.sequence,
+            epoch: wire.epoch,
+            attempt: wire.attempt,
+            seq: wire.seq,
+            kind: match v2::ChunkKind::try_from(wire.kind) {
+                Ok(v2::ChunkKind::Token) => ChunkKind::Token,
+                Ok(v2::ChunkKind::Data) => ChunkKind::Data,
+                Ok(v2::ChunkKind::Error) => ChunkKind::Error,
+                Ok(v2::ChunkKind::Progress) => ChunkKind::Progress,
+                Err(_) => return Err(wrong("chunk.kind", &format!("is {}", wire.kind))),
+            },
+            data: wire.data.into(),
+        })
+    }
+}
+
+impl From<PageRequest> for v2::PageRequest {
+    fn from(page: PageRequest) -> Self {
+        Self { limit: page.limit.try_into().unwrap_or(u32::MAX), after: page.after.map(|cursor| cursor.0) }
+    }
+}
+
+impl From<v2::PageRequest> for PageRequest {
+    fn from(wire: v2::PageRequest) -> Self {
+        Self { limit: wire.limit as usize, after: wire.after.map(Cursor) }
+    }
+}
+
+/// A listing of runs.
+pub fn list_executions(filter: ExecutionFilter, page: PageRequest) -> v2::ListExecutionsRequest {
+    v2::ListExecutionsRequest {
+        statuses: filter.statuses.iter().map(|status| status.as_str().into()).collect(),
+        kind: filter.kind,
+        queue: filter.queue,
+        metadata: filter.metadata.into_iter().collect(),
+        created_from: filter.created_from.map(|at| at.0),
+        created_until: filter.created_until.map(|at| at.0),
+        page: Some(page.into()),
+    }
+}
+
+/// What a listing of runs asks for.
+pub fn execution_filter(wire: v2::ListExecutionsRequest) -> Result<(ExecutionFilter, PageRequest)> {
+    let status = |word: &String| Status::parse(word).ok_or_else(|| wrong("status", &format!("is {word:?}")));
+    let filter = ExecutionFilter {
+        statuses: wire.statuses.iter().map(status).collect::<Result<_>>()?,
+        kind: wire.kind,
+        queue: wire.queue,
+        metadata: wire.metadata.into_iter().collect(),
+        created_from: wire.created_from.map(Timestamp),
+        created_until: wire.created_until.map(Timestamp),
+    };
+    Ok((filter, wire.page.map(Into::into).unwrap_or_default()))
+}

@@ -1,0 +1,68 @@
+//! Errors as gRPC statuses that carry the code and the context, and back.
+
+use super::v2::ErrorDetail;
+use crate::error::{Code, Error, Kind};
+use prost::Message;
+use tonic::{Code as Grpc, Status};
+
+/// The status of an error: its kind decides the gRPC code, its own code and context are the details.
+pub fn status_of_error(error: &Error) -> Status {
+    let grpc = match error.kind() {
+        Kind::Invalid => Grpc::InvalidArgument,
+        Kind::NotFound => Grpc::NotFound,
+        Kind::Conflict | Kind::Failed => Grpc::FailedPrecondition,
+        Kind::Lost => Grpc::Aborted,
+        Kind::Limit => Grpc::ResourceExhausted,
+        Kind::Unavailable => Grpc::Unavailable,
+        Kind::Corrupt => Grpc::DataLoss,
+    };
+    let detail = ErrorDetail {
+        code: error.code().as_str().into(),
+        context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
+    };
+    Status::with_details(grpc, error.message(), detail.encode_to_vec().into())
+}
+
+/// The error of a status. One without our details, as a proxy or a broken connection gives, is `StorageUnavailable`: what was
+/// asked may or may not have happened.
+pub fn error_of_status(asked: &str, status: &Status) -> Error {
+    let detail = ErrorDetail::decode(status.details()).ok();
+    if let Some((code, detail)) = detail.and_then(|detail| Some((Code::parse(&detail.code)?, detail))) {
+        let mut context: Vec<_> = detail.context.into_iter().collect();
+        context.sort();
+        return context
+            .into_iter()
+            .fold(Error::new(code, status.message()), |error, (name, value)| error.with(name, value));
+    }
+    let (code, advice) = match status.code() {
+        Grpc::Unauthenticated => (Code::InvalidArgument, "pass a token it knows, in FLOVYN_TOKEN or in the URL"),
+        Grpc::PermissionDenied => (Code::InvalidArgument, "pass a token with the right to do this"),
+        Grpc::Unimplemented => (Code::InvalidArgument, "the server is of another version; update one of them"),
+        _ => (Code::StorageUnavailable, "whether it happened is unknown; it may be asked again"),
+    };
+    Error::new(code, format!("{asked}: the server answered {:?}: {}; {advice}", status.code(), status.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_crosses_the_wire_with_its_context() {
+        for code in Code::ALL {
+            let sent = Error::new(*code, "asked, found, do").with("size", 11).with("limit", 10);
+            let got = error_of_status("ask", &status_of_error(&sent));
+            assert_eq!((got.code(), got.message()), (*code, "asked, found, do"));
+            let mut context: Vec<_> = sent.context().to_vec();
+            context.sort();
+            assert_eq!(got.context(), context);
+        }
+    }
+
+    #[test]
+    fn a_status_of_somebody_else_means_unknown() {
+        let error = error_of_status("commit", &Status::unknown("connection reset"));
+        assert_eq!(error.code(), Code::StorageUnavailable);
+        assert!(error.message().contains("commit") && error.message().contains("connection reset"), "{error}");
+    }
+}

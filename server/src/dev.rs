@@ -1,0 +1,90 @@
+//! The server of one developer: loopback only, one org, one token that the SDKs and the CLI of this machine find.
+
+use crate::{Access, Identity, ServerConfig, Serving, serve};
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::OrgId;
+use flovyn_core::runtime::{Runtime, dev_token_file};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// How a developer's server is started.
+#[derive(Debug, Clone)]
+pub struct DevOptions {
+    /// The backend: `sqlite:FILE` or `memory:`.
+    pub db: String,
+    /// The port of HTTP; 0 picks one.
+    pub http_port: u16,
+    /// The port of gRPC; 0 picks one.
+    pub grpc_port: u16,
+    /// A further file that gets the token.
+    pub token_file: Option<PathBuf>,
+}
+
+/// A developer's server that is ready.
+pub struct Dev {
+    serving: Serving,
+    runtime: Runtime,
+    token_files: Vec<PathBuf>,
+}
+
+/// Starts a developer's server; it is ready, and its token is written, when this returns.
+///
+/// Errors: `InvalidArgument` (a port in use, a token file that cannot be written) and those of opening the backend.
+pub async fn dev(options: DevOptions) -> Result<Dev> {
+    let runtime = Runtime::open(&options.db).await?;
+    let token = format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let config = ServerConfig {
+        grpc: loopback(options.grpc_port),
+        http: loopback(options.http_port),
+        access: Access::of([(token.as_str(), Identity::Org(OrgId::DEFAULT))]),
+    };
+    let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await?;
+    let token_files: Vec<_> = dev_token_file(serving.grpc().port()).into_iter().chain(options.token_file).collect();
+    for file in &token_files {
+        write_private(file, &token).map_err(|error| {
+            Error::new(
+                Code::InvalidArgument,
+                format!("write the token to {}: {error}; make it writable, or set FLOVYN_HOME", file.display()),
+            )
+        })?;
+    }
+    Ok(Dev { serving, runtime, token_files })
+}
+
+impl Dev {
+    /// Where it listens.
+    pub fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
+    /// The files that have the token.
+    pub fn token_files(&self) -> &[PathBuf] {
+        &self.token_files
+    }
+
+    /// Stops listening, removes the token, closes the backend.
+    pub async fn stop(self) -> Result<()> {
+        for file in &self.token_files {
+            let _ = std::fs::remove_file(file);
+        }
+        self.serving.stop().await?;
+        self.runtime.close().await
+    }
+}
+
+/// Writes a file that only its owner may read, in one step.
+fn write_private(file: &Path, token: &str) -> std::io::Result<()> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(folder)?;
+    // A temporary file is made readable by its owner alone.
+    let mut written = tempfile::NamedTempFile::new_in(folder)?;
+    writeln!(written, "{token}")?;
+    written.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}

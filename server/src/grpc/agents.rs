@@ -1,0 +1,281 @@
+//! The calls of clients.
+
+use super::payloads::{receive, send};
+use super::streams::{Answers, all, failed, wired};
+use super::{Grpc, told};
+use flovyn_core::client::StreamEvent;
+use flovyn_core::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId};
+use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
+use flovyn_core::wire::v2::agents_server::Agents;
+use flovyn_core::wire::v2::{fork_request, resolve_task_request, watch_event};
+use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, of_word, raw, v2};
+use futures::{StreamExt, stream};
+use tonic::{Request, Response, Status, Streaming};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn execution(bytes: &[u8]) -> Result<ExecutionId, Status> {
+    id(bytes, "execution").map(ExecutionId).map_err(told)
+}
+
+fn need<T>(value: Option<T>, field: &str) -> Result<T, Status> {
+    value.ok_or_else(|| Status::invalid_argument(format!("the field {field} is missing")))
+}
+
+fn listed(request: v2::ListRequest) -> Result<(ExecutionId, PageRequest), Status> {
+    Ok((execution(&request.execution)?, request.page.map(Into::into).unwrap_or_default()))
+}
+
+#[tonic::async_trait]
+impl Agents for Grpc {
+    type BranchStream = Answers<v2::Entry>;
+    type ListEventsStream = Answers<v2::Event>;
+    type JournalStream = Answers<v2::RecordedOp>;
+    type WatchStream = Answers<v2::WatchEvent>;
+    type GetPayloadStream = Answers<v2::PayloadPart>;
+
+    async fn identify(&self, request: Request<v2::Empty>) -> Answer<v2::IdentifyResponse> {
+        let org = raw(self.org(&request)?.0);
+        Ok(Response::new(v2::IdentifyResponse { org, version: env!("CARGO_PKG_VERSION").into() }))
+    }
+
+    async fn start(&self, request: Request<v2::NewExecution>) -> Answer<v2::StartResponse> {
+        let org = self.org(&request)?;
+        let new = request.into_inner().into_model(org).map_err(told)?;
+        let created = self.0.storage.create_execution(new).await.map_err(told)?;
+        let execution = Some((&created.execution).into());
+        Ok(Response::new(v2::StartResponse { execution, existing: created.existing }))
+    }
+
+    async fn signal(&self, request: Request<v2::SignalRequest>) -> Answer<v2::SignalResponse> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let signal = NewSignal {
+            org,
+            execution: execution(&wire.execution)?,
+            id: SignalId(id(&wire.id, "signal.id").map_err(told)?),
+            name: wire.name,
+            payload: need(wire.payload, "payload")?.try_into().map_err(told)?,
+            delivery: delivery(wire.delivery).map_err(told)?,
+            idempotency_key: wire.idempotency_key,
+        };
+        let stored = self.0.storage.store_signal(signal).await.map_err(told)?;
+        let id = raw(stored.id.0);
+        Ok(Response::new(v2::SignalResponse { id, repeated: stored.repeated, resumed: stored.resumed }))
+    }
+
+    async fn cancel(&self, request: Request<v2::CancelRequest>) -> Answer<v2::Execution> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let cancel = need(wire.cancel, "cancel")?.into();
+        let run = self.0.storage.request_cancel(org, execution(&wire.execution)?, cancel).await.map_err(told)?;
+        Ok(Response::new((&run).into()))
+    }
+
+    async fn resume(&self, request: Request<v2::ResumeRequest>) -> Answer<v2::Execution> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let request_id = if wire.request_id.is_empty() {
+            None
+        } else {
+            Some(RequestId(id(&wire.request_id, "request_id").map_err(told)?))
+        };
+        let resume = ResumeRequest {
+            max_steps: wire.max_steps,
+            max_tail: wire.max_tail,
+            budget: wire.budget,
+            message: wire.message.map(TryInto::try_into).transpose().map_err(told)?,
+            request_id,
+        };
+        let run = self.0.storage.resume(org, execution(&wire.execution)?, resume).await.map_err(told)?;
+        Ok(Response::new((&run).into()))
+    }
+
+    async fn resolve_task(&self, request: Request<v2::ResolveTaskRequest>) -> Answer<v2::Task> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let op = OpId::parse(&wire.op_id).ok_or_else(|| {
+            Status::invalid_argument(format!("{:?} is no op id; pass the one of `describe`", wire.op_id))
+        })?;
+        let resolution = match need(wire.resolution, "resolution")? {
+            resolve_task_request::Resolution::Result(result) => Resolution::Result(result.try_into().map_err(told)?),
+            resolve_task_request::Resolution::Error(error) => Resolution::Error(error.try_into().map_err(told)?),
+            resolve_task_request::Resolution::Retry(_) => Resolution::Retry,
+        };
+        let task = self.0.storage.resolve_task(org, op, resolution).await.map_err(told)?;
+        Ok(Response::new((&task).into()))
+    }
+
+    async fn resolve_divergence(&self, request: Request<v2::ResolveDivergenceRequest>) -> Answer<v2::Execution> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let decision = of_word(&wire.decision, "decision").map_err(told)?;
+        let run = self.0.storage.resolve_divergence(org, execution(&wire.execution)?, decision).await.map_err(told)?;
+        Ok(Response::new((&run).into()))
+    }
+
+    async fn fork(&self, request: Request<v2::ForkRequest>) -> Answer<v2::Execution> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let from = match need(wire.from, "from")? {
+            fork_request::From::Checkpoint(sequence) => ForkFrom::Checkpoint(sequence),
+            fork_request::From::Entry(entry) => ForkFrom::Entry(EntryId(id(&entry, "from.entry").map_err(told)?)),
+            fork_request::From::Op(slot) => ForkFrom::Op(Slot::from(slot)),
+            fork_request::From::Latest(_) => ForkFrom::Latest,
+        };
+        let fork = ForkRequest {
+            org,
+            execution: execution(&wire.execution)?,
+            id: execution(&wire.id)?,
+            key: wire.key,
+            from,
+            state: wire.state.map(TryInto::try_into).transpose().map_err(told)?,
+            input: wire.input.map(TryInto::try_into).transpose().map_err(told)?,
+        };
+        let run = self.0.storage.fork(fork).await.map_err(told)?;
+        Ok(Response::new((&run).into()))
+    }
+
+    async fn get_execution(&self, request: Request<v2::IdRequest>) -> Answer<v2::Execution> {
+        let org = self.org(&request)?;
+        let run = self.0.storage.execution(org, execution(&request.get_ref().id)?).await.map_err(told)?;
+        Ok(Response::new((&run).into()))
+    }
+
+    async fn list_executions(&self, request: Request<v2::ListExecutionsRequest>) -> Answer<v2::ListExecutionsResponse> {
+        let org = self.org(&request)?;
+        let (filter, page) = execution_filter(request.into_inner()).map_err(told)?;
+        let page = self.0.storage.executions(org, filter, page).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListExecutionsResponse { items: wired(&page.items), next }))
+    }
+
+    async fn list_entries(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListEntriesResponse> {
+        let org = self.org(&request)?;
+        let (execution, page) = listed(request.into_inner())?;
+        let page = self.0.storage.entries(org, execution, page).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListEntriesResponse { items: wired(&page.items), next }))
+    }
+
+    async fn get_entry(&self, request: Request<v2::IdRequest>) -> Answer<v2::Entry> {
+        let org = self.org(&request)?;
+        let id = EntryId(id(&request.get_ref().id, "entry").map_err(told)?);
+        let entry = self.0.storage.entry(org, id).await.map_err(told)?;
+        Ok(Response::new((&entry).into()))
+    }
+
+    async fn branch(&self, request: Request<v2::IdRequest>) -> Answer<Self::BranchStream> {
+        let org = self.org(&request)?;
+        let leaf = EntryId(id(&request.get_ref().id, "entry").map_err(told)?);
+        let entries = self.0.storage.branch(org, leaf).await.map_err(told)?;
+        Ok(Response::new(all(wired(&entries))))
+    }
+
+    async fn list_tasks(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListTasksResponse> {
+        let org = self.org(&request)?;
+        let (execution, page) = listed(request.into_inner())?;
+        let page = self.0.storage.tasks(org, execution, page).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListTasksResponse { items: wired(&page.items), next }))
+    }
+
+    async fn get_task(&self, request: Request<v2::IdRequest>) -> Answer<v2::Task> {
+        let org = self.org(&request)?;
+        let id = TaskId(id(&request.get_ref().id, "task").map_err(told)?);
+        let task = self.0.storage.task(org, id).await.map_err(told)?;
+        Ok(Response::new((&task).into()))
+    }
+
+    async fn list_checkpoints(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListCheckpointsResponse> {
+        let org = self.org(&request)?;
+        let (execution, page) = listed(request.into_inner())?;
+        let page = self.0.storage.checkpoints(org, execution, page).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListCheckpointsResponse { items: wired(&page.items), next }))
+    }
+
+    async fn list_signals(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListSignalsResponse> {
+        let org = self.org(&request)?;
+        let (execution, page) = listed(request.into_inner())?;
+        let page = self.0.storage.signals(org, execution, page).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListSignalsResponse { items: wired(&page.items), next }))
+    }
+
+    async fn list_events(&self, request: Request<v2::ListEventsRequest>) -> Answer<Self::ListEventsStream> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let limit = usize::try_from(wire.limit).unwrap_or(usize::MAX);
+        let events = self.0.storage.events(org, execution(&wire.execution)?, wire.after, limit).await;
+        Ok(Response::new(all(wired(&events.map_err(told)?))))
+    }
+
+    async fn journal(&self, request: Request<v2::JournalRequest>) -> Answer<Self::JournalStream> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let ops = self.0.storage.journal(org, execution(&wire.execution)?, wire.segment).await.map_err(told)?;
+        Ok(Response::new(all(wired(&ops))))
+    }
+
+    async fn unserved(&self, request: Request<v2::Empty>) -> Answer<v2::UnservedResponse> {
+        let org = self.org(&request)?;
+        let kinds = self.0.storage.unserved(org).await.map_err(told)?;
+        let kind = |(kind, queue, waiting)| v2::UnservedKind { kind, queue, waiting };
+        Ok(Response::new(v2::UnservedResponse { kinds: kinds.into_iter().map(kind).collect() }))
+    }
+
+    async fn watch(&self, request: Request<v2::WatchRequest>) -> Answer<Self::WatchStream> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
+        let watching = self.watching(org, execution(&wire.execution)?, after.map_err(told)?);
+        let mut stopping = self.0.stopping.clone();
+        let ended = async move {
+            let _ = stopping.wait_for(|stop| *stop).await;
+        };
+        let events = stream::unfold(Some(watching), |watching| async {
+            let mut watching = watching?;
+            match watching.next().await {
+                Ok(Some(event)) => Some((Ok(seen(&event)), Some(watching))),
+                Ok(None) => None,
+                Err(error) => Some((Err(failed(error)), None)),
+            }
+        });
+        Ok(Response::new(Box::pin(events.take_until(Box::pin(ended)))))
+    }
+
+    async fn get_payload(&self, request: Request<v2::GetPayloadRequest>) -> Answer<Self::GetPayloadStream> {
+        let org = self.org(&request)?;
+        Ok(Response::new(send(&self.0.storage, org, request.into_inner())?))
+    }
+
+    async fn put_payload(&self, request: Request<Streaming<v2::PayloadPart>>) -> Answer<v2::Stored> {
+        let org = self.org(&request)?;
+        Ok(Response::new(receive(&self.0.storage, org, request.into_inner()).await?))
+    }
+}
+
+impl Grpc {
+    fn watching(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: flovyn_core::model::EventId,
+    ) -> flovyn_core::client::Watching {
+        self.0.client(org).watch(execution, after)
+    }
+}
+
+fn seen(event: &StreamEvent) -> v2::WatchEvent {
+    let id = event.id().to_string();
+    let event = match event {
+        StreamEvent::Durable(event) => Some(watch_event::Event::EventRow(event.into())),
+        StreamEvent::Chunk(_, chunk) => Some(watch_event::Event::Chunk((&**chunk).into())),
+        StreamEvent::Retract { op, .. } => {
+            Some(watch_event::Event::Retract(v2::Slot { segment: op.0, sequence: op.1 }))
+        }
+        StreamEvent::Gap(_) => Some(watch_event::Event::Gap(v2::Empty {})),
+    };
+    v2::WatchEvent { id, event }
+}

@@ -1,0 +1,74 @@
+//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing.
+
+mod agents;
+mod payloads;
+mod streams;
+mod worker;
+
+use crate::{Identity, Service};
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::OrgId;
+use flovyn_core::storage::remote::ORG_HEADER;
+use flovyn_core::wire::v2::agents_server::AgentsServer;
+use flovyn_core::wire::v2::worker_server::WorkerServer;
+use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Status};
+
+/// What the services share.
+#[derive(Clone)]
+struct Grpc(Service);
+
+/// Serves until told to stop.
+pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
+    let grpc = Grpc(service);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Server::builder()
+        .initial_connection_window_size(8 << 20)
+        .initial_stream_window_size(4 << 20)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .add_service(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(WorkerServer::new(grpc).max_decoding_message_size(MAX_MESSAGE))
+        .serve_with_incoming_shutdown(incoming, async move {
+            let _ = stopping.wait_for(|stop| *stop).await;
+        })
+        .await
+        .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
+}
+
+impl Grpc {
+    /// Who calls; refused without a token that is known.
+    fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
+        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
+        let token = header.and_then(|header| header.strip_prefix("Bearer "));
+        let Some(token) = token else {
+            return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
+        };
+        self.0
+            .access
+            .identify(token)
+            .ok_or_else(|| Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"))
+    }
+
+    /// The org of a call.
+    fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
+        let identity = self.identity(request)?;
+        let named = match request.metadata().get(ORG_HEADER) {
+            None => None,
+            Some(named) => Some(named.to_str().ok().and_then(|named| named.parse().ok()).ok_or_else(|| {
+                Status::invalid_argument(format!("the header {ORG_HEADER} is no id; send the org's UUID"))
+            })?),
+        };
+        identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
+    }
+}
+
+/// An error as the status of a call.
+fn told(error: Error) -> Status {
+    status_of_error(&error)
+}

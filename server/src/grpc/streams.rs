@@ -1,0 +1,57 @@
+//! Answers that are streams: paged by size, ended when the server stops.
+
+use flovyn_core::error::Error;
+use futures::Stream;
+use std::pin::Pin;
+use tonic::Status;
+
+/// The stream of an answer.
+pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A page holds about so many bytes.
+pub(super) const PAGE: usize = 1 << 20;
+
+/// Items that are there already.
+pub(super) fn all<T: Send + 'static>(items: Vec<T>) -> Answers<T> {
+    Box::pin(futures::stream::iter(items.into_iter().map(Ok)))
+}
+
+/// Splits items into pages by their size.
+pub(super) fn pages<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut pages = vec![Vec::new()];
+    let mut filled = 0;
+    for item in items {
+        filled += size(&item);
+        if filled > PAGE && pages.last().is_some_and(|page| !page.is_empty()) {
+            pages.push(Vec::new());
+            filled = size(&item);
+        }
+        if let Some(page) = pages.last_mut() {
+            page.push(item);
+        }
+    }
+    pages
+}
+
+/// The items of an answer, in their form on the wire.
+pub(super) fn wired<M, W: for<'a> From<&'a M>>(items: &[M]) -> Vec<W> {
+    items.iter().map(Into::into).collect()
+}
+
+/// What an item of a stream says when it is an error.
+pub(super) fn failed(error: Error) -> Status {
+    super::told(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_what_fits_and_never_nothing() {
+        let sizes = [PAGE / 2, PAGE / 2, 1, PAGE * 3, 5];
+        let split = pages(sizes.to_vec(), |size| *size);
+        assert_eq!(split, [vec![PAGE / 2, PAGE / 2], vec![1], vec![PAGE * 3], vec![5]]);
+        assert_eq!(pages(Vec::<usize>::new(), |size| *size), [Vec::<usize>::new()]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The calls of workers.
+
+use super::streams::{Answers, all, pages, wired};
+use super::{Grpc, told};
+use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
+use flovyn_core::model::{Fact, Lease, TaskReport};
+use flovyn_core::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use flovyn_core::wire::v2::worker_server::Worker;
+use flovyn_core::wire::{OfOrg, attach, id, raw, v2};
+use flovyn_core::{Error, error::Code};
+use futures::{StreamExt, stream};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Facts of a commit's answer in bytes; more are asked for.
+const FACTS: usize = 2 << 20;
+/// Bytes of all attachments of one commit.
+const ATTACHED: u64 = 64 << 20;
+/// Hints that wait for a slow worker; after that it is told to look at everything.
+const HINTS: usize = 1_024;
+
+fn need<T>(value: Option<T>, field: &str) -> Result<T, Status> {
+    value.ok_or_else(|| Status::invalid_argument(format!("the field {field} is missing")))
+}
+
+fn claim(org: OrgId, wire: v2::PollRequest) -> Result<ClaimRequest, Status> {
+    let only = if wire.only.is_empty() { None } else { Some(id(&wire.only, "only").map_err(told)?) };
+    Ok(ClaimRequest {
+        org,
+        worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+        queue: wire.queue,
+        kinds: wire.kinds.into(),
+        limit: wire.limit as usize,
+        ttl: Duration::from_micros(wire.ttl),
+        only: only.map(ExecutionId),
+    })
+}
+
+fn lease(wire: Option<v2::Lease>) -> Result<Lease, Status> {
+    need(wire, "lease")?.try_into().map_err(told)
+}
+
+impl Grpc {
+    /// The org of a held run or task: the one it names, as far as the caller may.
+    fn held_org(&self, identity: crate::Identity, named: &[u8]) -> Result<OrgId, Status> {
+        let named = if named.is_empty() { None } else { Some(OrgId(id(named, "org").map_err(told)?)) };
+        identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
+    }
+}
+
+#[tonic::async_trait]
+impl Worker for Grpc {
+    type LoadSegmentStream = Answers<v2::Segment>;
+    type FactsAfterStream = Answers<v2::FactsAfterResponse>;
+    type HintsStream = Answers<v2::Hint>;
+
+    async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
+        self.identity(&request)?;
+        let wire = request.into_inner();
+        let id = WorkerId(id(&wire.worker, "worker").map_err(told)?);
+        let worker = WorkerInfo { id, name: wire.name, queues: wire.queues };
+        self.0.storage.register_worker(worker).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn unregister(&self, request: Request<v2::UnregisterRequest>) -> Result<Response<v2::Empty>, Status> {
+        self.identity(&request)?;
+        let worker = WorkerId(id(&request.get_ref().worker, "worker").map_err(told)?);
+        self.0.storage.unregister_worker(worker).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<v2::HeartbeatRequest>,
+    ) -> Result<Response<v2::HeartbeatResponse>, Status> {
+        let identity = self.identity(&request)?;
+        let wire = request.into_inner();
+        let mut beat = Heartbeat {
+            worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+            ttl: Duration::from_micros(wire.ttl),
+            executions: Vec::with_capacity(wire.executions.len()),
+            tasks: Vec::with_capacity(wire.tasks.len()),
+        };
+        for held in wire.executions {
+            let execution = ExecutionId(id(&held.execution, "execution").map_err(told)?);
+            beat.executions.push((self.held_org(identity, &held.org)?, execution, held.epoch, held.known));
+        }
+        for held in wire.tasks {
+            let task = TaskId(id(&held.task, "task").map_err(told)?);
+            beat.tasks.push((self.held_org(identity, &held.org)?, task, held.attempt, held.signed));
+        }
+        let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
+        Ok(Response::new(v2::HeartbeatResponse {
+            lost_executions: answer.lost_executions.into_iter().map(|id| raw(id.0)).collect(),
+            stale_executions: answer.stale_executions.into_iter().map(|id| raw(id.0)).collect(),
+            cancelled_tasks: answer.cancelled_tasks.into_iter().map(|id| raw(id.0)).collect(),
+        }))
+    }
+
+    async fn poll_agents(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollAgentsResponse>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let wait = Duration::from_micros(wire.wait);
+        let claim = claim(org, wire)?;
+        let mut ready = self.0.storage.hints().agents();
+        let claim_now = || self.0.storage.claim_agents(claim.clone());
+        let mut claims = claim_now().await.map_err(told)?;
+        if claims.is_empty() && !wait.is_zero() {
+            let _ = tokio::time::timeout(wait, ready.changed()).await;
+            claims = claim_now().await.map_err(told)?;
+        }
+        Ok(Response::new(v2::PollAgentsResponse { claims: wired(&claims) }))
+    }
+
+    async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let wait = Duration::from_micros(wire.wait);
+        let claim = claim(org, wire)?;
+        let mut ready = self.0.storage.hints().tasks();
+        let claim_now = || self.0.storage.claim_tasks(claim.clone());
+        let mut tasks = claim_now().await.map_err(told)?;
+        if tasks.is_empty() && !wait.is_zero() {
+            let _ = tokio::time::timeout(wait, ready.changed()).await;
+            tasks = claim_now().await.map_err(told)?;
+        }
+        Ok(Response::new(v2::PollTasksResponse { tasks: wired(&tasks) }))
+    }
+
+    async fn load_segment(
+        &self,
+        request: Request<v2::LoadSegmentRequest>,
+    ) -> Result<Response<Self::LoadSegmentStream>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
+        let segment = self.0.storage.load_segment(org, execution, lease(wire.lease)?).await.map_err(told)?;
+        let first = v2::Segment {
+            execution: Some((&segment.execution).into()),
+            checkpoint: segment.checkpoint.as_ref().map(Into::into),
+            high: segment.high,
+            now: segment.now.0,
+            ..Default::default()
+        };
+        let size = prost::Message::encoded_len;
+        let ops = pages(wired::<_, v2::RecordedOp>(&segment.tail), size);
+        let facts = pages(wired::<_, v2::Fact>(&segment.facts), prost::Message::encoded_len);
+        let once = pages(wired::<_, v2::OnceResult>(&segment.once), prost::Message::encoded_len);
+        let mut parts = vec![first];
+        parts.extend(ops.into_iter().map(|tail| v2::Segment { tail, ..Default::default() }));
+        parts.extend(facts.into_iter().map(|facts| v2::Segment { facts, ..Default::default() }));
+        parts.extend(once.into_iter().map(|once| v2::Segment { once, ..Default::default() }));
+        Ok(Response::new(all(parts)))
+    }
+
+    async fn commit(&self, request: Request<Streaming<v2::CommitPart>>) -> Result<Response<v2::CommitAnswer>, Status> {
+        let org = self.org(&request)?;
+        let mut stream = request.into_inner();
+        let mut whole = attach::Commit::default();
+        while let Some(part) = stream.next().await {
+            whole.push(part?, ATTACHED).map_err(told)?;
+        }
+        let commit = whole.finish().and_then(|wire| wire.into_model(org)).map_err(told)?;
+        let answer = self.0.storage.commit(commit).await.map_err(told)?;
+        let mut wire = v2::CommitAnswer::from(&answer);
+        if wire.facts.iter().map(prost::Message::encoded_len).sum::<usize>() > FACTS {
+            wire.facts.clear();
+            wire.more = true;
+        }
+        Ok(Response::new(wire))
+    }
+
+    async fn facts_after(
+        &self,
+        request: Request<v2::FactsAfterRequest>,
+    ) -> Result<Response<Self::FactsAfterStream>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
+        let (facts, high): (Vec<Fact>, u64) =
+            self.0.storage.facts_after(org, execution, wire.after).await.map_err(told)?;
+        let pages = pages(wired::<_, v2::Fact>(&facts), prost::Message::encoded_len);
+        Ok(Response::new(all(pages.into_iter().map(|facts| v2::FactsAfterResponse { facts, high }).collect())))
+    }
+
+    async fn report_task(&self, request: Request<v2::ReportTaskRequest>) -> Result<Response<v2::Empty>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let report = TaskReport {
+            org,
+            task: TaskId(id(&wire.task, "task").map_err(told)?),
+            attempt: wire.attempt,
+            worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+            result: need(wire.result, "result")?.try_into().map_err(told)?,
+        };
+        self.0.storage.report_task(report).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn release(&self, request: Request<v2::ReleaseRequest>) -> Result<Response<v2::Empty>, Status> {
+        let org = self.org(&request)?;
+        let wire = request.into_inner();
+        let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
+        self.0.storage.release(org, execution, lease(wire.lease)?).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
+        // A hint names a run and nothing of it, but only to whom the run may belong.
+        self.identity(&request)?;
+        let hints = self.0.storage.hints().clone();
+        let (sender, receiver) = mpsc::channel::<v2::Hint>(HINTS);
+        let (runs, lost) = (sender.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let missed = lost.clone();
+        let listening = hints.listen(move |change| {
+            let hint = match change {
+                Some((execution, high)) => v2::Hint { execution: raw(execution.0), high, ..Default::default() },
+                None => v2::Hint { everything: true, ..Default::default() },
+            };
+            if runs.try_send(hint).is_err() {
+                missed.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let (mut agents, mut tasks, mut timers) = (hints.agents(), hints.tasks(), hints.timers());
+        let mut stopping = self.0.stopping.clone();
+        tokio::spawn(async move {
+            let _listening = listening;
+            loop {
+                let hint = tokio::select! {
+                    () = agents.changed() => v2::Hint { agents: true, ..Default::default() },
+                    () = tasks.changed() => v2::Hint { tasks: true, ..Default::default() },
+                    () = timers.changed() => v2::Hint { timers: true, ..Default::default() },
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                    () = sender.closed() => return,
+                };
+                let everything = lost.swap(false, std::sync::atomic::Ordering::Relaxed);
+                if sender.send(v2::Hint { everything, ..hint }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut stopping = self.0.stopping.clone();
+        let ended = async move {
+            let _ = stopping.wait_for(|stop| *stop).await;
+        };
+        let sent = stream::unfold(receiver, |mut hints| async { Some((Ok(hints.recv().await?), hints)) });
+        Ok(Response::new(Box::pin(sent.take_until(Box::pin(ended)))))
+    }
+
+    async fn publish(&self, request: Request<v2::PublishRequest>) -> Result<Response<v2::Empty>, Status> {
+        self.identity(&request)?;
+        let previews = &self.0.chunks;
+        for published in request.into_inner().chunks {
+            let chunk = need(published.chunk, "chunk")?.try_into().map_err(|error: Error| {
+                told(Error::new(Code::InvalidArgument, format!("a preview was not taken: {}", error.message())))
+            })?;
+            previews.publish(published.after, chunk);
+        }
+        Ok(Response::new(v2::Empty {}))
+    }
+}

@@ -1,0 +1,110 @@
+//! The storage contract of Flovyn, served.
+//!
+//! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`, `http.rs`
+//! answers health checks, `access.rs` says who may call, `dev.rs` is the server of one developer.
+
+mod access;
+mod dev;
+mod grpc;
+mod http;
+
+pub use access::{Access, Identity};
+pub use dev::{Dev, DevOptions, dev};
+
+use flovyn_core::client::Client;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::OrgId;
+use flovyn_core::storage::Storage;
+use flovyn_core::streaming::Chunks;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a server needs to start.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Where gRPC listens; port 0 picks one.
+    pub grpc: SocketAddr,
+    /// Where HTTP listens; port 0 picks one.
+    pub http: SocketAddr,
+    /// Who may call.
+    pub access: Access,
+}
+
+/// What every transport stands on: the backend, its previews, and who may call.
+#[derive(Clone)]
+struct Service {
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    access: Access,
+    /// Ends every stream when the server stops.
+    stopping: watch::Receiver<bool>,
+}
+
+impl Service {
+    fn client(&self, org: OrgId) -> Client {
+        Client::new(self.storage.clone(), self.chunks.clone(), org)
+    }
+}
+
+/// A running server.
+pub struct Serving {
+    grpc: SocketAddr,
+    http: SocketAddr,
+    stop: watch::Sender<bool>,
+    listening: [JoinHandle<Result<()>>; 2],
+}
+
+impl Serving {
+    /// Where gRPC listens.
+    pub fn grpc(&self) -> SocketAddr {
+        self.grpc
+    }
+
+    /// Where HTTP listens.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// The URL that SDKs connect to.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.grpc)
+    }
+
+    /// Stops listening, ends the streams, lets the calls in flight end.
+    pub async fn stop(self) -> Result<()> {
+        self.stop.send_replace(true);
+        for task in self.listening {
+            task.await
+                .map_err(|error| Error::new(Code::StorageUnavailable, format!("the server broke: {error}")))??;
+        }
+        Ok(())
+    }
+}
+
+/// Serves a backend and the board of its previews. Whoever opened the backend keeps its house.
+///
+/// Errors: `InvalidArgument` where an address cannot be listened on.
+pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
+    let (grpc_listener, grpc) = bind(config.grpc).await?;
+    let (http_listener, http) = bind(config.http).await?;
+    let (stop, stopping) = watch::channel(false);
+    let service = Service { storage, chunks, access: config.access, stopping: stopping.clone() };
+    let listening = [
+        tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping.clone())),
+        tokio::spawn(http::serve(service, http_listener, stopping)),
+    ];
+    Ok(Serving { grpc, http, stop, listening })
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let wrong = |error: std::io::Error| {
+        let message = format!("listen on {address}: {error}; choose another port, or stop what listens there");
+        Error::new(Code::InvalidArgument, message)
+    };
+    let listener = TcpListener::bind(address).await.map_err(wrong)?;
+    let bound = listener.local_addr().map_err(wrong)?;
+    Ok((listener, bound))
+}

@@ -1,0 +1,57 @@
+//! The conformance suite over gRPC, in front of memory and SQLite.
+
+use async_trait::async_trait;
+use flovyn_core::clock::ManualClock;
+use flovyn_core::storage::Storage;
+use flovyn_core::storage::conformance::{Factory, Subject};
+use flovyn_core::storage::memory::MemoryStorage;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
+use flovyn_core::streaming::Chunks;
+use flovyn_server::{Access, Identity, ServerConfig, serve};
+use std::sync::Arc;
+
+const TOKEN: &str = "conformance";
+
+/// A client of a server over a store.
+async fn fronted(storage: Arc<dyn Storage>, kept: impl Send + Sync + 'static) -> Subject {
+    let access = Access::of([(TOKEN, Identity::Operator)]);
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let serving = serve(storage.clone(), Chunks::default(), config).await.unwrap();
+    let options = RemoteOptions { token: Some(TOKEN.into()) };
+    let remote = RemoteStorage::connect(&serving.url(), options).await.unwrap();
+    Subject { storage: Arc::new(remote), keeper: Some(storage), corrupt: None, keep: Some(Box::new((serving, kept))) }
+}
+
+mod memory {
+    use super::*;
+
+    struct Memory;
+
+    #[async_trait]
+    impl Factory for Memory {
+        async fn open(&self, clock: ManualClock) -> Subject {
+            fronted(Arc::new(MemoryStorage::new(Arc::new(clock))), ()).await
+        }
+    }
+
+    flovyn_core::conformance_tests!(Memory);
+}
+
+mod sqlite {
+    use super::*;
+
+    struct Sqlite;
+
+    #[async_trait]
+    impl Factory for Sqlite {
+        async fn open(&self, clock: ManualClock) -> Subject {
+            let folder = tempfile::tempdir().unwrap();
+            let options = SqliteOptions { clock: Arc::new(clock), ..SqliteOptions::default() };
+            let storage = SqliteStorage::open(folder.path().join("runs.db"), options).unwrap();
+            fronted(Arc::new(storage), folder).await
+        }
+    }
+
+    flovyn_core::conformance_tests!(Sqlite);
+}
