@@ -8,7 +8,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PYTHON ?= python3
-RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
+RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.proto' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt
 FEATURES := --workspace --exclude flovyn-python
 

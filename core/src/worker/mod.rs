@@ -31,6 +31,8 @@ use tokio::sync::Notify;
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 const STOP_AFTER: Duration = Duration::from_secs(20);
+/// How long a closing worker waits for a claim that is on its way.
+const CLAIM_GRACE: Duration = Duration::from_secs(5);
 
 /// What runs agents and tasks of one language.
 pub trait Host: Send + Sync + 'static {
@@ -105,6 +107,8 @@ pub(crate) struct Core {
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
     holds: Holds,
     listening: Mutex<Option<Listening>>,
+    /// The loops that claim.
+    claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub closing: AtomicBool,
     pub freed: Notify,
     pub closed: Notify,
@@ -134,6 +138,7 @@ impl Worker {
             tickets: Mutex::default(),
             holds: Holds::default(),
             listening: Mutex::default(),
+            claiming: Mutex::default(),
             closing: AtomicBool::new(false),
             freed: Notify::new(),
             closed: Notify::new(),
@@ -144,8 +149,8 @@ impl Worker {
                 core.hinted(changed);
             }
         }));
-        tokio::spawn(agent_loop::run(core.clone()));
-        tokio::spawn(task_loop::run(core.clone()));
+        let claiming = [tokio::spawn(agent_loop::run(core.clone())), tokio::spawn(task_loop::run(core.clone()))];
+        core.claiming.lock().extend(claiming);
         tokio::spawn(heartbeat::run(core.clone()));
         tokio::spawn(hold::run(core.clone()));
         Ok(Self(core))
@@ -200,6 +205,9 @@ impl Worker {
         }
         self.0.closed.notify_waiters();
         self.0.listening.lock().take();
+        // What a claim on its way brings would be held by nobody if it came after the worker is gone.
+        let claiming = std::mem::take(&mut *self.0.claiming.lock());
+        let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
         self.0.storage.unregister_worker(self.0.id).await
     }
 

@@ -1,0 +1,144 @@
+"""The same agents against a server: ``flovyn dev`` over gRPC, workers in processes of their own, one of them killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import flovyn
+import pytest
+
+
+@flovyn.task
+async def add(x: int) -> int:
+    return x + 1
+
+
+@flovyn.agent
+async def climber(ctx: flovyn.AgentContext, steps: int) -> int:
+    height = 0
+    for _ in range(steps):
+        height = await add(height)
+        ctx.append_entry("assistant", f"at {height}")
+        ctx.stream_token(f"{height} ")
+    return height + await ctx.wait_for_signal("top", int)
+
+
+@flovyn.agent
+async def keeper(ctx: flovyn.AgentContext, size: int) -> int:
+    blob = await ctx.run("make", make, size)
+    return len(blob)
+
+
+async def make(size: int) -> bytes:
+    return os.urandom(size)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
+    command = [sys.executable, "-m", "flovyn", "dev", "--db", f"sqlite:{tmp_path / 'runs.db'}"]
+    command += ["--grpc-port", "0", "--http-port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    text = ""
+    while not text.rstrip().endswith("}"):
+        line = process.stdout.readline()
+        assert line, f"the server ended with {process.wait()}"
+        text += line
+    told = json.loads(text)
+    yield told
+    process.terminate()
+    assert process.wait(10) == 0
+    assert not any(Path(file).exists() for file in told["tokenFiles"]), "the token outlives its server"
+
+
+async def test_an_agent_runs_unchanged_and_is_watched(server: dict[str, str]) -> None:
+    async with flovyn.connect(server["grpc"]) as client, client.worker(agents=[climber], tasks=[add]):
+        handle = await client.start(climber, 5, id="up")
+        tokens: list[str] = []
+
+        async def watch() -> None:
+            async for event in handle.stream():
+                if isinstance(event, flovyn.Token):
+                    tokens.append(event.text)
+
+        watching = asyncio.create_task(watch())
+        await handle.signal("top", 10)
+        assert await handle.result(timeout=20) == 15
+        await asyncio.wait_for(watching, 20)
+        assert [message.content for message in await handle.messages()] == [f"at {n}" for n in range(1, 6)]
+        # Previews may be lost, never doubled or out of order.
+        numbers = [int(token) for token in tokens]
+        assert numbers == sorted(set(numbers))
+
+
+async def test_large_values_cross_in_chunks(server: dict[str, str]) -> None:
+    async with flovyn.connect(server["grpc"]) as client, client.worker(agents=[keeper]):
+        for size in (9_000, 300_000, 5_000_000):
+            handle = await client.start(keeper, size, id=f"of-{size}")
+            assert await handle.result(timeout=30) == size
+
+
+def worker_process(url: str) -> subprocess.Popen[bytes]:
+    code = (
+        "import asyncio, flovyn, test_server as t\n"
+        "async def main():\n"
+        f"    async with flovyn.connect({url!r}) as client:\n"
+        "        await client.worker(agents=[t.climber], tasks=[t.add]).run()\n"
+        "asyncio.run(main())\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment)
+
+
+async def test_another_worker_goes_on_after_a_kill(server: dict[str, str]) -> None:
+    first = worker_process(server["grpc"])
+    async with flovyn.connect(server["grpc"]) as client:
+        handle = await client.start(climber, 40, id="far")
+        while len(await handle.entries()) < 5:
+            await asyncio.sleep(0.01)
+        second = worker_process(server["grpc"])
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        try:
+            await handle.signal("top", 2)
+            assert await handle.result(timeout=60) == 42
+        finally:
+            second.terminate()
+            second.wait()
+        entries = [entry.content for entry in await handle.entries()]
+        assert entries == [f"at {n}" for n in range(1, 41)]
+
+
+async def test_a_worker_that_closes_leaves_nothing_held(server: dict[str, str]) -> None:
+    async with flovyn.connect(server["grpc"]) as client:
+        for n in range(20):
+            worker = client.worker(agents=[climber], tasks=[add])
+            async with worker:
+                await client.start(climber, 1, id=f"left-{n}")
+        held = [run async for run in client.runs(status="RUNNING")]
+        assert held == []
+
+
+async def test_a_stranger_is_refused(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOVYN_TOKEN", "guessed")
+    with pytest.raises(flovyn.FlovynError, match="FLOVYN_TOKEN"):
+        await flovyn.connect(server["grpc"])
+
+
+async def test_nobody_listens_there() -> None:
+    with pytest.raises(flovyn.StorageUnavailable, match="flovyn dev"):
+        await flovyn.connect("http://127.0.0.1:9")
+
+
+def test_it_says_that_it_is_ready(server: dict[str, str]) -> None:
+    with urllib.request.urlopen(server["http"] + "/_/ready") as answer:
+        assert answer.status == 200
