@@ -73,7 +73,8 @@ def check(
     """Run an agent with forced re-entry and with a crash at every commit; raise ``Difference`` at the first one.
 
     ``signals`` are sent at the start, in order; ``tasks`` maps tasks to stand-ins, which must give the same result
-    whenever they are called. Durable sleeps cost no time. ``timeout`` limits each run, in seconds.
+    whenever they are called. An ``at_most_once`` task that a crash leaves in doubt is answered with "run it again", as
+    by a person who found that it did not happen. Durable sleeps cost no time. ``timeout`` limits each run, in seconds.
     """
 
     def work() -> Report:
@@ -196,6 +197,8 @@ class _Case:
                     still = 0
                     if await stage.jump():
                         since = now
+                    elif run.wait_reason == "in_doubt":
+                        await _answer(handle)
                     elif now - since > _STUCK_S and run.wait_reason == "signal":
                         names = ", ".join(run.waits_for or ())
                         raise Waiting(f"the agent waits for signal {names!r}; pass it in signals=")
@@ -203,6 +206,13 @@ class _Case:
             return False
         finally:
             end.cancel()
+
+
+async def _answer(handle: Handle[Any]) -> None:
+    """Be the person who is asked about tasks in doubt: they did not happen, so they shall run."""
+    for task in await handle.tasks():
+        if task["status"] == "IN_DOUBT":
+            await handle.resolve(task["op"], retry=True)
 
 
 async def _outcome(handle: Handle[Any]) -> Any:
