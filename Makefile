@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.pr
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt
 FEATURES := --workspace --exclude flovyn-python
 
-.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test examples tidy build-python
+.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test examples tidy build-python postgres
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,7 +35,13 @@ $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
 
 build-python: $(VENV)/.flovyn
 
-setup: $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
+# The tests start a PostgreSQL server of their own.
+postgres:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq postgresql; } \
+	  || { echo "The tests need PostgreSQL: apt-get install postgresql"; exit 1; }
+
+setup: postgres $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -54,7 +60,7 @@ lint: $(VENV)/.tools
 	@$(BIN)/ruff format --check --quiet bindings-python examples benches
 	@$(BIN)/ruff check --quiet bindings-python examples benches
 
-rust-test:
+rust-test: postgres
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 

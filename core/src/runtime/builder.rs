@@ -79,6 +79,13 @@ impl From<crate::storage::sqlite::SqliteStorage> for Backing {
     }
 }
 
+#[cfg(feature = "postgres")]
+impl From<crate::storage::postgres::PostgresStorage> for Backing {
+    fn from(storage: crate::storage::postgres::PostgresStorage) -> Self {
+        Self(Kept::Storage(Arc::new(storage)))
+    }
+}
+
 impl From<Runtime> for Backing {
     fn from(runtime: Runtime) -> Self {
         Self(Kept::Runtime(runtime))

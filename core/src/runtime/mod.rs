@@ -41,7 +41,8 @@ struct Inner {
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Runtime {
-    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`, `http://HOST:PORT`. Must be called inside a tokio runtime.
+    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`, `postgres://…`, `http://HOST:PORT`. Must be called inside
+    /// a tokio runtime.
     pub async fn open(url: &str) -> Result<Self> {
         match parse_url(url)? {
             Backend::Memory { name: None } => {
@@ -75,6 +76,19 @@ impl Runtime {
             #[cfg(not(feature = "remote"))]
             Backend::Server { .. } => {
                 Err(Error::new(Code::InvalidArgument, "this build speaks to no server; enable the feature \"remote\""))
+            }
+            #[cfg(feature = "postgres")]
+            Backend::Postgres { url } => {
+                use crate::storage::postgres::{PostgresOptions, PostgresStorage};
+                let storage =
+                    tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, PostgresOptions::default()))
+                        .await
+                        .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
+                Ok(Self::over(Arc::new(storage)))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Backend::Postgres { .. } => {
+                Err(Error::new(Code::InvalidArgument, "this build has no PostgreSQL; enable the feature \"postgres\""))
             }
             #[cfg(not(feature = "sqlite"))]
             Backend::Sqlite { .. } => {

@@ -26,6 +26,11 @@ pub enum Backend {
         /// `http://HOST:PORT`.
         url: String,
     },
+    /// A PostgreSQL database.
+    Postgres {
+        /// The whole URL: it is PostgreSQL's own.
+        url: String,
+    },
 }
 
 /// Reads a URL.
@@ -57,13 +62,19 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         }
         return Ok(Backend::Sqlite { path: path.into(), normal, retention });
     }
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Ok(Backend::Postgres { url: url.to_owned() });
+    }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
         "http" if url.starts_with("http://") => Ok(Backend::Server { url: url.trim_end_matches('/').to_owned() }),
-        "postgres" | "postgresql" | "https" => Err(wrong(format!(
-            "this version has no {scheme} backend yet; use sqlite:FILE, memory: or http://HOST:PORT"
+        "postgres" | "postgresql" => Err(wrong("write postgres://user@host/database".into())),
+        "https" => Err(wrong(format!(
+            "this version has no {scheme} backend yet; use sqlite:FILE, postgres://, memory: or http://HOST:PORT"
         ))),
-        _ => Err(wrong("it starts with no known scheme; use sqlite:FILE, memory: or http://HOST:PORT".into())),
+        _ => Err(wrong(
+            "it starts with no known scheme; use sqlite:FILE, postgres://, memory: or http://HOST:PORT".into(),
+        )),
     }
 }
 
@@ -97,9 +108,18 @@ mod tests {
         assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
         let server = Backend::Server { url: "http://localhost:9090".into() };
         assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
-        for wrong in
-            ["", "a.db", "sqlite:", "sqlite:a?x=1", "sqlite:a?retention=", "sqlite:a?retention=3", "postgres://x/y"]
-        {
+        let url = "postgres://me@db/runs?sslmode=disable".to_owned();
+        assert_eq!(parse_url(&url).unwrap(), Backend::Postgres { url });
+        for wrong in [
+            "",
+            "a.db",
+            "sqlite:",
+            "sqlite:a?x=1",
+            "sqlite:a?retention=",
+            "sqlite:a?retention=3",
+            "postgres:x",
+            "https://x",
+        ] {
             assert_eq!(parse_url(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");
         }
     }

@@ -7,6 +7,8 @@
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "remote")]
 pub mod remote;
 #[cfg(feature = "sqlite")]

@@ -14,6 +14,8 @@ mod clock;
 mod crash;
 mod harness;
 mod observe;
+#[cfg(all(feature = "postgres", unix))]
+pub mod postgres;
 
 pub use crate::clock::ManualClock;
 pub use crate::storage::conformance::faults::{Call, Fault, FaultyStorage};

@@ -1,0 +1,435 @@
+//! Workers and what they hold: claims, signs of life, reports, and work given back.
+//!
+//! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
+//! work is never forgotten because somebody was just writing to it.
+
+use super::fault::Done;
+use super::locks;
+use super::request::forget_requests;
+use super::run::{Run, run_columns, select_execution};
+use super::sets::{Value, row};
+use super::task::{TaskRow, select_task};
+use super::tx::{Log, Tx, none};
+use super::values::{Key, json, text_of};
+use crate::error::{Code, Error};
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::{
+    AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
+};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use serde_json::json;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long a worker is believed to live after it registered.
+const REGISTERED_TTL: Duration = Duration::from_secs(30);
+/// At most so many delayed runs begin with one claim.
+const SHARE: i64 = 512;
+
+/// Makes a worker known.
+pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
+    tx.execute(
+        "INSERT INTO worker (id, name, queues, seen_at, alive_until) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at, \
+         alive_until = greatest(worker.alive_until, excluded.alive_until)",
+        row![info.id.0, &info.name, text_of(&info.queues)?, tx.now, tx.now.after(REGISTERED_TTL)],
+    )
+}
+
+/// What a worker serves, as its claims have shown: org, kind, queue.
+pub(super) type Serves = BTreeSet<(OrgId, String, String)>;
+
+/// What is known of the worker that claims: until when it lives and what it serves.
+type Known = Option<(i64, Serves)>;
+
+const KNOWN: &str = "SELECT alive_until, kinds FROM worker WHERE id = $1";
+
+/// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
+fn saw(tx: &Tx, claim: &ClaimRequest, known: Known) -> Done<()> {
+    let until = tx.now.after(claim.ttl).0;
+    let (alive, mut served) = known.unwrap_or((i64::MIN, Serves::new()));
+    let before = served.len();
+    served.extend(claim.kinds.iter().map(|kind| (claim.org, kind.clone(), claim.queue.clone())));
+    let fresh = until.saturating_sub(alive) < super::values::micros(claim.ttl) / 8;
+    if served.len() == before && fresh {
+        return Ok(());
+    }
+    tx.execute(
+        "INSERT INTO worker (id, name, queues, kinds, seen_at, alive_until) VALUES ($1, '', '[]', $2, $3, $4) \
+         ON CONFLICT (id) DO UPDATE SET kinds = excluded.kinds, seen_at = excluded.seen_at, \
+         alive_until = greatest(worker.alive_until, excluded.alive_until)",
+        row![claim.worker.0, text_of(&served)?, tx.now, until],
+    )
+}
+
+pub(super) const DELAYED: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    " FROM agent_execution x WHERE x.due_at <= $1 AND x.status = 0 AND NOT x.ready ORDER BY x.due_at LIMIT $2 \
+     FOR NO KEY UPDATE OF x SKIP LOCKED"
+);
+
+/// Runnable runs of each kind, best first, and how many there are whether locked or not.
+macro_rules! runnable {
+    ($columns:expr, $lock:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM UNNEST($3::text[]) AS k(name) CROSS JOIN LATERAL (SELECT * FROM agent_execution c WHERE c.ready \
+             AND c.org_id = $1 AND c.queue = $2 AND c.kind = k.name AND ($5::uuid IS NULL OR c.id = $5) \
+             AND (c.concurrency_key IS NULL OR c.status <> 0 OR NOT EXISTS (SELECT FROM agent_execution y \
+             WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1)) \
+             ORDER BY c.priority DESC, c.created_at, c.id LIMIT $4 ",
+            $lock,
+            ") x "
+        )
+    };
+}
+
+pub(super) const RUNNABLE: &str = concat!(
+    runnable!(run_columns!(), "FOR NO KEY UPDATE SKIP LOCKED"),
+    "ORDER BY x.priority DESC, x.created_at, x.id LIMIT $4"
+);
+pub(super) const RUNNABLE_COUNT: &str = runnable!("count(*)", "");
+
+/// Hands runnable runs to a worker.
+pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
+    let kinds: Vec<Value> = claim.kinds.iter().collect::<BTreeSet<_>>().into_iter().map(Value::from).collect();
+    let look = |limit: usize| {
+        let only = claim.only.map(|only| only.0);
+        let wanted = row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only];
+        [(RUNNABLE, wanted.clone()), (RUNNABLE_COUNT, wanted)]
+    };
+    let [runs, count] = look(claim.limit);
+    let mut found = tx.ask_all(&[(KNOWN, row![claim.worker.0]), (DELAYED, row![tx.now, SHARE]), runs, count])?;
+    let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
+    if !found[1].is_empty() {
+        // Their delayed start has come.
+        for row in &found[1] {
+            Run::read(row)?.save(tx)?;
+        }
+        found = tx.ask_all(&look(claim.limit))?;
+    } else {
+        found.drain(..2);
+    }
+    saw(tx, claim, known)?;
+    let mut claims = Vec::new();
+    loop {
+        let runs = found[0].iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+        let there: i64 = found[1].first().map_or(Ok(0), |row| row.get(0))?;
+        if claims.len() + runs.len() < claim.limit && there > runs.len() as i64 {
+            tx.agents_ready();
+        }
+        let (found_all, before) = (runs.len(), claims.len());
+        claims.extend(take(tx, runs, claim)?);
+        // Of the runs of one concurrency key only the first is taken: then there is room for others.
+        if claims.len() == before || claims.len() - before == found_all || claims.len() == claim.limit {
+            return Ok(claims);
+        }
+        found = tx.ask_all(&look(claim.limit - claims.len()))?;
+    }
+}
+
+/// Hands locked runs to a worker; of those that share a key the first.
+fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
+    let mut taken = HashSet::new();
+    // A run that is stopping tidies up whatever else runs.
+    runs.retain(|run| match &run.concurrency_key {
+        Some(key) if run.status == Status::Pending => taken.insert(key.clone()),
+        _ => true,
+    });
+    let keys: Vec<Key> = runs.iter().map(|run| run.key).collect();
+    locks::adopt(tx, runs)?;
+    let mut high = HashMap::new();
+    for &key in &keys {
+        let Some(mut run) = Run::at(tx, key)? else { continue };
+        run.epoch += 1;
+        run.worker = Some(claim.worker);
+        run.last_worker = None;
+        run.lease_expires = Some(tx.now.after(claim.ttl).0);
+        run.lease_ttl = super::values::micros(claim.ttl);
+        if run.status == Status::Pending {
+            run.status = Status::Running;
+        }
+        forget_requests(tx, &mut run);
+        let mut log = Log::open(tx, &run)?;
+        let data = json!({ "epoch": run.epoch, "worker": claim.worker.to_string() });
+        run.claim_number = log.event(EventKind::Resumed, &data)?;
+        high.insert(run.id, log.high);
+        run.save(tx)?;
+    }
+    let claimed = executions_at(tx, &keys)?;
+    let lease = |execution: &Execution| Lease { worker: claim.worker, epoch: execution.epoch };
+    let high_of = |execution: &Execution| high.get(&execution.new.id).copied().unwrap_or(0);
+    Ok(claimed
+        .into_iter()
+        .map(|execution| Claim { lease: lease(&execution), high: high_of(&execution), execution })
+        .collect())
+}
+
+fn executions_at(tx: &Tx, keys: &[Key]) -> Done<Vec<Execution>> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (orgs, runs) = split(keys);
+    let sql = concat!(
+        select_execution!(),
+        "JOIN UNNEST($1::uuid[], $2::bigint[]) WITH ORDINALITY AS k(org_id, run, n) \
+         ON k.org_id = x.org_id AND k.run = x.run ORDER BY k.n"
+    );
+    tx.all(sql, row![orgs, runs], super::run::execution)
+}
+
+/// Keys as two lists of parameters.
+pub(super) fn split(keys: &[Key]) -> (Vec<Value>, Vec<Value>) {
+    keys.iter().map(|key| (Value::from(key.org.0), Value::from(key.run))).unzip()
+}
+
+/// Visible tasks of each kind, first come first.
+macro_rules! visible {
+    ($columns:literal, $lock:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM UNNEST($3::text[]) AS k(name) CROSS JOIN LATERAL (SELECT t.visible_at, t.created_at, t.id, t.org_id, \
+             t.run, x.id AS execution FROM task_execution t JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
+             WHERE t.status = 0 AND t.org_id = $1 AND t.queue = $2 AND t.kind = k.name AND t.visible_at <= $5 \
+             AND x.status < 5 AND ($6::uuid IS NULL OR x.id = $6) ORDER BY t.visible_at, t.created_at, t.id LIMIT $4 ",
+            $lock,
+            ") c "
+        )
+    };
+}
+
+pub(super) const VISIBLE: &str = concat!(
+    visible!("c.id, c.execution", "FOR NO KEY UPDATE OF x SKIP LOCKED"),
+    "ORDER BY c.visible_at, c.created_at, c.id LIMIT $4"
+);
+pub(super) const VISIBLE_COUNT: &str = visible!("count(*)", "");
+
+/// Hands visible tasks to a worker.
+pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask>> {
+    let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
+    let kinds: Vec<Value> = claim.kinds.iter().collect::<BTreeSet<_>>().into_iter().map(Value::from).collect();
+    let only = claim.only.map(|only| only.0);
+    let wanted = || row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit, tx.now, only];
+    let found = tx.ask_all(&[(KNOWN, row![claim.worker.0]), (VISIBLE, wanted()), (VISIBLE_COUNT, wanted())])?;
+    let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
+    saw(tx, claim, known)?;
+    let there: i64 = found[2].first().map_or(Ok(0), |row| row.get(0))?;
+    if found[1].len() < claim.limit && there > found[1].len() as i64 {
+        tx.tasks_ready();
+    }
+    let mut ids = Vec::with_capacity(found[1].len());
+    let mut runs = BTreeSet::new();
+    for row in &found[1] {
+        ids.push((claim.org, crate::id::TaskId(row.get(0)?)));
+        runs.insert((claim.org, ExecutionId(row.get(1)?)));
+    }
+    // The runs are locked; what the tasks are now only a new look tells.
+    locks::lock(tx, &runs.into_iter().collect::<Vec<_>>())?;
+    let mut claimed = Vec::with_capacity(ids.len());
+    let mut logs: HashMap<Key, (Run, Log<'_, '_>)> = HashMap::new();
+    for mut row in tasks_of(tx, &ids)? {
+        if row.task.status != TaskStatus::Pending || row.task.visible_at > tx.now {
+            continue;
+        }
+        let (run, log) = match logs.entry(row.key) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) => {
+                let Some(run) = Run::at(tx, row.key)? else { continue };
+                let log = Log::open(tx, &run)?;
+                free.insert((run, log))
+            }
+        };
+        row.lease_expires = Some(tx.now.after(claim.ttl).0);
+        row.sign_at = Some(tx.now.0);
+        row.task.status = TaskStatus::Running;
+        row.task.attempt += 1;
+        row.task.worker = Some(claim.worker);
+        row.task.started_at = Some(tx.now);
+        row.emit(run, log, EventKind::TaskStarted, json!({}))?;
+        row.save(tx)?;
+        claimed.push(ClaimedTask { reconcile: row.reconcile, task: row.task });
+    }
+    Ok(claimed)
+}
+
+/// Tasks by their ids, in the order of the ids.
+fn tasks_of(tx: &Tx, ids: &[(OrgId, crate::id::TaskId)]) -> Done<Vec<TaskRow>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (orgs, tasks): (Vec<Value>, Vec<Value>) =
+        ids.iter().map(|(org, task)| (Value::from(org.0), Value::from(task.0))).unzip();
+    let sql = concat!(
+        select_task!(),
+        "JOIN UNNEST($1::uuid[], $2::uuid[]) WITH ORDINALITY AS k(org_id, id, n) ON k.org_id = t.org_id AND k.id = t.id \
+         ORDER BY k.n"
+    );
+    tx.all(sql, row![orgs, tasks], TaskRow::read)
+}
+
+/// The run of a task.
+pub(super) fn run_of(tx: &Tx, org: OrgId, task: crate::id::TaskId) -> Done<Option<ExecutionId>> {
+    tx.first(
+        "SELECT x.id FROM task_execution t JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
+         WHERE t.org_id = $1 AND t.id = $2",
+        row![org.0, task.0],
+        |row| row.get(0).map(ExecutionId),
+    )
+}
+
+/// The answer to a report of an attempt that does not count.
+pub(super) fn superseded(report: &TaskReport) -> Error {
+    let message = format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task);
+    Error::new(Code::LeaseLost, message)
+}
+
+/// Records the end of a claimed attempt of a task of a run.
+pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<()> {
+    let mut run = none(Run::find(tx, report.org, execution))?.ok_or_else(|| superseded(report))?;
+    let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
+    if !row.can_end() || row.task.attempt != report.attempt {
+        return Err(superseded(report).into());
+    }
+    let mut log = Log::open(tx, &run)?;
+    if let AttemptResult::Completed(output) = &report.result {
+        super::payloads::refer(tx, &run, output)?;
+    }
+    let before = (run.status, run.wait.clone());
+    row.end_attempt(tx, &mut run, &mut log, report.result.clone())?;
+    row.save(tx)?;
+    if before != (run.status, run.wait.clone()) {
+        run.save(tx)?;
+    }
+    Ok(())
+}
+
+/// Extends what a worker holds; tells what it has lost.
+pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
+    let expires = tx.now.after(beat.ttl).0;
+    tx.execute(
+        "UPDATE worker SET alive_until = greatest(alive_until, $2), seen_at = $3 WHERE id = $1",
+        row![beat.worker.0, expires, tx.now],
+    )?;
+    let tasks: Vec<_> = beat.tasks.iter().map(|&(org, task, ..)| (org, task)).collect();
+    let mut targets: BTreeSet<_> = beat.executions.iter().map(|&(org, execution, ..)| (org, execution)).collect();
+    targets.extend(tasks_of(tx, &tasks)?.into_iter().map(|row| (row.key.org, row.task.execution)));
+    locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
+    let mut answer = HeartbeatAnswer::default();
+    for &(org, execution, epoch, known) in &beat.executions {
+        let lease = Lease { worker: beat.worker, epoch };
+        let run = none(Run::find(tx, org, execution))?.filter(|run| run.check_lease(lease).is_ok());
+        let Some(mut run) = run else {
+            answer.lost_executions.push(execution);
+            continue;
+        };
+        run.lease_expires = Some(expires);
+        run.save(tx)?;
+        let high = run.last.as_ref().map_or(0, |last| last.high);
+        if high > known && !super::facts::between(tx, &run, known, high, None)?.is_empty() {
+            answer.stale_executions.push(execution);
+        }
+    }
+    let mut held: HashMap<Uuid, TaskRow> =
+        tasks_of(tx, &tasks)?.into_iter().map(|row| (row.task.new.id.0, row)).collect();
+    for &(_, task, attempt, signed) in &beat.tasks {
+        let row = held.remove(&task.0).filter(|row| {
+            row.task.status == TaskStatus::Running
+                && row.task.attempt == attempt
+                && row.task.worker == Some(beat.worker)
+                && row.lease_expires.is_some()
+        });
+        let Some(mut row) = row else {
+            answer.cancelled_tasks.push(task);
+            continue;
+        };
+        row.lease_expires = Some(expires);
+        if signed {
+            row.sign_at = Some(tx.now.0);
+        }
+        if row.stop {
+            answer.cancelled_tasks.push(task);
+        }
+        row.save(tx)?;
+    }
+    Ok(answer)
+}
+
+/// Gives a run back unfinished.
+pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
+    let mut run = Run::find(tx, org, execution)?;
+    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
+    if !timed {
+        run.check_lease(lease)?;
+    }
+    let mut log = Log::open(tx, &run)?;
+    if timed {
+        run.lose_host_timer(&mut log)?;
+    } else {
+        run.give_back(tx, &mut log)?;
+    }
+    run.save(tx)
+}
+
+/// Removes a worker and gives back all it holds.
+pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
+    tx.execute("DELETE FROM worker WHERE id = $1", row![worker.0])?;
+    let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.key).collect();
+    keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.key));
+    let keys: Vec<Key> = keys.into_iter().collect();
+    let targets: Vec<_> = executions_at(tx, &keys)?.into_iter().map(|run| (run.new.org, run.new.id)).collect();
+    locks::lock(tx, &targets)?;
+    let mut lost: HashMap<Key, Vec<TaskRow>> = HashMap::new();
+    for row in held_tasks(tx, worker)? {
+        lost.entry(row.key).or_default().push(row);
+    }
+    for key in keys {
+        let Some(mut run) = Run::at(tx, key)? else { continue };
+        let mut log = Log::open(tx, &run)?;
+        if run.worker == Some(worker) {
+            run.give_back(tx, &mut log)?;
+        }
+        for mut row in lost.remove(&key).unwrap_or_default() {
+            row.lose_attempt(tx, &mut run, &mut log)?;
+        }
+        run.save(tx)?;
+    }
+    lose_host_timers(tx, worker)
+}
+
+/// Runs that wait by timers of a worker's process, which is gone, are entered again.
+pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
+    let sql = "SELECT org_id, id FROM agent_execution WHERE host_timer AND last_worker = $1";
+    let timed = tx.all(sql, row![worker.0], |row| Ok((OrgId(row.get(0)?), ExecutionId(row.get(1)?))))?;
+    locks::lock(tx, &timed)?;
+    for (org, id) in timed {
+        let Some(mut run) = tx.locked.borrow_mut().take(org, id) else { continue };
+        if run.is_timed_by(worker) {
+            let mut log = Log::open(tx, &run)?;
+            run.lose_host_timer(&mut log)?;
+            run.save(tx)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs that a worker holds.
+fn held_runs(tx: &Tx, worker: WorkerId) -> Done<Vec<Run>> {
+    let sql =
+        concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.worker = $1 ORDER BY x.org_id, x.run");
+    tx.all(sql, row![worker.0], Run::read)
+}
+
+/// Tasks whose attempt a worker has under a lease.
+fn held_tasks(tx: &Tx, worker: WorkerId) -> Done<Vec<TaskRow>> {
+    let sql = concat!(
+        select_task!(),
+        "WHERE t.worker = $1 AND t.lease_expires IS NOT NULL ORDER BY t.org_id, t.run, t.segment, t.sequence"
+    );
+    let rows = tx.all(sql, row![worker.0], TaskRow::read)?;
+    Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}

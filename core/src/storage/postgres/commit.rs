@@ -1,0 +1,513 @@
+//! A commit: the fence, then the batch in the contract's order, then its end and the answer, in one transaction.
+//!
+//! The usual step asks nothing that its lock has not told already, and leaves two rows for the committer to send with its
+//! COMMIT (task, event). A refusal leaves nothing behind, so later checks may sit where their data is.
+
+use super::fault::Done;
+use super::request::{Request, request_of};
+use super::run::{Ending, Run};
+use super::sets::{Set, row};
+use super::task::{TaskRow, has_open, open_attached};
+use super::tx::{Log, Tx};
+use super::values::{cell, text_of};
+use super::{facts, op, payloads, segment};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error};
+use crate::id::{Slot, WorkerId};
+use crate::journal::retry::{Verdict, after_loss};
+use crate::model::{
+    AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
+    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, Wait, WaitReason,
+};
+use crate::payload::Body;
+use serde_json::json;
+use std::time::Duration;
+
+/// Makes a batch durable.
+pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
+    let mut run = Run::find(tx, request.org, request.execution)?;
+    let regained = match run.check_lease(request.lease) {
+        Ok(()) => false,
+        Err(lost) => {
+            if run.worker.is_some() || run.epoch != request.lease.epoch {
+                return Err(lost.into());
+            }
+            // The very request that ended the sender's right still gets its answer, unless somebody else came since.
+            if let Some(known) = request_of(tx, &run, request.request_id)? {
+                return known_answer(tx, &run, &known, request);
+            }
+            let open = matches!(run.status, Status::Waiting | Status::Pending | Status::Cancelling);
+            if !open || run.last_worker != Some(request.lease.worker) {
+                return Err(lost.into());
+            }
+            true
+        }
+    };
+    let told = run.last.clone().unwrap_or_default();
+    let (before, last) = (told.high, told.request);
+    let base = last.as_ref().map_or(run.base, |last| last.number);
+    if base != request.base || last.as_ref().is_some_and(|last| last.id == request.request_id) {
+        if let Some(known) = request_of(tx, &run, request.request_id)? {
+            return known_answer(tx, &run, &known, request);
+        }
+        return Err(Error::new(
+            Code::OutOfOrder,
+            format!("a commit follows commit {}, but the last one is {base}", request.base),
+        )
+        .with("base", request.base)
+        .with("last", base)
+        .into());
+    }
+    let batch = &request.batch;
+    if batch.segment != run.segment {
+        return Err(Error::new(
+            Code::OutOfOrder,
+            format!("a commit is for segment {}, but the run is in {}", batch.segment, run.segment),
+        )
+        .into());
+    }
+    let saved = (run.leaf, run.step_count, run.losses);
+    let quarantined = run.quarantined;
+    if regained {
+        if run.status != Status::Cancelling {
+            if run.is_key_held(tx)? {
+                let why = "another run of its concurrency key is RUNNING; drop the work";
+                let message = format!("the run {} cannot go on here: {why}", run.id);
+                return Err(Error::new(Code::LeaseLost, message).into());
+            }
+            run.status = Status::Running;
+        }
+        run.wait = None;
+        run.worker = Some(request.lease.worker);
+        run.lease_expires = Some(tx.now.0.saturating_add(run.lease_ttl));
+    }
+    run.losses = 0;
+
+    let log = Log::of_commit(tx, &run, before);
+    // Facts up to the last commit were looked at then.
+    let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
+    let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
+    let found = if after < before { facts::between(tx, &run, after, before, None)? } else { Vec::new() };
+
+    let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
+    let over = limit_reached(&run, batch, top);
+    let news = found.iter().any(|fact| fact.number > request.known);
+    let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
+    writing.apply()?;
+    let (committed, paused) = writing.end(over, news, regained, request.lease.worker)?;
+
+    let Writing { run, log, top, found, .. } = writing;
+    if let Some(fact) = found.last() {
+        fact_high = fact_high.max(fact.number);
+    }
+    let moved = regained
+        || quarantined != run.quarantined
+        || !matches!((committed, &batch.end), (Committed::Continue, BatchEnd::Continue | BatchEnd::Suspend(_)));
+    if moved {
+        run.save(tx)?;
+    } else if saved != (run.leaf, run.step_count, run.losses) || batch.code.is_some() {
+        run.save_progress(tx);
+    }
+    let row = Request {
+        number: base + 1,
+        id: request.request_id,
+        digest: request.digest,
+        top,
+        known: request.known,
+        high: log.high,
+        fact_high,
+        committed,
+        paused,
+        at: tx.now,
+    };
+    let high = log.high;
+    log.record(&row, last.as_ref())?;
+    Ok(CommitAnswer {
+        number: row.number,
+        committed,
+        facts: found,
+        high,
+        now: tx.now,
+        cancel: run.stop.map(|stop| stop.cancellation),
+        paused,
+    })
+}
+
+fn known_answer(tx: &Tx, run: &Run, known: &Request, request: &CommitRequest) -> Done<CommitAnswer> {
+    if known.digest == request.digest {
+        return known.answer(tx, run);
+    }
+    Err(Error::new(
+        Code::OutOfOrder,
+        format!("the request {} was made before with another content", request.request_id),
+    )
+    .into())
+}
+
+/// The limit that the ops of a batch reach.
+fn limit_reached(run: &Run, batch: &Batch, top: u32) -> Option<WaitReason> {
+    if run.status != Status::Running || batch.ops.is_empty() {
+        return None;
+    }
+    let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
+    let total = run.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
+    if steps > 0 && run.step_limit.is_some_and(|limit| total > limit) {
+        return Some(WaitReason::StepLimit);
+    }
+    let stateless = run.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
+    let long = top as usize + batch.ops.len() >= run.tail_limit as usize;
+    (stateless && long).then_some(WaitReason::TailLimit)
+}
+
+/// A batch on its way into the rows.
+struct Writing<'a, 'c> {
+    tx: &'a Tx<'c>,
+    run: Run,
+    log: Log<'a, 'c>,
+    batch: &'a Batch,
+    /// The number of this commit.
+    number: u64,
+    /// The next free sequence.
+    top: u32,
+    /// Facts the sender does not know, those of the batch included.
+    found: Vec<Fact>,
+    /// Tasks whose end is in the batch too: they are written with it.
+    silent: Vec<(TaskRow, &'a NewOp)>,
+}
+
+impl<'a> Writing<'a, '_> {
+    fn apply(&mut self) -> Done<()> {
+        let batch = self.batch;
+        for op in &batch.ops {
+            self.write_op(op)?;
+        }
+        for &(sequence, attempt) in &batch.restarted {
+            self.restart(sequence, attempt)?;
+        }
+        for report in &batch.attempts {
+            self.end_attempt(report)?;
+        }
+        for &(sequence, count) in &batch.read_counts {
+            op::count_reads(self.tx, op::place(&self.run, sequence), count);
+        }
+        for &sequence in &batch.orphaned {
+            self.orphan(sequence)?;
+        }
+        for consumed in &batch.consumed {
+            self.consume(consumed)?;
+        }
+        for &sequence in &batch.disarmed {
+            op::disarm(self.tx, op::place(&self.run, sequence));
+        }
+        for event in &batch.events {
+            match event.sequence {
+                Some(sequence) => self.log.about(event.kind, self.slot(sequence), event.data.to_string())?,
+                None => self.log.event(event.kind, &event.data)?,
+            };
+        }
+        if let Some(code) = &batch.code {
+            self.run.code = Some(code.clone());
+        }
+        Ok(())
+    }
+
+    fn slot(&self, sequence: u32) -> Slot {
+        Slot { segment: self.batch.segment, sequence }
+    }
+
+    fn write_op(&mut self, op: &'a NewOp) -> Done<()> {
+        let slot = self.slot(op.sequence);
+        if op.sequence < self.top {
+            self.check_free(slot, op)?;
+        }
+        self.top = self.top.max(op.sequence.saturating_add(1));
+        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        match &op.body {
+            OpBody::Entry(new) => return op::append(tx, run, log, slot, op, new),
+            OpBody::Task(new) => {
+                let task = TaskRow::new(run, slot, new, tx.now);
+                let ends = |report: &AttemptReport| report.sequence == op.sequence && report.attempt == 1;
+                if new.placement == Placement::Queue {
+                    task.emit(run, log, EventKind::TaskScheduled, json!({}))?;
+                } else if self.batch.attempts.iter().any(ends) {
+                    self.silent.push((task, op));
+                    return Ok(());
+                } else {
+                    task.emit(run, log, EventKind::TaskStarted, json!({}))?;
+                }
+                return task.insert(tx, run, op);
+            }
+            OpBody::Usage { model, usage } => {
+                let mut totals = usage_of(tx, run)?;
+                totals.add(model, usage);
+                tx.put(&USED, row![run.key.org.0, run.key.run, text_of(&totals)?]);
+                log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
+            }
+            OpBody::Step => run.step_count = run.step_count.saturating_add(1),
+            _ => {}
+        }
+        op::insert(tx, run, slot, op)
+    }
+
+    fn check_free(&self, slot: Slot, op: &NewOp) -> Done<()> {
+        let silent = self.silent.iter().find(|(task, _)| task.task.slot == slot).map(|(_, op)| op.label.clone());
+        let place = op::place(&self.run, slot.sequence);
+        let mut there = silent.map_or_else(|| op::label_at(self.tx, place), |label| Ok(Some(label)))?;
+        if there.is_none() && self.run.forked.is_some() {
+            let inherited = segment::inherited(self.tx, self.run.key)?.ops;
+            let same = |op: &op::Recorded| op.op.segment == slot.segment && op.op.sequence == slot.sequence;
+            there = inherited.into_iter().find(same).map(|op| op.op.label);
+        }
+        match there {
+            None => Ok(()),
+            Some(there) => Err(Error::new(
+                Code::SlotTaken,
+                format!("the slot {slot} was given to {there} and cannot be given to {}", op.label),
+            )
+            .with("slot", slot)
+            .into()),
+        }
+    }
+
+    /// An inline attempt whose process is gone was started again by this claim.
+    fn restart(&mut self, sequence: u32, attempt: u32) -> Done<()> {
+        let Some(mut row) = self.inline(sequence, attempt.wrapping_sub(1))? else { return Ok(()) };
+        let silent = self.batch.attempts.iter().any(|report| report.sequence == sequence && report.attempt == attempt);
+        if !silent && after_loss(&row.task) == Verdict::Quarantine {
+            return row.lose_attempt(self.tx, &mut self.run, &mut self.log);
+        }
+        row.task.attempt = attempt;
+        row.task.losses += 1;
+        row.task.worker = self.run.worker;
+        row.task.started_at = Some(self.tx.now);
+        row.epoch = self.run.epoch;
+        if !silent {
+            row.emit(&self.run, &mut self.log, EventKind::TaskStarted, json!({}))?;
+        }
+        row.save(self.tx)
+    }
+
+    fn inline(&self, sequence: u32, attempt: u32) -> Done<Option<TaskRow>> {
+        let row = TaskRow::at(self.tx, op::place(&self.run, sequence))?;
+        Ok(row.filter(|row| row.runs_inline() && row.task.attempt == attempt))
+    }
+
+    fn end_attempt(&mut self, report: &AttemptReport) -> Done<()> {
+        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        let started = |length: Duration| Timestamp(tx.now.0.saturating_sub(super::values::micros(length)));
+        let silent = self.silent.iter().position(|(task, _)| task.task.slot.sequence == report.sequence);
+        if let Some(index) = silent.filter(|_| report.attempt == 1) {
+            let (mut task, op) = self.silent.swap_remove(index);
+            task.task.started_at = Some(started(report.duration));
+            self.found.extend(task.end_attempt(tx, run, log, report.result.clone())?);
+            return task.insert(tx, run, op);
+        }
+        let Some(mut row) = TaskRow::at(tx, op::place(run, report.sequence))? else { return Ok(()) };
+        if !row.can_end() || row.task.attempt != report.attempt {
+            return Ok(());
+        }
+        if row.runs_inline() {
+            row.task.started_at = Some(started(report.duration));
+        }
+        self.found.extend(row.end_attempt(tx, run, log, report.result.clone())?);
+        row.save(tx)
+    }
+
+    fn consume(&self, consumed: &Consumed) -> Done<()> {
+        let key = self.run.key;
+        let taken: Option<(Option<u32>, Option<u32>)> = self.tx.first(
+            "SELECT consumed_segment, consumed_sequence FROM agent_signal WHERE org_id = $1 AND id = $2 AND run = $3",
+            row![key.org.0, consumed.signal.0, key.run],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        match taken {
+            None => Err(Error::new(
+                Code::InvalidArgument,
+                format!("the run {} has no signal {} to consume", self.run.id, consumed.signal),
+            )
+            .into()),
+            Some((Some(segment), Some(sequence))) if consumed.by != Slot { segment, sequence } => Err(Error::new(
+                Code::InvalidTransition,
+                format!("the signal {} is already consumed by another op", consumed.signal),
+            )
+            .into()),
+            Some((Some(_), _)) => Ok(()),
+            Some(_) => {
+                let Consumed { signal, by } = consumed;
+                let row = row![key.org.0, signal.0, by.segment, by.sequence, self.number];
+                self.tx.put(&CONSUMED, row);
+                Ok(())
+            }
+        }
+    }
+
+    fn orphan(&mut self, sequence: u32) -> Done<()> {
+        let place = op::place(&self.run, sequence);
+        op::disarm(self.tx, place);
+        let key = self.run.key;
+        self.tx.execute(
+            "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
+             WHERE org_id = $1 AND run = $2 AND consumed_segment = $3 AND consumed_sequence = $4",
+            row![key.org.0, key.run, self.batch.segment, sequence],
+        )?;
+        if let Some(mut task) = TaskRow::at(self.tx, place)?.filter(|task| !task.task.status.is_terminal()) {
+            task.cancel(self.tx, &mut self.run, &mut self.log)?;
+            self.found.extend(task.fact());
+        }
+        Ok(())
+    }
+
+    /// The end of the batch. `over` is a limit that was reached, `news` whether the sender lacks older facts.
+    fn end(
+        &mut self,
+        over: Option<WaitReason>,
+        news: bool,
+        regained: bool,
+        sender: WorkerId,
+    ) -> Done<(Committed, Option<WaitReason>)> {
+        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        let mut pause = over;
+        if pause.is_none() && run.quarantined && run.status == Status::Running {
+            run.quarantined = has_open(tx, run, TaskStatus::Quarantined)?;
+            pause = run.quarantined.then_some(WaitReason::Quarantined);
+        }
+        match &self.batch.end {
+            BatchEnd::Complete(output) => self.found.extend(run.finish(tx, log, Ending::Completed(output))?),
+            BatchEnd::Fail(failure) => self.found.extend(run.finish(tx, log, Ending::Failed(failure))?),
+            BatchEnd::Cancelled(output) => {
+                self.found.extend(run.finish(tx, log, Ending::Cancelled(output.as_ref(), "agent"))?);
+            }
+            BatchEnd::Pause { .. } if run.status == Status::Cancelling => {
+                self.found.extend(run.finish(tx, log, Ending::Cancelled(None, "graceful"))?);
+            }
+            BatchEnd::Pause { reason, failure } => run.pause(tx, log, *reason, failure.as_ref())?,
+            BatchEnd::Checkpoint(new) => {
+                checkpoint(tx, run, log, new)?;
+                self.top = 0;
+                return self.go_on(pause, regained);
+            }
+            BatchEnd::Suspend(wait) if pause.is_none() && !news => {
+                self.suspend(wait, sender)?;
+                return Ok((Committed::Suspended, None));
+            }
+            BatchEnd::Continue | BatchEnd::Suspend(_) => return self.go_on(pause, regained),
+        }
+        Ok((Committed::Finished(run.status), None))
+    }
+
+    fn go_on(&mut self, pause: Option<WaitReason>, regained: bool) -> Done<(Committed, Option<WaitReason>)> {
+        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        match pause {
+            None => {
+                if regained {
+                    let worker = run.worker.map(|worker| worker.to_string());
+                    log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": worker }))?;
+                }
+                return Ok((Committed::Continue, None));
+            }
+            Some(WaitReason::Quarantined) => {
+                run.quarantine(tx, log)?;
+            }
+            Some(reason) => run.pause(tx, log, reason, None)?,
+        }
+        // The run's row is written by the caller; a pause ends the sender's right.
+        Ok((Committed::Finished(run.status), pause))
+    }
+
+    fn suspend(&mut self, wait: &Wait, sender: WorkerId) -> Done<()> {
+        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        run.drop_holder();
+        run.last_worker = Some(sender);
+        if run.status == Status::Running {
+            run.status = Status::Waiting;
+        }
+        run.set_wait(Some(wait))?;
+        run.review_wait(tx)?;
+        let reason = if wait.tasks { run.wait().and_then(|wait| wait.reason) } else { wait.reason };
+        log.event(EventKind::Waiting, &json!({ "reason": reason, "signals": wait.signals }))?;
+        Ok(())
+    }
+}
+
+static USED: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, usage text");
+static CONSUMED: Set = Set::update(
+    "agent_signal",
+    2,
+    "org_id uuid, id uuid, consumed_segment int, consumed_sequence int, consumed_commit bigint",
+);
+static CHECKPOINT: Set = Set::insert(
+    "agent_checkpoint",
+    "org_id uuid, run bigint, sequence int, leaves text, metadata text, usage text, hash bytea, created_at bigint, \
+     state bytea",
+);
+
+fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
+    let found = tx.first(
+        "SELECT usage FROM agent_execution WHERE org_id = $1 AND run = $2",
+        row![run.key.org.0, run.key.run],
+        |row| super::values::json::<UsageTotals>(row, 0),
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Ends the segment.
+fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, saved: &NewCheckpoint) -> Done<()> {
+    let open = open_attached(tx, run)?;
+    if !open.is_empty() {
+        let mut names = Vec::with_capacity(open.len());
+        for row in &open {
+            let label = op::label_at(tx, row.place())?.map(|label| label.to_string()).unwrap_or_default();
+            names.push(format!("{} {label}", row.task.slot));
+        }
+        let names = names.join(", ");
+        return Err(Error::new(
+            Code::OpenOperations,
+            format!("a checkpoint needs every op to be settled, but these are open: {names}"),
+        )
+        .with("operations", names)
+        .into());
+    }
+    let sequence = run.segment + 1;
+    let usage = usage_of(tx, run)?;
+    let state = match &saved.state.body {
+        Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
+        Body::Stored { hash, .. } | Body::Kept { hash, .. } => hash.0,
+        Body::Source(_) => [0; 32],
+    };
+    let hash = Checkpoint::content_hash(sequence, &state, &saved.leaves, &usage);
+    store_checkpoint(tx, run, sequence, saved, &usage, &hash, tx.now)?;
+    op::disarm_all(tx, run);
+    run.segment = sequence;
+    run.top = 0;
+    log.segment = sequence;
+    log.event(EventKind::Checkpoint, &json!({ "sequence": sequence }))?;
+    Ok(())
+}
+
+/// Writes the row of a checkpoint.
+pub(super) fn store_checkpoint(
+    tx: &Tx,
+    run: &Run,
+    sequence: u32,
+    saved: &NewCheckpoint,
+    usage: &UsageTotals,
+    hash: &[u8; 32],
+    created_at: Timestamp,
+) -> Done<()> {
+    payloads::refer(tx, run, &saved.state)?;
+    tx.put(
+        &CHECKPOINT,
+        row![
+            run.key.org.0,
+            run.key.run,
+            sequence,
+            text_of(&saved.leaves)?,
+            &saved.metadata,
+            text_of(usage)?,
+            &hash[..],
+            created_at,
+            cell(&saved.state)?,
+        ],
+    );
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! What is asked of a run from outside: start, signal, cancel, resume, and answers for tasks and divergences.
+
+use super::fault::Done;
+use super::locks::Last;
+use super::request::position;
+use super::run::{Cause, Ending, Run, Stop, execution_at, execution_of};
+use super::sets::{Set, row};
+use super::task::{TaskRow, open_attached, open_with};
+use super::tx::{Log, Tx};
+use super::values::{Key, Place, cell, text_of};
+use super::{facts, op, payloads};
+use crate::error::{Code, Error};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
+use crate::journal::retry::{MAX_LOSSES, Verdict, described};
+use crate::model::{
+    CancelMode, Cancellation, Created, Divergence, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, Label,
+    LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OpBody, OpKind, Resolution, ResumeRequest, SignalStored,
+    Status, Task, TaskStatus, WaitReason,
+};
+use crate::payload::Payload;
+use serde_json::json;
+use std::time::Duration;
+
+/// Cumulative steps after which `resume` is refused, where steps are limited.
+const DEFAULT_TOTAL_STEPS: u32 = 500;
+/// Ops of a tail at which a run pauses.
+const DEFAULT_TAIL: u32 = 50_000;
+
+/// Starts a run.
+pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
+    let Some(run) = insert(tx, new, None)? else {
+        let execution = execution_of(tx, new.org, new.id)?;
+        if execution.new.kind == new.kind && execution.new.input_digest == new.input_digest {
+            return Ok(Created { execution, existing: true });
+        }
+        return Err(execution.is_in_the_way().into());
+    };
+    let mut log = Log::open(tx, &run)?;
+    log.event(EventKind::Created, &json!({ "kind": new.kind, "queue": new.queue }))?;
+    run.announce(tx);
+    Ok(Created { execution: execution_at(tx, run.key)?, existing: false })
+}
+
+/// Writes the row of a new run; none where its id is taken.
+pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, u64, u64)>) -> Done<Option<Run>> {
+    let mut limits = new.limits.clone();
+    if limits.max_steps.is_some() {
+        limits.max_total_steps.get_or_insert(DEFAULT_TOTAL_STEPS);
+    }
+    let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
+    let mut run = Run {
+        key: Key { org: new.org, run: 0 },
+        id: new.id,
+        status: Status::Pending,
+        epoch: 0,
+        worker: None,
+        last_worker: None,
+        lease_expires: None,
+        lease_ttl: 0,
+        segment: 0,
+        base: 0,
+        top: 0,
+        fact_high: 0,
+        losses: 0,
+        step_count: 0,
+        step_limit: limits.max_steps,
+        tail_limit: limits.max_tail.unwrap_or(DEFAULT_TAIL),
+        leaf: None,
+        code: None,
+        stop: None,
+        begins_at: new.delay.map(|delay| tx.now.after(delay).0),
+        ends_at: limits.timeout.map(|timeout| tx.now.after(timeout).0),
+        wait: None,
+        quarantined: false,
+        forked: fork.map(|fork| fork.0),
+        claim_number: 0,
+        concurrency_key: new.concurrency_key.clone(),
+        last: Some(Last::default()),
+    };
+    let made = tx.execute_returning(
+        "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
+         queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
+         forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input) \
+         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $2, $18, $19, $20, $21, \
+         $22, $23, $24, $24, $25) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+        row![
+            new.org.0,
+            new.id.0,
+            run.is_ready(tx.now),
+            run.step_limit,
+            run.tail_limit,
+            run.begins_at,
+            run.ends_at,
+            run.due(tx.now.0),
+            &new.kind,
+            &new.queue,
+            new.priority,
+            new.key.as_deref(),
+            &new.input_digest.0[..],
+            text_of(&limits)?,
+            metadata,
+            new.concurrency_key.as_deref(),
+            new.traceparent.as_deref(),
+            fork.map(|fork| fork.0),
+            fork.map(|fork| fork.1.execution.0),
+            fork.map(|fork| fork.1.segment),
+            fork.and_then(|fork| fork.1.sequence),
+            fork.map(|fork| fork.2),
+            fork.map(|fork| fork.3),
+            tx.now,
+            cell(&new.input)?,
+        ],
+        |row| row.get(0),
+    )?;
+    let Some(number) = made else { return Ok(None) };
+    run.key.run = number;
+    payloads::refer(tx, &run, &new.input)?;
+    Ok(Some(run))
+}
+
+static SIGNAL: Set = Set::insert(
+    "agent_signal",
+    "org_id uuid, run bigint, number bigint, id uuid, name text, delivery smallint, idempotency_key text, \
+     created_at bigint, payload bytea",
+);
+static RESUMED: Set = Set::insert("resume_request", "org_id uuid, run bigint, request_id uuid");
+static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, limits text");
+
+/// Stores a signal and wakes a run that waits for it.
+pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
+    let mut run = Run::find(tx, new.org, new.execution)?;
+    let key = run.key;
+    let repeated: Option<uuid::Uuid> = tx.first(
+        "SELECT id FROM agent_signal WHERE org_id = $1 AND run = $2 AND idempotency_key = $3 \
+         UNION ALL SELECT id FROM agent_signal WHERE org_id = $1 AND id = $4 AND run = $2",
+        row![key.org.0, key.run, new.idempotency_key.as_deref(), new.id.0],
+        |row| row.get(0),
+    )?;
+    if let Some(id) = repeated {
+        return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
+    }
+    if run.status.is_terminal() {
+        return Err(Error::new(
+            Code::ExecutionClosed,
+            format!("the run {} is {} and takes no more signals", new.execution, run.status),
+        )
+        .with("status", run.status)
+        .into());
+    }
+    let mut log = Log::open(tx, &run)?;
+    let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
+    payloads::refer(tx, &run, &new.payload)?;
+    tx.put(
+        &SIGNAL,
+        row![
+            key.org.0,
+            key.run,
+            number,
+            new.id.0,
+            &new.name,
+            facts::delivery_number(new.delivery),
+            new.idempotency_key.as_deref(),
+            tx.now,
+            cell(&new.payload)?,
+        ],
+    );
+    let resumed = run.wake(&mut log, Cause::Signal(&new.name))?;
+    if resumed {
+        run.save(tx)?;
+    }
+    Ok(SignalStored { id: new.id, repeated: false, resumed })
+}
+
+/// Records a request to stop.
+pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation: Cancellation) -> Done<Execution> {
+    let mut run = Run::find(tx, org, id)?;
+    let never_claimed = run.status == Status::Pending && run.epoch == 0;
+    let graceful = cancellation.mode == CancelMode::Graceful;
+    if run.status.is_terminal() || (graceful && run.status == Status::Cancelling) {
+        return execution_at(tx, run.key);
+    }
+    let mut log = Log::open(tx, &run)?;
+    if !graceful {
+        run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
+        run.epoch += 1;
+        run.finish(tx, &mut log, Ending::Cancelled(None, "hard"))?;
+    } else if never_claimed || run.status == Status::Paused {
+        run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
+        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+    } else {
+        run.wait = None;
+        run.status = Status::Cancelling;
+        let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
+        run.stop = Some(Stop { number, cancellation, until: tx.now.after(cancellation.grace).0 });
+        for mut task in open_attached(tx, &run)? {
+            task.stop = true;
+            task.save(tx)?;
+        }
+    }
+    run.save(tx)?;
+    execution_at(tx, run.key)
+}
+
+/// Continues a paused run.
+pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeRequest) -> Done<Execution> {
+    let mut run = Run::find(tx, org, id)?;
+    if let Some(request) = &request.request_id {
+        let made = tx.first(
+            "SELECT run FROM resume_request WHERE org_id = $1 AND run = $2 AND request_id = $3",
+            row![run.key.org.0, run.key.run, request.0],
+            |row| row.get::<i64>(0),
+        )?;
+        if made.is_some() {
+            return execution_at(tx, run.key);
+        }
+    }
+    let execution = execution_at(tx, run.key)?;
+    let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
+    let limits = execution.new.limits;
+    if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
+        return Err(Error::new(
+            Code::StepLimitReached,
+            format!("the run {id} has taken {} steps and may take {total} in all; start another", run.step_count),
+        )
+        .with("steps", run.step_count)
+        .with("limit", total)
+        .into());
+    }
+    let mut log = Log::open(tx, &run)?;
+    if let Some(message) = &request.message {
+        append_message(tx, &mut run, &mut log, message)?;
+    }
+    if let Some(request) = &request.request_id {
+        tx.put(&RESUMED, row![run.key.org.0, run.key.run, request.0]);
+    }
+    if let Some(more) = request.max_steps.or(limits.max_steps) {
+        run.step_limit = Some(run.step_count.saturating_add(more));
+    }
+    if let Some(limit) = request.max_tail {
+        run.tail_limit = limit;
+    } else if reason == WaitReason::TailLimit {
+        run.tail_limit = run.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
+    }
+    if request.budget.is_some() {
+        let limits = crate::model::StartLimits { budget: request.budget.clone(), ..limits };
+        tx.put(&LIMITS, row![run.key.org.0, run.key.run, text_of(&limits)?]);
+    }
+    if reason == WaitReason::Quarantined {
+        for mut task in open_with(tx, &run, TaskStatus::Quarantined)? {
+            task.task.losses = MAX_LOSSES - 1;
+            task.carry_out(tx, &mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
+            task.save(tx)?;
+        }
+        run.quarantined = false;
+    }
+    run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": reason }))?;
+    run.save(tx)?;
+    execution_at(tx, run.key)
+}
+
+fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Payload) -> Done<()> {
+    let (top, _) = position(run);
+    let slot = Slot { segment: run.segment, sequence: top };
+    let entry = NewEntry {
+        id: EntryId(OpId { execution: run.id, slot, once: None }.uuid()),
+        parent: run.leaf,
+        thread: String::new(),
+        role: "user".into(),
+        entry_type: "message".into(),
+        content: message.clone(),
+        turn_id: None,
+        metadata: None,
+    };
+    let label = Label { kind: OpKind::Entry, name: "resume".into(), key: LabelKey::Key("flovyn:resume".into()) };
+    let op = NewOp { sequence: top, once: None, label, seen: Vec::new(), body: OpBody::Flush };
+    op::append(tx, run, log, slot, &op, &entry)?;
+    run.top = top + 1;
+    Ok(())
+}
+
+/// Answers for a task in doubt or quarantined.
+pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resolution) -> Done<Task> {
+    let mut run = Run::find(tx, org, op.execution)?;
+    let slot = match &op.once {
+        None => Some(op.slot),
+        Some(once) => tx.first(
+            "SELECT segment, sequence FROM task_execution WHERE org_id = $1 AND run = $2 AND once_name = $3 \
+             AND once_n = $4",
+            row![run.key.org.0, run.key.run, &*once.name, once.n],
+            |row| Ok(Slot { segment: row.get(0)?, sequence: row.get(1)? }),
+        )?,
+    };
+    let row = match slot {
+        Some(slot) => TaskRow::at(tx, Place { key: run.key, slot })?,
+        None => None,
+    };
+    let Some(mut row) = row else { return Err(unknown("task", op).into()) };
+    let status = row.task.status;
+    if !matches!(status, TaskStatus::InDoubt | TaskStatus::Quarantined) {
+        return Err(Error::new(
+            Code::InvalidTransition,
+            format!("the task {op} is {status:?}: only one in doubt or quarantined can be answered for"),
+        )
+        .with("from", format!("{status:?}"))
+        .into());
+    }
+    let mut log = Log::open(tx, &run)?;
+    row.task.losses = 0;
+    let verdict = match resolution {
+        Resolution::Result(output) => Verdict::Complete(output.clone()),
+        Resolution::Error(failure) => {
+            Verdict::Fail(described(&row.task, failure.clone(), row.task.failed_attempts.max(1)))
+        }
+        Resolution::Retry => Verdict::Retry(Duration::ZERO),
+    };
+    row.carry_out(tx, &mut run, &mut log, verdict, None)?;
+    row.save(tx)?;
+    if run.pause_reason() == Some(WaitReason::Quarantined) && !super::task::has_open(tx, &run, TaskStatus::Quarantined)?
+    {
+        run.quarantined = false;
+        run.unpause(tx, &mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
+    }
+    run.save(tx)?;
+    Ok(row.task)
+}
+
+/// Answers for a run that is paused by a divergence.
+pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision: Divergence) -> Done<Execution> {
+    let mut run = Run::find(tx, org, id)?;
+    if run.pause_reason() != Some(WaitReason::Divergence) {
+        return Err(transition(&execution_at(tx, run.key)?, "decide about a divergence of").into());
+    }
+    match decision {
+        Divergence::Stay => execution_at(tx, run.key),
+        Divergence::Continue => {
+            let mut log = Log::open(tx, &run)?;
+            run.code = Some("mixed".into());
+            run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
+            run.save(tx)?;
+            execution_at(tx, run.key)
+        }
+        Divergence::Fork => {
+            let name = format!("divergence-{}", super::tx::high(tx, run.key)?);
+            let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
+            let from = ForkFrom::Latest;
+            let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };
+            super::fork::fork(tx, &request, None)
+        }
+    }
+}
+
+/// The error for an id that names nothing.
+pub(super) fn unknown(what: &str, id: impl std::fmt::Display) -> Error {
+    Error::new(Code::ExecutionNotFound, format!("there is no {what} {id} here; check the id and the database"))
+}
+
+fn transition(execution: &Execution, what: &str) -> Error {
+    let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
+    Error::new(
+        Code::InvalidTransition,
+        format!(
+            "cannot {what} the run {}: it is {} ({reason:?}), not {} for that",
+            execution.new.id,
+            execution.status,
+            Status::Paused
+        ),
+    )
+    .with("from", execution.status)
+    .with("to", Status::Pending)
+}

@@ -1,0 +1,116 @@
+//! How a command on the database fails, and what callers are told.
+//!
+//! A [`Fault::Domain`] is an answer (a lost lease, an unknown run); a [`Fault::Sql`] is trouble with the database itself,
+//! which the committer handles and turns into a typed error that says what was asked, what PostgreSQL said and what to do.
+
+use crate::error::{Code, Error};
+use tokio_postgres::error::SqlState;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The answer is an error; the database is fine.
+    Domain(Error),
+    /// The database could not carry the command out.
+    Sql(tokio_postgres::Error),
+    /// A stored row is not what it should be.
+    Unreadable(String),
+}
+
+/// The result of a command.
+pub(super) type Done<T> = Result<T, Fault>;
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Domain(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl Fault {
+    /// The error a caller is told. `outcome` says what became of the request.
+    pub(super) fn told(self, asked: &str, outcome: &str) -> Error {
+        match self {
+            Self::Domain(error) => error,
+            Self::Sql(error) => explain(asked, error, outcome),
+            Self::Unreadable(what) => corrupt(format!("{asked}: a stored row is not readable: {what}")),
+        }
+    }
+}
+
+/// Whether another transaction was in the way: the same commands may be run again at once.
+pub(super) fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    let conflicts = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
+    // Another run of a concurrency key was claimed in the same moment: the next look passes it over.
+    let key = error.as_db_error().and_then(|error| error.constraint()) == Some("agent_execution_key_held");
+    key || error.code().is_some_and(|code| conflicts.contains(code))
+}
+
+/// PostgreSQL's own words.
+fn words(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(database) => format!("{} ({})", database.message(), database.code().code()),
+        None => {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(error);
+            while let Some(error) = cause {
+                text = format!("{text}: {error}");
+                cause = error.source();
+            }
+            text
+        }
+    }
+}
+
+/// Turns PostgreSQL's error into ours. `outcome` says what became of the request.
+pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) -> Error {
+    let said = words(&error);
+    let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or_default());
+    let unavailable = |advice: &str| {
+        Error::new(
+            Code::StorageUnavailable,
+            format!(
+                "{asked}: PostgreSQL says \"{said}\"; {outcome}; {advice}, then the same request may be sent again"
+            ),
+        )
+    };
+    let made = match (error.code(), class) {
+        (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => Error::new(
+            Code::InvalidArgument,
+            format!("{asked}: an id in the request is taken by another row (\"{said}\"); use a fresh one"),
+        ),
+        (Some(code), _) if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE => Error::new(
+            Code::InvalidArgument,
+            format!("{asked}: a name or text holds a NUL character, which PostgreSQL cannot store; leave it out"),
+        ),
+        (_, "22" | "54") => Error::new(
+            Code::InvalidArgument,
+            format!("{asked}: a value does not fit its column: PostgreSQL says \"{said}\"; {outcome}; send another"),
+        ),
+        (_, "23") => Error::new(
+            Code::InvalidArgument,
+            format!("{asked}: the request names a row that is not there (\"{said}\"); make that first"),
+        ),
+        (_, "28" | "3D") => unavailable("check user, password and database of the URL"),
+        (_, "40") => unavailable("other writers were in the way"),
+        (_, "42") => unavailable("give the user its rights on the tables, and let nobody else change them"),
+        (_, "53") => unavailable("give the server more room (disk, memory or connections)"),
+        (_, "25") => unavailable("connect to the primary, not to a standby"),
+        (_, "XX") => Error::new(
+            Code::CorruptCheckpoint,
+            format!("{asked}: PostgreSQL says \"{said}\"; {outcome}; restore the database from a backup"),
+        ),
+        _ => unavailable("see whether the server runs and can be reached"),
+    };
+    made.caused_by(error)
+}
+
+/// An error for stored data that is not what it should be.
+pub(super) fn corrupt(message: impl Into<String>) -> Error {
+    Error::new(Code::CorruptCheckpoint, message)
+}

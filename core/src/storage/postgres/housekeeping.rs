@@ -1,0 +1,247 @@
+//! Work that time brings: timers, ends of leases, attempts, deadlines and graces.
+//!
+//! Every process may do it: a pass takes the runs that nobody has locked and leaves the others to whoever has them.
+
+use super::PostgresStorage;
+use super::claims::{lose_host_timers, split};
+use super::fault::Done;
+use super::locks;
+use super::run::{Cause, Ending, Run, run_columns};
+use super::sets::{Set, row};
+use super::task::{TaskRow, select_task};
+use super::tx::{Log, Tx};
+use super::values::{Key, micros};
+use crate::clock::Timestamp;
+use crate::error::{Code, Result};
+use crate::id::{OrgId, Slot, WorkerId};
+use crate::journal::retry::MAX_LOSSES;
+use crate::model::{EventKind, Failure, Status, TaskStatus, WaitReason};
+use crate::storage::NO_WORKER_EVERY;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often unreferenced payloads are looked for.
+const COLLECT: Duration = Duration::from_secs(3600);
+/// At most so many rows of a kind are dealt with in one pass.
+const SHARE: i64 = 512;
+
+impl PostgresStorage {
+    /// Does what is due; the moment of the next pass.
+    pub(super) async fn keep(&self) -> Result<Option<Timestamp>> {
+        self.set_clock().await?;
+        let now = self.now();
+        let looks = self.0.pulse.lock().looks_for_unserved(now);
+        let look = move |tx: &Tx| Ok((next_due(tx)?, looks && !super::unserved::waits(tx, now)?.is_empty()));
+        let (mut next, unserved) = self.read("look for work that time brings", look).await?;
+        if unserved || next.is_some_and(|at| at <= now.0) {
+            let work = move |tx: &Tx| {
+                sweep(tx)?;
+                if looks {
+                    super::unserved::tell(tx)?;
+                }
+                next_due(tx)
+            };
+            next = self.write_alone("do the work that time brings", work).await?;
+        }
+        if self.0.pulse.lock().collects(now) {
+            self.write_alone("remove payloads nobody refers to", |tx| {
+                tx.execute("DELETE FROM worker WHERE alive_until < $1", row![tx.now.0 - micros(COLLECT)])?;
+                super::payloads::collect(tx)
+            })
+            .await?;
+        }
+        self.0.desk.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
+        Ok(next.map(Timestamp))
+    }
+}
+
+/// What a pass remembers between two.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    collected: Option<Timestamp>,
+    unserved: Option<Timestamp>,
+}
+
+impl Pulse {
+    fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
+        let due = self.unserved.is_none_or(|last| now.since(last) >= NO_WORKER_EVERY);
+        if due {
+            self.unserved = Some(now);
+        }
+        due
+    }
+
+    fn collects(&mut self, now: Timestamp) -> bool {
+        let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
+        if due || self.collected.is_none() {
+            self.collected = Some(now);
+        }
+        due
+    }
+}
+
+/// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one. One
+/// step of the recursion per worker, however many runs wait.
+pub(super) const TIMING: &str = "WITH RECURSIVE timing (id) AS (\
+     (SELECT last_worker FROM agent_execution WHERE host_timer ORDER BY last_worker LIMIT 1) UNION ALL \
+     SELECT (SELECT last_worker FROM agent_execution WHERE host_timer AND last_worker > timing.id \
+     ORDER BY last_worker LIMIT 1) FROM timing WHERE timing.id IS NOT NULL) \
+     SELECT id, coalesce((SELECT alive_until FROM worker WHERE worker.id = timing.id), 0) FROM timing WHERE id IS NOT NULL";
+
+pub(super) const NEXT: &str = "SELECT least(\
+     (SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL), \
+     (SELECT min(due_at) FROM task_execution WHERE due_at IS NOT NULL), \
+     (SELECT min(due_at) FROM agent_op WHERE due_at IS NOT NULL))";
+
+/// The earliest moment at which time changes something.
+fn next_due(tx: &Tx) -> Done<Option<i64>> {
+    let found = tx.ask_all(&[(NEXT, row![]), (TIMING, row![])])?;
+    let next: Option<i64> = found[0].first().map_or(Ok(None), |row| row.get(0))?;
+    let lapses = found[1].iter().map(|row| row.get::<i64>(1)).collect::<Done<Vec<_>>>()?;
+    Ok(lapses.into_iter().chain(next).min())
+}
+
+pub(super) const DUE: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    " FROM (SELECT DISTINCT org_id, run FROM (\
+     (SELECT org_id, run FROM agent_execution WHERE due_at <= $1 ORDER BY due_at LIMIT $2) UNION ALL \
+     (SELECT org_id, run FROM agent_op WHERE due_at <= $1 ORDER BY due_at LIMIT $2) UNION ALL \
+     (SELECT org_id, run FROM task_execution WHERE due_at <= $1 ORDER BY due_at LIMIT $2)) AS rows) d \
+     JOIN agent_execution x ON x.org_id = d.org_id AND x.run = d.run ORDER BY x.org_id, x.run \
+     FOR NO KEY UPDATE OF x SKIP LOCKED"
+);
+
+pub(super) const DUE_TIMERS: &str = "SELECT o.org_id, o.run, o.segment, o.sequence \
+     FROM UNNEST($1::uuid[], $2::bigint[]) AS k(org_id, run) JOIN agent_op o ON o.org_id = k.org_id AND o.run = k.run \
+     WHERE o.due_at <= $3 ORDER BY o.due_at, o.segment, o.sequence";
+
+pub(super) const DUE_TASKS: &str = concat!(
+    select_task!(),
+    "JOIN UNNEST($1::uuid[], $2::bigint[]) AS k(org_id, run) ON k.org_id = t.org_id AND k.run = t.run \
+     WHERE t.due_at <= $3 ORDER BY t.org_id, t.run, t.segment, t.sequence"
+);
+
+static FIRED: Set = Set::update(
+    "agent_op",
+    4,
+    "org_id uuid, run bigint, segment int, sequence int, due_at bigint, fired bigint, fired_at bigint",
+);
+
+/// Everything that is due, guarded by the status it comes from.
+fn sweep(tx: &Tx) -> Done<()> {
+    sweep_runs(tx)?;
+    for row in tx.ask(TIMING, row![])? {
+        if row.get::<i64>(1)? <= tx.now.0 {
+            lose_host_timers(tx, WorkerId(row.get(0)?))?;
+        }
+    }
+    Ok(())
+}
+
+/// Within a run: its own times, its timers, its tasks.
+fn sweep_runs(tx: &Tx) -> Done<()> {
+    let runs = tx.all(DUE, row![tx.now, SHARE], Run::read)?;
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<Key> = runs.iter().map(|run| run.key).collect();
+    locks::adopt(tx, runs)?;
+    let mut due: BTreeMap<Key, (Run, Log<'_, '_>)> = BTreeMap::new();
+    for &key in &keys {
+        let Some(mut run) = Run::at(tx, key)? else { continue };
+        let mut log = Log::open(tx, &run)?;
+        keep_run(tx, &mut run, &mut log)?;
+        run.save(tx)?;
+        due.insert(key, (run, log));
+    }
+    let listed = || {
+        let (orgs, runs) = split(&keys);
+        row![orgs, runs, tx.now]
+    };
+    let timers = tx.all(DUE_TIMERS, listed(), |row| {
+        let key = Key { org: OrgId(row.get(0)?), run: row.get(1)? };
+        Ok((key, Slot { segment: row.get(2)?, sequence: row.get(3)? }))
+    })?;
+    for (key, slot) in timers {
+        let Some((run, log)) = due.get_mut(&key) else { continue };
+        let number = log.about(EventKind::Timer, slot, "{}".to_owned())?;
+        tx.put(&FIRED, row![key.org.0, key.run, slot.segment, slot.sequence, None::<i64>, number, tx.now]);
+        if run.wake(log, Cause::Timer)? {
+            run.save(tx)?;
+        }
+    }
+    let mut before = None;
+    for mut row in tx.all(DUE_TASKS, listed(), TaskRow::read)? {
+        let Some((run, log)) = due.get_mut(&row.key) else { continue };
+        if before == Some(row.key) {
+            // The end of another task of the run may have changed it meanwhile.
+            let Some(fresh) = TaskRow::at(tx, row.place())? else { continue };
+            row.task.status = fresh.task.status;
+        }
+        before = Some(row.key);
+        keep_task(tx, row, run, log)?;
+    }
+    Ok(())
+}
+
+fn keep_run(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
+    if run.status.is_terminal() {
+        return Ok(());
+    }
+    let reached = |at: Option<i64>| at.is_some_and(|at| at <= tx.now.0);
+    if reached(run.ends_at) {
+        let message = "the run did not end within its timeout".to_owned();
+        run.epoch += 1;
+        run.finish(tx, log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
+    } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
+        run.epoch += 1;
+        run.finish(tx, log, Ending::Cancelled(None, "grace"))?;
+    } else if run.worker.is_some() && reached(run.lease_expires) {
+        lose_holder(tx, run, log)?;
+    }
+    Ok(())
+}
+
+fn lose_holder(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
+    run.drop_holder();
+    run.last_worker = None;
+    run.losses += 1;
+    let running = run.status == Status::Running;
+    if running {
+        run.status = Status::Pending;
+    }
+    log.event(EventKind::LeaseLost, &json!({ "epoch": run.epoch, "losses": run.losses }))?;
+    if running && run.losses >= MAX_LOSSES {
+        let message = format!("the run lost its worker {} times in a row without one commit", run.losses);
+        let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
+        run.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
+    } else if running && run.quarantined {
+        run.quarantine(tx, log)?;
+    }
+    Ok(())
+}
+
+fn keep_task(tx: &Tx, mut row: TaskRow, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
+    let passed = |limit: Option<Duration>, since: Option<Timestamp>| {
+        limit.zip(since).filter(|(limit, since)| since.after(*limit) <= tx.now).map(|(limit, _)| limit)
+    };
+    let options = row.task.new.options.clone();
+    let deadline = passed(options.deadline, Some(row.task.created_at));
+    let timeout = passed(options.timeout, row.task.started_at);
+    let silence = passed(options.heartbeat_timeout, row.sign_at.map(Timestamp));
+    let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
+    match (row.task.status, deadline, timeout, silence) {
+        (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
+            row.time_out(tx, run, log, "deadline", limit)?;
+        }
+        (TaskStatus::Running, _, Some(limit), _) => row.time_out(tx, run, log, "timeout", limit)?,
+        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(tx, run, log, "heartbeat timeout", limit)?,
+        (TaskStatus::Running, ..) if lost => row.lose_attempt(tx, run, log)?,
+        // A pause is over: the task is visible now.
+        _ => row.save(tx)?,
+    }
+    run.save(tx)
+}

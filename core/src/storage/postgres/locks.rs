@@ -1,0 +1,113 @@
+//! Locking runs: all of a transaction at once, in the order of their keys, so that transactions cannot wait in a circle.
+//!
+//! Two statements in one round trip. The first takes the row locks; the second, with a snapshot of its own, reads what the
+//! events say of each run, which nobody else can change any more.
+
+use super::fault::Done;
+use super::request::{Request, request_columns};
+use super::run::{Run, run_columns};
+use super::sets::{Value, row};
+use super::tx::Tx;
+use super::values::{Key, Row};
+use crate::id::{EntryId, ExecutionId, OrgId};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// What the events of a locked run told: still true as long as the command adds none.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Last {
+    /// The number of the last event.
+    pub high: u64,
+    /// The last commit of the current epoch.
+    pub request: Option<Request>,
+    /// The run's leaf, with its depth.
+    pub leaf: Option<(EntryId, u32)>,
+}
+
+/// Runs that were locked and read ahead. Each is handed out once: after that its rows may have changed.
+#[derive(Debug, Default)]
+pub(super) struct Locked {
+    runs: HashMap<Key, Run>,
+    keys: HashMap<(OrgId, ExecutionId), Key>,
+}
+
+impl Locked {
+    /// Hands out the run of an id.
+    pub(super) fn take(&mut self, org: OrgId, id: ExecutionId) -> Option<Run> {
+        let key = self.keys.get(&(org, id))?;
+        self.runs.remove(key)
+    }
+
+    /// Hands out the run of a key.
+    pub(super) fn take_at(&mut self, key: Key) -> Option<Run> {
+        self.runs.remove(&key)
+    }
+
+    fn insert(&mut self, run: Run) {
+        self.keys.insert((run.key.org, run.id), run.key);
+        self.runs.insert(run.key, run);
+    }
+}
+
+pub(super) const LOCK: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    " FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
+     ORDER BY x.org_id, x.run FOR NO KEY UPDATE OF x"
+);
+
+pub(super) const LAST: &str = concat!(
+    "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, ",
+    request_columns!(),
+    " FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
+     LEFT JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run ORDER BY number DESC LIMIT 1) h \
+     ON TRUE \
+     LEFT JOIN LATERAL (SELECT * FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \
+     AND commit_number IS NOT NULL ORDER BY number DESC LIMIT 1) r ON TRUE \
+     LEFT JOIN agent_entry e ON e.org_id = x.org_id AND e.id = x.leaf"
+);
+
+fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
+    let (orgs, ids): (Vec<Value>, Vec<Value>) =
+        targets.iter().map(|(org, id)| (Value::from(org.0), Value::from(id.0))).unzip();
+    row![orgs, ids]
+}
+
+/// Locks runs and reads them ahead.
+pub(super) fn lock(tx: &Tx, targets: &[(OrgId, ExecutionId)]) -> Done<()> {
+    if targets.is_empty() {
+        return Ok(());
+    }
+    let mut answers = tx.ask_all(&[(LOCK, ids(targets)), (LAST, ids(targets))])?.into_iter();
+    let runs = answers.next().unwrap_or_default().iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+    fill(tx, runs, &answers.next().unwrap_or_default())
+}
+
+/// Reads ahead what the events say of runs that are locked already.
+pub(super) fn adopt(tx: &Tx, runs: Vec<Run>) -> Done<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let targets: Vec<_> = runs.iter().map(|run| (run.key.org, run.id)).collect();
+    let rows = tx.ask(LAST, ids(&targets))?;
+    fill(tx, runs, &rows)
+}
+
+fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
+    let mut told: HashMap<Key, Last> = HashMap::with_capacity(lasts.len());
+    for row in lasts {
+        let key = Key { org: OrgId(row.get(0)?), run: row.get(1)? };
+        let last = Last {
+            high: row.get::<Option<u64>>(2)?.unwrap_or(0),
+            leaf: row.get::<Option<Uuid>>(4)?.map(EntryId).zip(row.get(3)?),
+            request: Request::read_opt(row, 5)?,
+        };
+        told.insert(key, last);
+    }
+    let mut locked = tx.locked.borrow_mut();
+    for mut run in runs {
+        run.last = told.remove(&run.key);
+        locked.insert(run);
+    }
+    Ok(())
+}

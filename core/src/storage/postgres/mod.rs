@@ -1,0 +1,582 @@
+//! The backend for many: PostgreSQL behind a few committers.
+//!
+//! Commits that arrive together are one transaction ([`committer`]) of set-based statements ([`sets`]) that travel in as few
+//! round trips as there are decisions to make ([`link`], [`tx`]); reads have connections of their own ([`pool`]). Any number
+//! of processes share a database: row locks order what they write ([`locks`]), leases say who advances a run, and looking
+//! at the database tells what the others did ([`watcher`]).
+
+mod catalog;
+mod claims;
+mod clock;
+mod commit;
+mod committer;
+mod executions;
+mod facts;
+mod fault;
+mod fork;
+mod housekeeping;
+mod link;
+mod locks;
+mod migrations;
+mod op;
+mod payloads;
+mod pool;
+mod request;
+mod retention;
+mod run;
+mod segment;
+mod sets;
+mod task;
+mod tx;
+mod unserved;
+mod values;
+mod watcher;
+
+use super::stored::{check_part, part_of};
+use super::{
+    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+};
+use crate::clock::{Clock, Timestamp};
+use crate::error::{Code, Error, Result};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::model::{
+    AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
+    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, OpBody,
+    Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+};
+use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload};
+use crate::streaming::Hints;
+use async_trait::async_trait;
+use bytes::Bytes;
+use clock::DatabaseClock;
+use committer::{Committers, Desk, alone};
+use fault::Done;
+use link::Link;
+use parking_lot::Mutex;
+use pool::Pool;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tx::{Mode, Tx};
+use watcher::Watcher;
+
+/// How a database is used.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// Connections that commit; each run has one of them.
+    pub committers: usize,
+    /// Connections that claim work and do what time brings.
+    pub keepers: usize,
+    /// Connections that read.
+    pub readers: usize,
+    /// The ceiling of one payload in bytes.
+    pub max_payload: u64,
+    /// The store's time; the database's without it.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self { committers: 4, keepers: 2, readers: 4, max_payload: MAX_PAYLOAD, clock: None }
+    }
+}
+
+/// A store in a PostgreSQL database, shared by any number of processes. Clones share the connections.
+#[derive(Clone)]
+pub struct PostgresStorage(Arc<Shared>);
+
+struct Shared {
+    name: String,
+    options: PostgresOptions,
+    /// The clock that is set by the database, unless a clock was given.
+    database_clock: Option<Arc<DatabaseClock>>,
+    desk: Desk,
+    committers: Committers,
+    keepers: Pool,
+    readers: Pool,
+    /// Large values on their way in.
+    movers: Pool,
+    watcher: Watcher,
+    pulse: Mutex<housekeeping::Pulse>,
+    process: u32,
+}
+
+impl std::fmt::Debug for PostgresStorage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl PostgresStorage {
+    /// Connects to a database and brings it to this version's schema. Blocks until that is done.
+    ///
+    /// The URL is PostgreSQL's own: `postgres://user:password@host:5432/name?application_name=…`.
+    /// Errors: `InvalidArgument` (the URL, or tables of another program), `SchemaTooNew`, `StorageUnavailable`.
+    pub fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
+        let config = Arc::new(configure(url)?);
+        // On a thread of its own: the caller's may be driving an event loop already.
+        let migrated = std::thread::scope(|scope| {
+            scope.spawn(|| Link::new(config.clone()).and_then(|mut link| migrations::migrate(&mut link))).join()
+        });
+        migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+        let database_clock = options.clock.is_none().then(Arc::<DatabaseClock>::default);
+        let clock: Arc<dyn Clock> = match (&options.clock, &database_clock) {
+            (Some(clock), _) => clock.clone(),
+            (None, Some(clock)) => clock.clone(),
+            (None, None) => Arc::<DatabaseClock>::default(),
+        };
+        let desk = Desk {
+            clock,
+            hints: Hints::default(),
+            next_due: Arc::new(AtomicI64::new(i64::MAX)),
+            written: Arc::new(AtomicU64::new(0)),
+        };
+        Ok(Self(Arc::new(Shared {
+            name: describe(&config),
+            committers: Committers::start(options.committers.clamp(1, 64), &config, &desk)?,
+            keepers: Pool::start("flovyn-postgres-keep", options.keepers.clamp(1, 16), &config)?,
+            readers: Pool::start("flovyn-postgres-read", options.readers.clamp(1, 64), &config)?,
+            movers: Pool::start("flovyn-postgres-move", 2, &config)?,
+            watcher: Watcher::start(&config, &desk)?,
+            options,
+            database_clock,
+            desk,
+            pulse: Mutex::default(),
+            process: std::process::id(),
+        })))
+    }
+
+    /// Refuses a process that was forked after the connections were opened: their threads did not come along.
+    fn check_process(&self) -> Result<()> {
+        if self.0.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::ForkedProcess,
+            format!("the database {} was opened before this process was forked; open it again here", self.0.name),
+        ))
+    }
+
+    /// Runs a command about a run, together with what else waits.
+    async fn write<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.committers.run(asked, run, Some((org, run)), command).await
+    }
+
+    /// Starts a run.
+    async fn write_new<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.committers.run(asked, run, None, command).await
+    }
+
+    /// Runs a command that finds its rows itself, in a transaction of its own.
+    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        let desk = self.0.desk.clone();
+        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
+    }
+
+    /// Reads on one snapshot of the database.
+    async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        let now = self.now();
+        self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, now, &read, answer)).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.desk.clock.now()
+    }
+
+    /// Takes over the database's time.
+    async fn set_clock(&self) -> Result<()> {
+        let Some(clock) = self.0.database_clock.clone() else { return Ok(()) };
+        self.read("read the database's time", move |tx| {
+            let asked = clock.measured();
+            let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+            if let Some(told) = tx.first(sql, Vec::new(), |row| row.get(0))? {
+                clock.set(asked, told, clock.measured());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn settle_result(&self, org: OrgId, result: &mut AttemptResult) -> Result<()> {
+        match result {
+            AttemptResult::Completed(output) => self.settle(org, output).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
+        let org = request.org;
+        for report in &mut request.batch.attempts {
+            if let AttemptResult::Completed(output) = &mut report.result {
+                self.settle_and_keep(org, output).await?;
+            }
+        }
+        for payload in payloads_of(request) {
+            if !matches!(payload.body, Body::Kept { .. }) {
+                self.settle(org, payload).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads on a connection and ends the snapshot after the answer; once more on a new one, where the connection was gone.
+fn snapshot<T>(
+    link: &mut Link,
+    asked: &str,
+    now: Timestamp,
+    read: &impl Fn(&Tx) -> Done<T>,
+    answer: &mut dyn FnMut(Result<T>),
+) {
+    for last in [false, true] {
+        if let Err(error) = link.connect() {
+            return answer(Err(error));
+        }
+        let tx = Tx::new(link, Mode::Read, now);
+        match catch_unwind(AssertUnwindSafe(|| read(&tx))) {
+            Ok(Ok(value)) => {
+                answer(Ok(value));
+                if tx.commit().is_err() {
+                    link.rollback();
+                }
+                return;
+            }
+            Ok(Err(fault)) => {
+                drop(tx);
+                link.rollback();
+                if last || link.is_open() || !matches!(fault, fault::Fault::Sql(_)) {
+                    return answer(Err(fault.told(asked, "nothing was changed")));
+                }
+            }
+            Err(_) => {
+                drop(tx);
+                link.rollback();
+                let message = format!("{asked}: the storage backend met a bug in a read; please report it");
+                return answer(Err(Error::new(Code::InvalidArgument, message)));
+            }
+        }
+    }
+}
+
+/// Reads a URL and fills in what it leaves open.
+fn configure(url: &str) -> Result<Config> {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        Error::new(Code::InvalidArgument, format!("this is no PostgreSQL URL: {why}; write postgres://user@host/name"))
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            "the PostgreSQL URL names no host; write postgres://user@host/name",
+        ));
+    }
+    if config.get_ssl_mode() == SslMode::Require {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            "sslmode=require is asked for, and this build cannot encrypt connections; use a private network or a tunnel",
+        ));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("flovyn");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(link::PATIENCE);
+    }
+    Ok(config)
+}
+
+/// The database for people, without its password.
+fn describe(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => String::new(),
+    };
+    let port = config.get_ports().first().map_or_else(String::new, |port| format!(":{port}"));
+    format!("postgres://{host}{port}/{}", config.get_dbname().unwrap_or_default())
+}
+
+/// Every value a commit carries.
+fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
+    let batch = &mut request.batch;
+    let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
+        OpBody::Entry(entry) => Some(&mut entry.content),
+        OpBody::Task(task) => Some(&mut task.input),
+        OpBody::Read { answer, .. } => Some(answer),
+        OpBody::Once { value, .. } => Some(value),
+        _ => None,
+    });
+    let of_attempts = batch.attempts.iter_mut().filter_map(|report| match &mut report.result {
+        AttemptResult::Completed(output) => Some(output),
+        _ => None,
+    });
+    let of_end = match &mut batch.end {
+        BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
+        BatchEnd::Checkpoint(new) => Some(&mut new.state),
+        _ => None,
+    };
+    of_ops.chain(of_attempts).chain(of_end)
+}
+
+/// Whether a value fits into a row as it is.
+fn fits(payload: &Payload) -> bool {
+    matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
+}
+
+#[async_trait]
+impl AgentStorage for PostgresStorage {
+    async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
+        self.settle(new.org, &mut new.input).await?;
+        self.write_new("start a run", new.id, move |tx| executions::create(tx, &new)).await
+    }
+
+    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
+        loop {
+            let now = self.now();
+            let loaded =
+                self.read("load a run's segment", move |tx| segment::load(tx, org, execution, lease, now)).await?;
+            match loaded {
+                segment::Loaded::Segment(segment) => return Ok(*segment),
+                segment::Loaded::NeedsWriting => {
+                    self.write("settle a run before it is loaded", org, execution, move |tx| {
+                        segment::prepare(tx, org, execution, lease)
+                    })
+                    .await??;
+                }
+            }
+        }
+    }
+
+    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+        self.read("read a run's facts", move |tx| {
+            let run = run::Run::find(tx, org, execution)?;
+            let high = tx::high(tx, run.key)?;
+            Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
+        })
+        .await
+    }
+
+    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
+        if !payloads_of(&mut request).all(|payload| fits(payload)) {
+            self.settle_batch(&mut request).await?;
+        }
+        let (org, execution) = (request.org, request.execution);
+        self.write("commit a batch", org, execution, move |tx| commit::commit(tx, &request)).await
+    }
+
+    async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
+        self.settle(signal.org, &mut signal.payload).await?;
+        self.write("store a signal", signal.org, signal.execution, move |tx| executions::store_signal(tx, &signal))
+            .await
+    }
+
+    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
+        self.write("cancel a run", org, execution, move |tx| executions::request_cancel(tx, org, execution, cancel))
+            .await
+    }
+
+    async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
+        if let Some(message) = &mut request.message {
+            self.settle(org, message).await?;
+        }
+        self.write("resume a run", org, execution, move |tx| executions::resume(tx, org, execution, &request)).await
+    }
+
+    async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
+        if let Resolution::Result(output) = &mut resolution {
+            self.settle(org, output).await?;
+        }
+        self.write("resolve a task", org, op.execution, move |tx| executions::resolve_task(tx, org, &op, &resolution))
+            .await
+    }
+
+    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
+        self.write("resolve a divergence", org, execution, move |tx| {
+            executions::resolve_divergence(tx, org, execution, decision)
+        })
+        .await
+    }
+
+    async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
+        let org = request.org;
+        let digest = request.input.as_ref().map(Payload::digest).transpose()?;
+        for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
+            self.settle(org, payload).await?;
+        }
+        self.write("fork a run", org, request.execution, move |tx| fork::fork(tx, &request, digest)).await
+    }
+
+    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
+        self.settle(org, &mut payload).await?;
+        Ok(payload)
+    }
+
+    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(bytes.clone()),
+            Body::Stored { hash, size } => {
+                let (hash, size) = (*hash, *size);
+                self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
+            }
+            Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
+            Body::Source(_) => payload.bytes().cloned(),
+        }
+    }
+
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
+        check_part(size, offset, length)?;
+        self.read("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
+    }
+
+    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+        self.read("read a branch", move |tx| segment::branch(tx, org, leaf)).await
+    }
+}
+
+#[async_trait]
+impl WorkSource for PostgresStorage {
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
+    }
+
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
+    }
+
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        self.write_alone("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
+    }
+
+    async fn report_task(&self, mut report: TaskReport) -> Result<()> {
+        self.settle_result(report.org, &mut report.result).await?;
+        let (org, task) = (report.org, report.task);
+        let run = self.read("find the run of a task", move |tx| claims::run_of(tx, org, task)).await?;
+        let run = run.ok_or_else(|| claims::superseded(&report))?;
+        self.write("report a task", org, run, move |tx| claims::report_task(tx, run, &report)).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        self.write_alone("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
+    }
+
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
+        self.write("give a run back", org, execution, move |tx| claims::release(tx, org, execution, lease)).await
+    }
+
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+        self.write_alone("remove a worker", move |tx| claims::unregister(tx, worker)).await
+    }
+}
+
+#[async_trait]
+impl Catalog for PostgresStorage {
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
+        self.read("read a run", move |tx| run::execution_of(tx, org, id)).await
+    }
+
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
+        self.read("list runs", move |tx| catalog::executions(tx, org, &filter, &page)).await
+    }
+
+    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.read("list entries", move |tx| catalog::entries(tx, org, execution, &page)).await
+    }
+
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        self.read("read an entry", move |tx| segment::one_entry(tx, org, id)).await
+    }
+
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
+        self.read("list tasks", move |tx| catalog::tasks(tx, org, execution, &page)).await
+    }
+
+    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+        self.read("read a task", move |tx| {
+            let row = task::TaskRow::find(tx, org, id)?;
+            row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
+        })
+        .await
+    }
+
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
+        self.read("list checkpoints", move |tx| catalog::checkpoints(tx, org, execution, &page)).await
+    }
+
+    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
+        self.read("list signals", move |tx| catalog::signals(tx, org, execution, &page)).await
+    }
+
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        self.read("read events", move |tx| catalog::events(tx, org, execution, after, limit)).await
+    }
+
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        self.read("read a journal", move |tx| catalog::journal(tx, org, execution, segment)).await
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        let now = self.now();
+        self.read("look for unserved work", move |tx| unserved::unserved(tx, org, now)).await
+    }
+}
+
+#[async_trait]
+impl Housekeeping for PostgresStorage {
+    async fn pass(&self) -> Result<Option<Timestamp>> {
+        self.keep().await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.write_alone("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
+    }
+}
+
+impl Storage for PostgresStorage {
+    fn hints(&self) -> &Hints {
+        &self.0.desk.hints
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.desk.clock
+    }
+
+    fn describe(&self) -> String {
+        self.0.name.clone()
+    }
+
+    fn close(&self) {
+        if self.check_process().is_err() {
+            return;
+        }
+        self.0.watcher.close();
+        self.0.committers.close();
+        for pool in [&self.0.keepers, &self.0.movers, &self.0.readers] {
+            pool.close();
+        }
+    }
+}

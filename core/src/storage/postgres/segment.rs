@@ -1,0 +1,384 @@
+//! What recovery reads: the last good checkpoint, the tail since it, and its facts; what a fork has of its parent; and the
+//! branch above a leaf.
+
+use super::executions::unknown;
+use super::facts::{select_signal, signal};
+use super::fault::{Done, Fault};
+use super::op::{Recorded, between, entry, of_onces, select_entry};
+use super::run::{Ending, Run, execution_at};
+use super::sets::{Value, row};
+use super::task::{TaskRow, open_with, select_task};
+use super::tx::{Log, Tx, high};
+use super::values::{Key, Row, json, payload};
+use crate::clock::Timestamp;
+use crate::error::{Code, Error};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
+use crate::model::{
+    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, Placement, RecordedBody, Segment,
+    SideEffects, Signal, Status, TaskStatus, WaitReason,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The columns of [`checkpoint`], after which comes a condition.
+macro_rules! select_checkpoint {
+    () => {
+        "SELECT c.sequence, c.leaves, c.metadata, c.usage, c.hash, c.created_at, c.state, x.id FROM agent_checkpoint c \
+         JOIN agent_execution x ON x.org_id = c.org_id AND x.run = c.run "
+    };
+}
+pub(super) use select_checkpoint;
+
+/// Reads the columns of `select_checkpoint!`.
+pub(super) fn checkpoint(row: &Row) -> Done<Checkpoint> {
+    Ok(Checkpoint {
+        execution: ExecutionId(row.get(7)?),
+        sequence: row.get(0)?,
+        saved: NewCheckpoint { state: payload(row, 6)?, leaves: json(row, 1)?, metadata: row.get(2)? },
+        usage: json(row, 3)?,
+        hash: row.get(4)?,
+        created_at: Timestamp(row.get(5)?),
+    })
+}
+
+/// The checkpoints of a run, newest first.
+pub(super) fn checkpoints(tx: &Tx, key: Key) -> Done<Vec<Checkpoint>> {
+    let sql = concat!(select_checkpoint!(), "WHERE c.org_id = $1 AND c.run = $2 ORDER BY c.sequence DESC");
+    tx.all(sql, row![key.org.0, key.run], checkpoint)
+}
+
+/// A checkpoint of a run.
+pub(super) fn checkpoint_at(tx: &Tx, key: Key, sequence: u32) -> Done<Option<Checkpoint>> {
+    let sql = concat!(select_checkpoint!(), "WHERE c.org_id = $1 AND c.run = $2 AND c.sequence = $3");
+    tx.first(sql, row![key.org.0, key.run, sequence], checkpoint)
+}
+
+/// What a load finds: the segment, or that something must be written before it can be read.
+pub(super) enum Loaded {
+    Segment(Box<Segment>),
+    /// Inline attempts of earlier claims must be judged, or no checkpoint is good.
+    NeedsWriting,
+}
+
+/// Reads what the holder of a lease starts from.
+pub(super) fn load(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease, now: Timestamp) -> Done<Loaded> {
+    let run = Run::find(tx, org, execution)?;
+    run.check_lease(lease)?;
+    if !lost_inline(tx, &run, lease.epoch)?.is_empty() {
+        return Ok(Loaded::NeedsWriting);
+    }
+    let mut checkpoint = None;
+    let mut sequence = run.segment;
+    while sequence > 0 && checkpoint.is_none() {
+        checkpoint = match checkpoint_at(tx, run.key, sequence) {
+            Ok(found) => found.filter(|found| is_good(tx, org, found).unwrap_or(false)),
+            Err(Fault::Unreadable(_)) => None,
+            Err(fault) => return Err(fault),
+        };
+        sequence -= 1;
+    }
+    if checkpoint.is_none() && run.segment > 0 {
+        return Ok(Loaded::NeedsWriting);
+    }
+    let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
+    let tail = tail(tx, &run, from)?;
+    Ok(Loaded::Segment(Box::new(Segment {
+        execution: execution_at(tx, run.key)?,
+        checkpoint,
+        tail: tail.ops.into_iter().map(|op| op.op).collect(),
+        facts: tail.facts,
+        once: tail.once.into_values().collect(),
+        high: high(tx, run.key)?,
+        now,
+    })))
+}
+
+/// Settles what a load found: attempts that went with their worker, or a run without a good checkpoint.
+pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<Result<(), Error>> {
+    let mut run = Run::find(tx, org, execution)?;
+    run.check_lease(lease)?;
+    let lost = lost_inline(tx, &run, lease.epoch)?;
+    let mut log = Log::open(tx, &run)?;
+    if !lost.is_empty() {
+        for mut row in lost {
+            row.lose_attempt(tx, &mut run, &mut log)?;
+        }
+        run.save(tx)?;
+        return Ok(Ok(()));
+    }
+    let tried: Vec<_> = checkpoint_numbers(tx, run.key)?.iter().map(u32::to_string).collect();
+    let tried = tried.join(", ");
+    let message = format!("no checkpoint of the run {execution} has its hash; tried {tried}");
+    if run.status == Status::Cancelling {
+        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+    } else {
+        let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", message.clone());
+        run.pause(tx, &mut log, WaitReason::Quarantined, Some(&failure))?;
+    }
+    run.save(tx)?;
+    Ok(Err(Error::new(Code::CorruptCheckpoint, message).with("tried", tried)))
+}
+
+fn checkpoint_numbers(tx: &Tx, key: Key) -> Done<Vec<u32>> {
+    let sql = "SELECT sequence FROM agent_checkpoint WHERE org_id = $1 AND run = $2 ORDER BY sequence DESC";
+    tx.all(sql, row![key.org.0, key.run], |row| row.get(0))
+}
+
+/// Inline attempts of earlier claims that must not simply run again.
+fn lost_inline(tx: &Tx, run: &Run, epoch: u64) -> Done<Vec<TaskRow>> {
+    let running = open_with(tx, run, TaskStatus::Running)?;
+    let lost = |row: &TaskRow| {
+        let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
+        row.task.new.placement == Placement::Inline && row.epoch < epoch && careful
+    };
+    Ok(running.into_iter().filter(lost).collect())
+}
+
+fn is_good(tx: &Tx, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
+    let Some(state) = super::payloads::content_hash(tx, org, &checkpoint.saved.state)? else { return Ok(false) };
+    let leaves = &checkpoint.saved.leaves;
+    Ok(checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage))
+}
+
+/// A tail with its facts, or what a fork has of its parent.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    pub ops: Vec<Recorded>,
+    pub facts: Vec<Fact>,
+    pub once: BTreeMap<Arc<str>, OnceResult>,
+}
+
+/// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
+fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
+    let mut tail = if run.forked.is_some() { inherited(tx, run.key)? } else { Tail::default() };
+    let mut ops = between(tx, run.key, Slot { segment: from, sequence: 0 }, LAST)?;
+    let onces = of_onces(tx, run.key)?;
+    tail.once.extend(results(&onces));
+    if from > 0 {
+        ops.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
+    }
+    let counts = |op: &Recorded| op.op.segment >= from || in_unfinished(&tail.once, op);
+    ops.retain(counts);
+    tail.ops.retain(|op| op.op.segment >= from || in_unfinished(&tail.once, op));
+
+    let mut facts: Vec<Fact> = ops.iter().filter_map(Recorded::timer).collect();
+    let ended = |op: &&Recorded| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. });
+    let slots: Vec<Slot> = ops.iter().filter(ended).map(Recorded::slot).collect();
+    facts.extend(tasks_at(tx, run.key, &slots)?.iter().filter_map(TaskRow::fact));
+    let detached = tx.all(
+        concat!(
+            select_task!(),
+            "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment < $3 AND t.ended_number IS NOT NULL"
+        ),
+        row![run.key.org.0, run.key.run, from],
+        TaskRow::read,
+    )?;
+    let loaded = |row: &&TaskRow| ops.iter().any(|op| op.slot() == row.task.slot);
+    facts.extend(detached.iter().filter(|row| !loaded(row)).filter_map(TaskRow::fact));
+    let slots: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
+    let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
+    facts.extend(signals(tx, run.key, from)?.into_iter().filter(mailbox).map(fact_of_signal));
+    if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
+        let sql = "SELECT at FROM event WHERE org_id = $1 AND run = $2 AND number = $3";
+        let at = tx.first(sql, row![run.key.org.0, run.key.run, stop.number], |row| row.get(0))?;
+        let at = Timestamp(at.unwrap_or_default());
+        facts.push(Fact { number: stop.number, at, kind: FactKind::Cancel(stop.cancellation) });
+    }
+    facts.sort_by_key(|fact| fact.number);
+    tail.facts.extend(facts);
+    tail.ops.extend(ops);
+    tail.ops.sort_by_key(|op| (op.op.segment, op.op.sequence));
+    Ok(tail)
+}
+
+/// The last place a run can have.
+const LAST: Slot = Slot { segment: i32::MAX as u32, sequence: i32::MAX as u32 };
+
+/// The tasks of some places of a run.
+fn tasks_at(tx: &Tx, key: Key, slots: &[Slot]) -> Done<Vec<TaskRow>> {
+    if slots.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (segments, sequences): (Vec<Value>, Vec<Value>) =
+        slots.iter().map(|slot| (Value::from(slot.segment), Value::from(slot.sequence))).unzip();
+    tx.all(
+        concat!(
+            select_task!(),
+            "JOIN UNNEST($3::int[], $4::int[]) AS k(segment, sequence) \
+             ON t.segment = k.segment AND t.sequence = k.sequence WHERE t.org_id = $1 AND t.run = $2"
+        ),
+        row![key.org.0, key.run, segments, sequences],
+        TaskRow::read,
+    )
+}
+
+/// Unconsumed signals and those consumed from a segment on, or by an unfinished `once` before it.
+fn signals(tx: &Tx, key: Key, from: u32) -> Done<Vec<Signal>> {
+    let since = if from > 0 && !of_onces(tx, key)?.is_empty() { 0 } else { from };
+    let unconsumed = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL");
+    let consumed = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND consumed_segment >= $3");
+    let found = tx.ask_all(&[(unconsumed, row![key.org.0, key.run]), (consumed, row![key.org.0, key.run, since])])?;
+    found.iter().flatten().map(signal).collect()
+}
+
+fn fact_of_signal(signal: Signal) -> Fact {
+    Fact { number: signal.number, at: signal.created_at, kind: FactKind::Signal(signal) }
+}
+
+fn results(ops: &[Recorded]) -> BTreeMap<Arc<str>, OnceResult> {
+    ops.iter().filter_map(|op| op.once.clone()).map(|once| (once.name.clone(), once)).collect()
+}
+
+fn in_unfinished(finished: &BTreeMap<Arc<str>, OnceResult>, op: &Recorded) -> bool {
+    op.op.once.as_ref().is_some_and(|once| !finished.contains_key(&once.name))
+}
+
+/// What a fork has of its parent, as it was when the fork was made; nothing for a run that is no fork.
+pub(super) fn inherited(tx: &Tx, fork: Key) -> Done<Tail> {
+    type Origin = (i64, u32, Option<u32>, u64, u64);
+    let origin: Option<Origin> = tx.first(
+        "SELECT forked_run, forked_segment, forked_sequence, forked_high, forked_base FROM agent_execution \
+         WHERE org_id = $1 AND run = $2 AND forked_run IS NOT NULL",
+        row![fork.org.0, fork.run],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+    )?;
+    let Some((parent, segment, sequence, high, base)) = origin else { return Ok(Tail::default()) };
+    let Some(parent) = Run::peek(tx, Key { run: parent, ..fork })? else { return Ok(Tail::default()) };
+    let point = Point { segment, sequence, high, base };
+    inheritance(tx, &parent, &point)
+}
+
+/// Where a fork starts, and how far its parent had come.
+pub(super) struct Point {
+    pub segment: u32,
+    /// The last op that counts; none for a fork at a checkpoint.
+    pub sequence: Option<u32>,
+    /// The parent's last event and commit.
+    pub high: u64,
+    pub base: u64,
+}
+
+/// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
+pub(super) fn inheritance(tx: &Tx, parent: &Run, point: &Point) -> Done<Tail> {
+    let above = if parent.forked.is_some() { inherited(tx, parent.key)? } else { Tail::default() };
+    let own = match point.sequence {
+        Some(sequence) => between(tx, parent.key, Slot::default(), Slot { segment: point.segment, sequence })?,
+        None => of_onces(tx, parent.key)?,
+    };
+    let reached = |op: &Recorded| match point.sequence {
+        Some(sequence) => op.slot() <= Slot { segment: point.segment, sequence },
+        None => op.op.segment < point.segment,
+    };
+    let own: Vec<Recorded> = own.into_iter().filter(reached).collect();
+    let before: Vec<Recorded> = above.ops.into_iter().filter(reached).collect();
+
+    let mut once = results(&own);
+    for op in before.iter().filter(|op| matches!(op.op.body, RecordedBody::Once { .. })) {
+        let name = op.op.once.as_ref().map_or(&op.op.label.name, |once| &once.name);
+        once.extend(above.once.get(name).map(|result| (name.clone(), result.clone())));
+    }
+    if point.sequence.is_none() {
+        once.extend(above.once);
+    }
+    let kept = |op: &Recorded| point.sequence.is_some() || in_unfinished(&once, op);
+
+    let (consumed, tasks) = (consumed(tx, parent, point)?, parent_tasks(tx, parent, point, &own)?);
+    let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
+    ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
+    ops.sort_by_key(Recorded::slot);
+    let there: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
+    ops.retain(|op| match op.op.body {
+        RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..op.slot() }),
+        _ => true,
+    });
+
+    let mut awaited: BTreeSet<TaskId> = ops
+        .iter()
+        .filter_map(|op| match op.op.body {
+            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
+            _ => None,
+        })
+        .collect();
+    if point.sequence.is_none() {
+        let old = tasks.values().filter(|row| row.task.slot.segment < point.segment);
+        awaited.extend(old.filter(|row| row.task.new.options.detached).map(|row| row.task.new.id));
+    }
+    let ended = |row: &&TaskRow| row.ended_number.is_some_and(|number| number <= point.high);
+    let mut facts: Vec<Fact> = tasks
+        .values()
+        .filter(ended)
+        .filter(|row| awaited.contains(&row.task.new.id))
+        .filter_map(TaskRow::fact)
+        .collect();
+    if point.sequence.is_some() {
+        facts
+            .extend(ops.iter().filter_map(Recorded::timer).filter(|fact| fact.number > 0 && fact.number <= point.high));
+    }
+    let own_signals = consumed.into_iter().filter(|signal| signal.consumed_by.is_some_and(|by| there.contains(&by)));
+    facts.extend(own_signals.map(fact_of_signal));
+    facts.sort_by_key(|fact| fact.number);
+    let of_above = above.facts.into_iter().filter(|fact| match &fact.kind {
+        FactKind::Task { task, .. } => awaited.contains(task),
+        FactKind::Timer { slot } => there.contains(slot),
+        FactKind::Signal(signal) => signal.consumed_by.is_some_and(|by| there.contains(&by)),
+        FactKind::Cancel(_) => false,
+    });
+    let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
+    // Numbers of the parent mean nothing in the fork.
+    ops.iter_mut().for_each(|op| op.fact = op.fact.map(|_| 0));
+    Ok(Tail { ops, facts, once })
+}
+
+/// Signals of the parent that were consumed when the fork was made.
+fn consumed(tx: &Tx, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
+    let sql = concat!(
+        select_signal!(),
+        "WHERE org_id = $1 AND run = $2 AND consumed_segment <= $3 AND consumed_commit <= $4 ORDER BY number"
+    );
+    tx.all(sql, row![parent.key.org.0, parent.key.run, point.segment, point.base], signal)
+}
+
+/// Tasks of the parent that a fork may refer to, by place.
+fn parent_tasks(tx: &Tx, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
+    let of_ops = own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. }));
+    let slots: Vec<Slot> = of_ops.map(Recorded::slot).collect();
+    let mut tasks = tasks_at(tx, parent.key, &slots)?;
+    let sql = concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment <= $3");
+    tasks.extend(tx.all(sql, row![parent.key.org.0, parent.key.run, point.segment], TaskRow::read)?);
+    Ok(tasks.into_iter().map(|row| (row.task.slot, row)).collect())
+}
+
+/// Whether an op of the parent had its outcome, or needs none.
+fn settled(op: &Recorded, point: &Point, consumed: &[Signal], tasks: &BTreeMap<Slot, TaskRow>) -> bool {
+    let fired = op.fact.is_some_and(|number| number <= point.high);
+    match &op.op.body {
+        RecordedBody::Task { .. } | RecordedBody::Timer => fired,
+        RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
+        RecordedBody::Attach { task } => tasks
+            .values()
+            .find(|row| row.task.new.id == *task)
+            .is_none_or(|row| row.ended_number.is_some_and(|number| number <= point.high)),
+        _ => true,
+    }
+}
+
+/// One entry.
+pub(super) fn one_entry(tx: &Tx, org: OrgId, id: EntryId) -> Done<Entry> {
+    let sql = concat!(select_entry!(), "WHERE e.org_id = $1 AND e.id = $2");
+    Ok(tx.first(sql, row![org.0, id.0], entry)?.ok_or_else(|| unknown("entry", id))?)
+}
+
+/// The entries from the root to a leaf.
+pub(super) fn branch(tx: &Tx, org: OrgId, leaf: EntryId) -> Done<Vec<Entry>> {
+    const ABOVE: &str = concat!(
+        "WITH RECURSIVE above AS (SELECT id, parent_id FROM agent_entry WHERE org_id = $1 AND id = $2 \
+         UNION ALL SELECT p.id, p.parent_id FROM above JOIN agent_entry p ON p.org_id = $1 AND p.id = above.parent_id) ",
+        select_entry!(),
+        "JOIN above ON above.id = e.id WHERE e.org_id = $1 ORDER BY e.depth"
+    );
+    let branch = tx.all(ABOVE, row![org.0, leaf.0], entry)?;
+    if branch.is_empty() {
+        return Err(unknown("entry", leaf).into());
+    }
+    Ok(branch)
+}

@@ -1,0 +1,301 @@
+//! Values on their way to PostgreSQL, one by one or as sets.
+//!
+//! A [`Set`] writes any number of rows by one statement: each column travels as one array, and `UNNEST` makes rows of them
+//! again. So the cost of a transaction grows with the tables it touches, not with the runs that share it.
+
+use crate::clock::Timestamp;
+use bytes::{BufMut, BytesMut};
+use std::error::Error;
+use std::sync::OnceLock;
+use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
+use uuid::Uuid;
+
+/// A column value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Id(Uuid),
+    Text(String),
+    Bytes(Vec<u8>),
+    /// An array parameter.
+    List(Vec<Value>),
+}
+
+macro_rules! values {
+    ($($from:ty => $make:expr;)+) => {$(
+        impl From<$from> for Value {
+            fn from(value: $from) -> Self {
+                #[allow(clippy::redundant_closure_call)]
+                ($make)(value)
+            }
+        }
+    )+};
+}
+
+values! {
+    bool => Value::Bool;
+    u8 => |value| Value::Int(i64::from(value));
+    i32 => |value| Value::Int(i64::from(value));
+    u32 => |value| Value::Int(i64::from(value));
+    i64 => Value::Int;
+    // Counters never come near the sign.
+    u64 => |value| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+    Uuid => Value::Id;
+    String => Value::Text;
+    &String => |value: &String| Value::Text(value.clone());
+    &str => |value: &str| Value::Text(value.to_owned());
+    Vec<u8> => Value::Bytes;
+    &[u8] => |value: &[u8]| Value::Bytes(value.to_vec());
+    Vec<Value> => Value::List;
+    Timestamp => |value: Timestamp| Value::Int(value.0);
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// A list of values, as parameters or as a row.
+macro_rules! row {
+    ($($value:expr),* $(,)?) => {
+        vec![$($crate::storage::postgres::sets::Value::from($value)),*]
+    };
+}
+pub(super) use row;
+
+type Encoded = Result<IsNull, Box<dyn Error + Sync + Send>>;
+
+impl Value {
+    fn encode(&self, ty: &Type, out: &mut BytesMut) -> Encoded {
+        match self {
+            Value::Null => return Ok(IsNull::Yes),
+            Value::Bool(value) => out.put_u8(u8::from(*value)),
+            Value::Int(value) if *ty == Type::INT8 => out.put_i64(*value),
+            Value::Int(value) if *ty == Type::INT4 => out.put_i32(i32::try_from(*value)?),
+            Value::Int(value) if *ty == Type::INT2 => out.put_i16(i16::try_from(*value)?),
+            Value::Id(id) => out.put_slice(id.as_bytes()),
+            Value::Text(text) => out.put_slice(text.as_bytes()),
+            Value::Bytes(bytes) => out.put_slice(bytes),
+            Value::List(values) => return array(values.iter(), values.len(), ty, out),
+            Value::Int(_) => return Err(format!("a number cannot be a value of type {ty}").into()),
+        }
+        Ok(IsNull::No)
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Encoded {
+        self.encode(ty, out)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Binary
+    }
+
+    to_sql_checked!();
+}
+
+/// The binary form of a one-dimensional array.
+fn array<'a>(values: impl Iterator<Item = &'a Value>, length: usize, ty: &Type, out: &mut BytesMut) -> Encoded {
+    let Kind::Array(element) = ty.kind() else { return Err(format!("a list cannot be a value of type {ty}").into()) };
+    out.put_i32(1);
+    out.put_i32(1);
+    out.put_u32(element.oid());
+    out.put_i32(i32::try_from(length)?);
+    out.put_i32(1);
+    for value in values {
+        let start = out.len();
+        out.put_i32(-1);
+        if let IsNull::No = value.encode(element, out)? {
+            let size = i32::try_from(out.len() - start - 4)?;
+            out[start..start + 4].copy_from_slice(&size.to_be_bytes());
+        }
+    }
+    Ok(IsNull::No)
+}
+
+/// One column of some rows, as an array parameter.
+#[derive(Debug)]
+pub(super) struct Column<'a> {
+    pub rows: &'a [Vec<Value>],
+    pub index: usize,
+}
+
+impl ToSql for Column<'_> {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Encoded {
+        array(self.rows.iter().map(|row| &row[self.index]), self.rows.len(), ty, out)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// A statement that writes many rows at once.
+#[derive(Debug)]
+pub(super) struct Set {
+    table: &'static str,
+    verb: Verb,
+    /// Leading columns that find the row; none for an insert.
+    keys: usize,
+    /// Names and types of all columns: `org_id uuid, run bigint, …`.
+    columns: &'static str,
+    /// What else must hold of a row `t`.
+    condition: &'static str,
+    sql: OnceLock<String>,
+}
+
+/// What a set does, in the order in which the sets of a transaction are sent: a row that is new may be changed by the same
+/// command, never the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verb {
+    Insert,
+    Add,
+    Update,
+    Delete,
+}
+
+impl Set {
+    const fn new(verb: Verb, table: &'static str, keys: usize, columns: &'static str) -> Self {
+        Self { table, verb, keys, columns, condition: "", sql: OnceLock::new() }
+    }
+
+    /// Inserts rows.
+    pub(super) const fn insert(table: &'static str, columns: &'static str) -> Self {
+        Self::new(Verb::Insert, table, 0, columns)
+    }
+
+    /// Inserts rows that are not there.
+    pub(super) const fn add(table: &'static str, columns: &'static str) -> Self {
+        Self::new(Verb::Add, table, 0, columns)
+    }
+
+    /// Updates the rows that the first so many columns find.
+    pub(super) const fn update(table: &'static str, keys: usize, columns: &'static str) -> Self {
+        Self::new(Verb::Update, table, keys, columns)
+    }
+
+    /// Deletes the rows that the first so many columns, all there are, find.
+    pub(super) const fn delete(table: &'static str, keys: usize, columns: &'static str) -> Self {
+        Self::new(Verb::Delete, table, keys, columns)
+    }
+
+    /// Only rows `t` of which this holds too.
+    pub(super) const fn only(mut self, condition: &'static str) -> Self {
+        self.condition = condition;
+        self
+    }
+
+    /// The statement.
+    pub(super) fn sql(&'static self) -> &'static str {
+        self.sql.get_or_init(|| {
+            let columns: Vec<(&str, &str)> =
+                self.columns.split(',').filter_map(|column| column.trim().split_once(' ')).collect();
+            let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+            let arrays: Vec<String> =
+                columns.iter().enumerate().map(|(n, (_, ty))| format!("${}::{ty}[]", n + 1)).collect();
+            let (table, list, arrays) = (self.table, names.join(", "), arrays.join(", "));
+            let found: Vec<String> = names[..self.keys].iter().map(|name| format!("t.{name} = v.{name}")).collect();
+            let mut found = found.join(" AND ");
+            if !self.condition.is_empty() {
+                found = format!("{found} AND {}", self.condition);
+            }
+            let changes: Vec<String> = names[self.keys..].iter().map(|name| format!("{name} = v.{name}")).collect();
+            let changes = changes.join(", ");
+            match self.verb {
+                Verb::Insert => format!("INSERT INTO {table} ({list}) SELECT * FROM UNNEST({arrays})"),
+                Verb::Add => {
+                    format!("INSERT INTO {table} ({list}) SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING")
+                }
+                Verb::Update => {
+                    format!("UPDATE {table} t SET {changes} FROM UNNEST({arrays}) AS v({list}) WHERE {found}")
+                }
+                Verb::Delete => format!("DELETE FROM {table} t USING UNNEST({arrays}) AS v({list}) WHERE {found}"),
+            }
+        })
+    }
+}
+
+/// Rows that wait to be sent, by the statement that writes them.
+#[derive(Debug, Default)]
+pub(super) struct Writes(Vec<(&'static Set, Vec<Vec<Value>>)>);
+
+impl Writes {
+    /// Adds a row. A second update of a row takes the place of the first.
+    pub(super) fn put(&mut self, set: &'static Set, row: Vec<Value>) {
+        let place = self.0.iter().position(|(known, _)| std::ptr::eq(*known, set));
+        let rows = match place {
+            Some(place) => &mut self.0[place].1,
+            None => {
+                self.0.push((set, Vec::new()));
+                &mut self.0.last_mut().expect("one was pushed").1
+            }
+        };
+        let again = rows.iter_mut().find(|there| set.keys > 0 && there[..set.keys] == row[..set.keys]);
+        match again {
+            Some(there) => *there = row,
+            None => rows.push(row),
+        }
+    }
+
+    /// Takes over what another command wrote. No two commands of a transaction update the same row.
+    pub(super) fn append(&mut self, others: Self) {
+        for (set, mut rows) in others.0 {
+            match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, set)) {
+                Some((_, there)) => there.append(&mut rows),
+                None => self.0.push((set, rows)),
+            }
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The statements with their columns.
+    pub(super) fn statements(&self) -> impl Iterator<Item = (&'static str, Vec<Column<'_>>)> {
+        let mut sets: Vec<_> = self.0.iter().collect();
+        sets.sort_by_key(|(set, _)| set.verb);
+        sets.into_iter().map(|(set, rows)| {
+            let columns = (0..rows[0].len()).map(|index| Column { rows, index }).collect();
+            (set.sql(), columns)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static ADDED: Set = Set::insert("t", "a bigint, b text");
+    static CHANGED: Set = Set::update("t", 1, "a bigint, b text");
+
+    #[test]
+    fn sets_are_one_statement_each() {
+        assert_eq!(ADDED.sql(), "INSERT INTO t (a, b) SELECT * FROM UNNEST($1::bigint[], $2::text[])");
+        let update = "UPDATE t t SET b = v.b FROM UNNEST($1::bigint[], $2::text[]) AS v(a, b) WHERE t.a = v.a";
+        assert_eq!(CHANGED.sql(), update);
+    }
+
+    #[test]
+    fn a_second_update_of_a_row_replaces_the_first() {
+        let mut writes = Writes::default();
+        for text in ["one", "two"] {
+            writes.put(&CHANGED, row![1i64, text]);
+            writes.put(&ADDED, row![1i64, text]);
+        }
+        let rows: Vec<usize> = writes.0.iter().map(|(_, rows)| rows.len()).collect();
+        assert_eq!(rows, [1, 2]);
+        assert_eq!(writes.0[0].1[0][1], Value::from("two"));
+    }
+}

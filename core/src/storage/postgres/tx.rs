@@ -1,0 +1,322 @@
+//! One transaction as commands see it: reads, writes that travel later, the present moment, event numbers, and the news.
+//!
+//! Writes are collected and sent with the next read or with the COMMIT, all in one go. What the current command has written
+//! is kept apart until it has succeeded, so that a refusal leaves its neighbours in the transaction alone.
+
+use super::fault::{Done, Fault};
+use super::link::{Ask, Link};
+use super::locks::Locked;
+use super::request::Request;
+use super::run::Run;
+use super::sets::{Set, Value, Writes, row};
+use super::values::{Key, Row};
+use crate::clock::Timestamp;
+use crate::id::{EntryId, ExecutionId, Slot};
+use crate::model::EventKind;
+use serde_json::Value as Json;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use tokio_postgres::types::ToSql;
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Rows that are found are locked.
+    Write,
+    /// One snapshot of the database.
+    Read,
+}
+
+/// An open transaction. It begins with the first statement.
+pub(super) struct Tx<'l> {
+    link: RefCell<&'l mut Link>,
+    pub mode: Mode,
+    begun: Cell<bool>,
+    /// The store's time, one for all commands that share the transaction.
+    pub now: Timestamp,
+    /// Writes of commands that have succeeded, and of the current one.
+    kept: RefCell<Writes>,
+    own: RefCell<Writes>,
+    /// Whether the current command's writes have been sent, and so can only be undone with all others.
+    sent: Cell<bool>,
+    wrote: Cell<bool>,
+    /// Runs that were locked and read ahead.
+    pub locked: RefCell<Locked>,
+    /// Depths of entries that the transaction has written.
+    pub depths: RefCell<HashMap<EntryId, u32>>,
+    news: RefCell<News>,
+}
+
+/// What to announce once the transaction is durable.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub changed: Vec<(ExecutionId, u64)>,
+    pub agents: bool,
+    pub tasks: bool,
+    pub due: Option<i64>,
+}
+
+impl<'l> Tx<'l> {
+    pub(super) fn new(link: &'l mut Link, mode: Mode, now: Timestamp) -> Self {
+        Self {
+            link: RefCell::new(link),
+            mode,
+            begun: Cell::new(false),
+            now,
+            kept: RefCell::default(),
+            own: RefCell::default(),
+            sent: Cell::new(false),
+            wrote: Cell::new(false),
+            locked: RefCell::default(),
+            depths: RefCell::default(),
+            news: RefCell::default(),
+        }
+    }
+
+    /// Asks one question; tells the rows.
+    pub(super) fn ask(&self, sql: &'static str, params: Vec<Value>) -> Done<Vec<Row>> {
+        Ok(self.ask_all(&[(sql, params)])?.pop().unwrap_or_default())
+    }
+
+    /// Asks several questions in one round trip, after the writes that wait.
+    pub(super) fn ask_all(&self, questions: &[(&'static str, Vec<Value>)]) -> Done<Vec<Vec<Row>>> {
+        self.exchange(questions, None)
+    }
+
+    fn exchange(&self, questions: &[(&'static str, Vec<Value>)], last: Option<&'static str>) -> Done<Vec<Vec<Row>>> {
+        let (kept, own) = (self.kept.take(), self.own.take());
+        self.sent.set(self.sent.get() || !own.is_empty());
+        self.wrote.set(self.wrote.get() || !own.is_empty() || !kept.is_empty());
+        let mut asks = Vec::new();
+        let begin = match self.mode {
+            Mode::Write => "BEGIN",
+            Mode::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        };
+        if !self.begun.replace(true) {
+            asks.push(Ask::plain(begin));
+        }
+        let sets: Vec<_> = kept.statements().chain(own.statements()).collect();
+        for (sql, columns) in &sets {
+            asks.push(Ask { sql, params: columns.iter().map(|column| column as &(dyn ToSql + Sync)).collect() });
+        }
+        let first = asks.len();
+        for (sql, params) in questions {
+            asks.push(Ask { sql, params: params.iter().map(|value| value as &(dyn ToSql + Sync)).collect() });
+        }
+        asks.extend(last.map(Ask::plain));
+        let mut answers = self.link.borrow_mut().exchange(&asks)?;
+        Ok(answers.drain(first..).map(|rows| rows.into_iter().map(Row).collect()).collect())
+    }
+
+    /// The first row of a query.
+    pub(super) fn first<T>(
+        &self,
+        sql: &'static str,
+        params: Vec<Value>,
+        read: impl FnOnce(&Row) -> Done<T>,
+    ) -> Done<Option<T>> {
+        self.ask(sql, params)?.first().map(read).transpose()
+    }
+
+    /// All rows of a query.
+    pub(super) fn all<T>(
+        &self,
+        sql: &'static str,
+        params: Vec<Value>,
+        read: impl FnMut(&Row) -> Done<T>,
+    ) -> Done<Vec<T>> {
+        self.ask(sql, params)?.iter().map(read).collect()
+    }
+
+    /// Runs a statement now.
+    pub(super) fn execute(&self, sql: &'static str, params: Vec<Value>) -> Done<()> {
+        self.sent.set(true);
+        self.wrote.set(true);
+        self.ask(sql, params).map(|_| ())
+    }
+
+    /// Runs a statement now, and tells the first row that it returns.
+    pub(super) fn execute_returning<T>(
+        &self,
+        sql: &'static str,
+        params: Vec<Value>,
+        read: impl FnOnce(&Row) -> Done<T>,
+    ) -> Done<Option<T>> {
+        self.sent.set(true);
+        self.wrote.set(true);
+        self.first(sql, params, read)
+    }
+
+    /// Writes a row, with the next statement that needs an answer or with the COMMIT.
+    pub(super) fn put(&self, set: &'static Set, row: Vec<Value>) {
+        self.own.borrow_mut().put(set, row);
+    }
+
+    /// The current command has succeeded.
+    pub(super) fn keep(&self) {
+        self.kept.borrow_mut().append(self.own.take());
+        self.sent.set(false);
+    }
+
+    /// The current command has refused. Whether nothing of it remains.
+    pub(super) fn forget(&self) -> bool {
+        self.own.take();
+        !self.sent.replace(false)
+    }
+
+    /// Whether it changed the database, or is about to.
+    pub(super) fn has_written(&self) -> bool {
+        self.wrote.get() || !self.kept.borrow().is_empty()
+    }
+
+    /// Sends what waits and the COMMIT. An error before the COMMIT was answered is told with the news lost.
+    pub(super) fn commit(self) -> Done<News> {
+        if self.begun.get() || !self.kept.borrow().is_empty() {
+            self.exchange(&[], Some("COMMIT"))?;
+        }
+        Ok(self.news.into_inner())
+    }
+
+    fn changed(&self, execution: ExecutionId, high: u64) {
+        let changed = &mut self.news.borrow_mut().changed;
+        match changed.last_mut() {
+            Some((last, number)) if *last == execution => *number = high,
+            _ => changed.push((execution, high)),
+        }
+    }
+
+    /// Announces that a run may be claimed.
+    pub(super) fn agents_ready(&self) {
+        self.news.borrow_mut().agents = true;
+    }
+
+    /// Announces that a task may be claimed.
+    pub(super) fn tasks_ready(&self) {
+        self.news.borrow_mut().tasks = true;
+    }
+
+    /// Announces that time will bring something.
+    pub(super) fn due(&self, at: i64) {
+        let due = &mut self.news.borrow_mut().due;
+        *due = Some(due.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// The number of a run's last event; 0 before the first.
+pub(super) fn high(tx: &Tx, key: Key) -> Done<u64> {
+    let sql = "SELECT number FROM event WHERE org_id = $1 AND run = $2 ORDER BY number DESC LIMIT 1";
+    Ok(tx.first(sql, row![key.org.0, key.run], |row| row.get(0))?.unwrap_or(0))
+}
+
+static EVENT: Set = Set::insert(
+    "event",
+    "org_id uuid, run bigint, number bigint, at bigint, kind smallint, segment int, sequence int, data text, \
+     commit_number bigint, committed_at bigint, request_id uuid, digest bytea, top int, known bigint, fact_high bigint, \
+     outcome smallint",
+);
+
+/// The events of one run: gives each the next number, and announces the run when it is dropped.
+pub(super) struct Log<'t, 'l> {
+    tx: &'t Tx<'l>,
+    key: Key,
+    id: ExecutionId,
+    /// The run's current segment.
+    pub segment: u32,
+    /// The last number given.
+    pub high: u64,
+    /// The last event, held back because a commit will be recorded on it.
+    held: Option<Held>,
+    holds: bool,
+}
+
+struct Held {
+    number: u64,
+    kind: EventKind,
+    segment: u32,
+    sequence: Option<u32>,
+    data: Option<String>,
+}
+
+impl<'t, 'l> Log<'t, 'l> {
+    /// Continues a run's events.
+    pub(super) fn open(tx: &'t Tx<'l>, run: &Run) -> Done<Self> {
+        let high = match &run.last {
+            Some(last) => last.high,
+            None => high(tx, run.key)?,
+        };
+        Ok(Self { tx, key: run.key, id: run.id, segment: run.segment, high, held: None, holds: false })
+    }
+
+    /// Continues a run's events after the last number, for a commit that ends with [`record`](Self::record).
+    pub(super) fn of_commit(tx: &'t Tx<'l>, run: &Run, high: u64) -> Self {
+        Self { tx, key: run.key, id: run.id, segment: run.segment, high, held: None, holds: true }
+    }
+
+    /// Writes an event about the run.
+    pub(super) fn event(&mut self, kind: EventKind, data: &Json) -> Done<u64> {
+        self.write(kind, None, data.to_string())
+    }
+
+    /// Writes an event about an op; `data` is JSON.
+    pub(super) fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Done<u64> {
+        self.write(kind, Some(slot), data)
+    }
+
+    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Done<u64> {
+        self.high += 1;
+        let event = Held {
+            number: self.high,
+            kind,
+            segment: slot.map_or(self.segment, |slot| slot.segment),
+            sequence: slot.map(|slot| slot.sequence),
+            data: (data != "{}").then_some(data),
+        };
+        let event = if self.holds { self.held.replace(event) } else { Some(event) };
+        if let Some(event) = event {
+            self.put(event, None);
+        }
+        Ok(self.high)
+    }
+
+    fn put(&self, event: Held, commit: Option<&Request>) {
+        let mut row = row![
+            self.key.org.0,
+            self.key.run,
+            event.number,
+            self.tx.now,
+            event.kind as u8,
+            event.segment,
+            event.sequence,
+            event.data
+        ];
+        match commit {
+            Some(request) => row.extend(request.columns()),
+            None => row.extend(std::iter::repeat_n(Value::Null, 8)),
+        }
+        self.tx.put(&EVENT, row);
+    }
+
+    /// Records a commit on the run's last event. `before` is the commit before it.
+    pub(super) fn record(mut self, request: &Request, before: Option<&Request>) -> Done<()> {
+        match self.held.take() {
+            Some(event) => self.put(event, Some(request)),
+            None => request.attach(self.tx, self.key, before),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Log<'_, '_> {
+    fn drop(&mut self) {
+        self.tx.changed(self.id, self.high);
+    }
+}
+
+/// What a command that found nothing to answer with is told.
+pub(super) fn none<T>(found: Done<T>) -> Done<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Fault::Domain(_)) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}

@@ -1,0 +1,168 @@
+//! Work whose kind no live worker serves: who asks is told, and the run has one event for each wait.
+
+use super::claims::Serves;
+use super::fault::Done;
+use super::locks;
+use super::run::Run;
+use super::sets::{Set, row};
+use super::task::TaskRow;
+use super::tx::{Log, Tx};
+use super::values::{Place, Row, json as json_column, micros};
+use crate::clock::Timestamp;
+use crate::id::{ExecutionId, OrgId, Slot};
+use crate::model::{EventKind, Status};
+use crate::storage::NO_WORKER_AFTER;
+use serde_json::json;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// At most so many waits of a kind are told of in one pass.
+const SHARE: i64 = 512;
+
+const READY: &str =
+    "SELECT kind, queue, count(*) FROM agent_execution WHERE ready AND org_id = $1 GROUP BY kind, queue";
+const DELAYED: &str = "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= $2 AND org_id = $1 \
+                       AND status = 0 AND NOT ready AND begins_at <= $2 GROUP BY kind, queue";
+const TASKS: &str = "SELECT t.kind, t.queue, count(*) FROM task_execution t \
+                     JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
+                     WHERE t.status = 0 AND t.org_id = $1 AND t.visible_at <= $2 AND x.status < 5 \
+                     GROUP BY t.kind, t.queue";
+
+/// Kinds with work that no live worker serves: kind, queue and how many wait.
+pub(super) fn unserved(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
+    let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let found = tx.ask_all(&[(READY, row![org.0]), (DELAYED, row![org.0, now]), (TASKS, row![org.0, now])])?;
+    for row in found.iter().flatten() {
+        *waiting.entry((row.get(0)?, row.get(1)?)).or_default() += row.get::<u64>(2)?;
+    }
+    let served = served(tx, now)?;
+    waiting.retain(|(kind, queue), _| !served.contains(&(org, kind.clone(), queue.clone())));
+    Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
+}
+
+fn served(tx: &Tx, now: Timestamp) -> Done<Serves> {
+    let sql = "SELECT kinds FROM worker WHERE alive_until > $1";
+    let alive = tx.all(sql, row![now], |row| json_column::<Serves>(row, 0))?;
+    Ok(alive.into_iter().flatten().collect())
+}
+
+/// The kinds and queues of an index, one step of the recursion each, however many rows they have.
+macro_rules! kinds {
+    ($table:literal, $condition:literal) => {
+        concat!(
+            "WITH RECURSIVE k AS ((SELECT org_id, queue, kind FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            " ORDER BY org_id, queue, kind LIMIT 1) UNION ALL SELECT n.* FROM k CROSS JOIN LATERAL \
+             (SELECT org_id, queue, kind FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            " AND (org_id, queue, kind) > (k.org_id, k.queue, k.kind) ORDER BY org_id, queue, kind LIMIT 1) n) \
+             SELECT org_id, kind, queue FROM k"
+        )
+    };
+}
+
+const KINDS_OF_RUNS: &str = kinds!("agent_execution", "ready");
+const KINDS_OF_TASKS: &str = kinds!("task_execution", "status = 0");
+
+const LONE_RUNS: &str = "SELECT x.org_id, x.id FROM agent_execution x WHERE x.ready AND x.org_id = $1 AND x.kind = $2 \
+     AND x.queue = $3 AND x.status = 0 AND coalesce(x.no_worker, -1) <> x.epoch AND coalesce(x.begins_at, 0) <= $4 AND \
+     (SELECT at FROM event WHERE org_id = x.org_id AND run = x.run AND kind IN (1, 4, 25, 26, 27) \
+     ORDER BY number DESC LIMIT 1) <= $4 ORDER BY x.run LIMIT $5";
+const LONE_TASKS: &str = "SELECT t.org_id, x.id, t.segment, t.sequence FROM task_execution t \
+     JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
+     WHERE t.status = 0 AND t.org_id = $1 AND t.kind = $2 AND t.queue = $3 AND t.visible_at <= $4 AND x.status < 5 \
+     AND coalesce(t.no_worker, -1) <> t.visible_at ORDER BY t.run, t.segment, t.sequence LIMIT $5";
+
+/// What has waited too long and was not told of it.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    runs: Vec<(OrgId, ExecutionId)>,
+    tasks: Vec<((OrgId, ExecutionId), Slot)>,
+}
+
+impl Waits {
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.tasks.is_empty()
+    }
+}
+
+/// Looks for work that has waited too long for a worker of its kind. Kinds that are served cost one look each.
+pub(super) fn waits(tx: &Tx, now: Timestamp) -> Done<Waits> {
+    let kinds = tx.ask_all(&[(KINDS_OF_RUNS, row![]), (KINDS_OF_TASKS, row![])])?;
+    if kinds.iter().all(Vec::is_empty) {
+        return Ok(Waits::default());
+    }
+    let served = served(tx, now)?;
+    let since = now.0.saturating_sub(micros(NO_WORKER_AFTER));
+    let run_of = |row: &Row| Ok::<_, super::fault::Fault>((OrgId(row.get(0)?), ExecutionId(row.get(1)?)));
+    let mut waits = Waits::default();
+    for (kinds, sql) in kinds.iter().zip([LONE_RUNS, LONE_TASKS]) {
+        for kind in kinds {
+            let (org, kind, queue): (_, String, String) = (OrgId(kind.get(0)?), kind.get(1)?, kind.get(2)?);
+            if served.contains(&(org, kind.clone(), queue.clone())) {
+                continue;
+            }
+            for row in tx.ask(sql, row![org.0, kind, queue, since, SHARE])? {
+                match sql == LONE_RUNS {
+                    true => waits.runs.push(run_of(&row)?),
+                    false => waits.tasks.push((run_of(&row)?, Slot { segment: row.get(2)?, sequence: row.get(3)? })),
+                }
+            }
+        }
+    }
+    Ok(waits)
+}
+
+static TOLD_RUN: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, no_worker bigint");
+static TOLD_TASK: Set =
+    Set::update("task_execution", 4, "org_id uuid, run bigint, segment int, sequence int, no_worker bigint");
+
+/// Tells runs whose work has waited too long, once for each wait.
+pub(super) fn tell(tx: &Tx) -> Done<()> {
+    let found = waits(tx, tx.now)?;
+    let targets: BTreeSet<_> = found.runs.iter().chain(found.tasks.iter().map(|(run, _)| run)).copied().collect();
+    locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
+    // What was claimed before the locks were there has been served.
+    let waits = waits(tx, tx.now)?;
+    let mut logs: HashMap<(OrgId, ExecutionId), (Run, Log<'_, '_>)> = HashMap::new();
+    let both = waits.runs.iter().chain(waits.tasks.iter().map(|(run, _)| run));
+    for &(org, id) in both {
+        if let Entry::Vacant(free) = logs.entry((org, id))
+            && let Some(run) = tx.locked.borrow_mut().take(org, id)
+        {
+            let log = Log::open(tx, &run)?;
+            free.insert((run, log));
+        }
+    }
+    for target in waits.runs {
+        let Some((run, log)) = logs.get_mut(&target) else { continue };
+        let (kind, queue): (String, String) = tx
+            .first(
+                "SELECT kind, queue FROM agent_execution WHERE org_id = $1 AND run = $2",
+                row![run.key.org.0, run.key.run],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?
+            .unwrap_or_default();
+        log.event(EventKind::NoWorker, &json!({ "kind": kind, "queue": queue }))?;
+        tx.put(&TOLD_RUN, row![run.key.org.0, run.key.run, run.epoch]);
+    }
+    for (target, slot) in waits.tasks {
+        let Some((run, log)) = logs.get_mut(&target) else { continue };
+        let Some(row) = TaskRow::at(tx, Place { key: run.key, slot })? else { continue };
+        row.emit(run, log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;
+        tx.put(&TOLD_TASK, row![run.key.org.0, run.key.run, slot.segment, slot.sequence, row.task.visible_at]);
+        // Whoever runs the agent brings the kinds of its inline tasks along.
+        let awaited = run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.tasks);
+        if row.born_inline && awaited {
+            run.wait = None;
+            run.status = Status::Pending;
+            log.event(EventKind::Woken, &json!({ "reason": "no_worker" }))?;
+            run.save(tx)?;
+        }
+    }
+    Ok(())
+}

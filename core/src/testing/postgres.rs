@@ -1,0 +1,196 @@
+//! A PostgreSQL server of the tests' own: made in a folder in memory, reached by a socket in that folder, gone with the process.
+//!
+//! A small shell looks after the server. It reads from a pipe that this process holds open: however the process ends, the
+//! pipe ends with it, and then the shell ends the server and removes the folder. The server refuses to run as root, so a
+//! root's tests run it as `postgres` or `nobody`.
+
+use std::ffi::OsStr;
+use std::io::{Error, Result};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long making and starting a server may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ends the server and removes its folder when the pipe ends. Arguments: the folder of the programs, the folder of the server.
+const WARDEN: &str = r#"
+"$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=300 -c shared_buffers=64MB \
+    -c max_wal_size=512MB -c autovacuum_naptime=5s $3 >"$2/log" 2>&1 </dev/null &
+server=$!
+cat >/dev/null
+"$1/pg_ctl" stop -s -w -m fast -D "$2/data"
+while kill -INT "$server" 2>/dev/null; do sleep 0.1; done
+rm -rf "$2"
+"#;
+
+/// A running server.
+pub struct Cluster {
+    folder: PathBuf,
+    programs: PathBuf,
+    user: Option<(u32, u32)>,
+    schemas: AtomicU64,
+    warden: Child,
+}
+
+impl Cluster {
+    /// The server of this process, started by whoever asks first.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start("").unwrap_or_else(|error| panic!("PostgreSQL for the tests: {error}")))
+    }
+
+    /// Starts a server; `settings` are options of `postgres`, such as `-c wal_level=logical`.
+    pub fn start(settings: &str) -> Result<Self> {
+        let programs = programs()?;
+        let ram = Path::new("/dev/shm");
+        let parent = if ram.is_dir() { ram.to_owned() } else { std::env::temp_dir() };
+        let folder = parent.join(format!("flovyn-pg-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::create_dir(&folder)?;
+        let user = unprivileged(&folder)?;
+        if let Some((user, group)) = user {
+            std::os::unix::fs::chown(&folder, Some(user), Some(group))?;
+        }
+        let made = as_user(programs.join("initdb"), user)
+            .args(["-U", "flovyn", "--auth=trust", "--no-sync", "--no-instructions", "-E", "UTF8", "--locale=C", "-D"])
+            .arg(folder.join("data"))
+            .current_dir(&folder)
+            .output()?;
+        if !made.status.success() {
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(Error::other(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr))));
+        }
+        let warden = as_user("sh", user)
+            .args(["-c", WARDEN, "warden"])
+            .args([programs.as_os_str(), folder.as_os_str(), OsStr::new(settings)])
+            .current_dir(&folder)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let cluster = Self { folder, programs, user, schemas: AtomicU64::new(0), warden };
+        cluster.wait()?;
+        Ok(cluster)
+    }
+
+    fn wait(&self) -> Result<()> {
+        let since = Instant::now();
+        loop {
+            let asked =
+                Command::new(self.programs.join("pg_isready")).arg("-q").arg("-h").arg(&self.folder).status()?;
+            if asked.success() {
+                return Ok(());
+            }
+            if since.elapsed() > PATIENCE {
+                let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                return Err(Error::other(format!("the server did not start: {log}")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The URL of a database of the server.
+    pub fn url(&self, database: &str) -> String {
+        let host = self.folder.to_string_lossy().replace('/', "%2F");
+        format!("postgres://flovyn@{host}/{database}")
+    }
+
+    /// The URL of an empty schema that nobody else uses. It is made when the backend opens it.
+    pub fn fresh(&self) -> Result<String> {
+        let name = format!("test_{}", self.schemas.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE SCHEMA {name}"))?;
+        Ok(format!("{}?options=-csearch_path%3D{name}", self.url("postgres")))
+    }
+
+    /// Runs statements by `psql`; what they print, without decoration.
+    pub fn sql(&self, database: &str, statements: &str) -> Result<String> {
+        let run = Command::new(self.programs.join("psql"))
+            .args([
+                "-X",
+                "-q",
+                "-A",
+                "-t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-U",
+                "flovyn",
+                "-d",
+                database,
+                "-c",
+                statements,
+                "-h",
+            ])
+            .arg(&self.folder)
+            .output()?;
+        match run.status.success() {
+            true => Ok(String::from_utf8_lossy(&run.stdout).trim().to_owned()),
+            false => Err(Error::other(String::from_utf8_lossy(&run.stderr).into_owned())),
+        }
+    }
+
+    /// Stops the server at once, as a power loss would, and starts it again.
+    pub fn crash_and_restart(&self) -> Result<()> {
+        let control = |action: &[&str]| {
+            as_user(self.programs.join("pg_ctl"), self.user)
+                .args(action)
+                .arg("-D")
+                .arg(self.folder.join("data"))
+                .current_dir(&self.folder)
+                .stdout(Stdio::null())
+                .status()
+        };
+        control(&["stop", "-m", "immediate"])?;
+        let options = format!("-k {} -c listen_addresses= -c max_connections=300", self.folder.display());
+        control(&["start", "-w", "-l", "log", "-o", &options])?;
+        self.wait()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.warden.stdin.take());
+        let _ = self.warden.wait();
+    }
+}
+
+/// Where PostgreSQL's programs are: on the path, or where Debian puts them, the newest.
+fn programs() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // A link on the path may have none of the other programs beside it.
+    let linked = std::env::split_paths(&path).find_map(|folder| folder.join("initdb").canonicalize().ok());
+    if let Some(there) = linked.as_deref().and_then(Path::parent) {
+        return Ok(there.to_owned());
+    }
+    let folders = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = folders.map(|version| version.path().join("bin")).filter(|bin| bin.join("initdb").is_file());
+    found
+        .max_by_key(|bin| bin.parent().and_then(|v| v.file_name()?.to_str()?.parse::<u32>().ok()))
+        .ok_or_else(|| Error::other("PostgreSQL is not installed; install it with `apt-get install postgresql`"))
+}
+
+/// Whom to run the server as, where this process is root.
+fn unprivileged(folder: &Path) -> Result<Option<(u32, u32)>> {
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(folder)?.uid() != 0 {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd")?;
+    let id_of = |name: &str| {
+        let mut fields = users.lines().map(|line| line.split(':')).find(|line| line.clone().next() == Some(name))?;
+        Some((fields.nth(2)?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    let found = id_of("postgres").or_else(|| id_of("nobody"));
+    found.map(Some).ok_or_else(|| Error::other("PostgreSQL refuses to run as root, and there is no user nobody"))
+}
+
+fn as_user(program: impl AsRef<OsStr>, user: Option<(u32, u32)>) -> Command {
+    let mut command = Command::new(program);
+    if let Some((user, group)) = user {
+        command.uid(user).gid(group);
+    }
+    command
+}
