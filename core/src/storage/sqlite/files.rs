@@ -1,10 +1,10 @@
 //! Opening the file: refuses what cannot hold a database safely, sets up connections, and says clearly what is wrong.
 
-use super::fault::explain;
+use super::fault::{explain, is_busy};
 use crate::error::{Code, Error, Result};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// When an acknowledged commit is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,7 +98,8 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
             format!("{asked}: the file is read-only; make it and its folder writable for this user"),
         ));
     }
-    let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).map_err(told)?;
+    let mode = patiently(busy, || connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0)));
+    let mode = mode.map_err(told)?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Error::new(
             Code::UnsupportedFilesystem,
@@ -114,6 +115,19 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
     connection.execute_batch(synchronous.pragma()).map_err(told)?;
     connection.set_prepared_statement_cache_capacity(256);
     Ok(connection)
+}
+
+/// Asks again while another process holds the file: for a change of the journal mode SQLite does not wait by itself.
+fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let since = Instant::now();
+    loop {
+        match ask() {
+            Err(error) if is_busy(&error) && since.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// A connection that reads.
