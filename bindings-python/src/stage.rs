@@ -304,8 +304,8 @@ impl Catalog for Mortal {
         self.alive(self.inner.tasks(org, execution, page)).await
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
-        self.alive(self.inner.task(org, id)).await
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        self.alive(self.inner.task(org, execution, id)).await
     }
 
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {

@@ -415,6 +415,26 @@ async fn a_log_with_room_behind_its_last_frame_is_read_to_its_last_commit() {
     check(&copy, claim.execution.new.id, 40).await;
 }
 
+/// A step costs the page of its task and that of its event, and now and then a new one.
+#[tokio::test]
+async fn a_step_writes_two_pages() {
+    const STEPS: u32 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agents.db");
+    let storage = open(&file);
+    let claim = held(&storage).await;
+    let beside = rusqlite::Connection::open(&file).unwrap();
+    let frames = || beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, f64>(1)).unwrap();
+    let mut total = 0.0;
+    for n in 0..STEPS {
+        storage.commit(step(&claim, n, Payload::of(&n).unwrap())).await.unwrap();
+        total += frames();
+    }
+    let each = total / f64::from(STEPS);
+    println!("{each:.2} pages a step");
+    assert!(each < 2.6, "{each:.2} pages a step");
+}
+
 #[tokio::test]
 async fn many_processes_may_make_a_file_together() {
     let folder = tempfile::tempdir().unwrap();

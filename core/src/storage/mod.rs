@@ -179,8 +179,8 @@ pub trait Catalog: Send + Sync {
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry>;
     /// Tasks of a run, in order of their place.
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>>;
-    /// One task.
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task>;
+    /// One task of a run.
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task>;
     /// Checkpoints of a run, oldest first.
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>>;
     /// Signals of a run, oldest first.

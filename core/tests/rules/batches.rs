@@ -142,7 +142,7 @@ rule!(rule_04_an_outcome_is_durable_before_the_agent_sees_it, world, {
                 let step = ctx.schedule::<u64>("echo", &n)?;
                 let id = step.step().task().expect("a task has an id");
                 let value = step.await?;
-                let task = storage.task(ORG, id).await?;
+                let task = storage.task(ORG, ctx.agent_execution_id(), id).await?;
                 let stored: u64 = task.output.unwrap_or_else(Payload::null).parse()?;
                 durable += usize::from(task.status == TaskStatus::Completed && stored == value);
             }

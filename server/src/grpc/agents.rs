@@ -180,10 +180,12 @@ impl Agents for Grpc {
         Ok(Response::new(v2::ListTasksResponse { items: wired(&page.items), next }))
     }
 
-    async fn get_task(&self, request: Request<v2::IdRequest>) -> Answer<v2::Task> {
+    async fn get_task(&self, request: Request<v2::TaskRequest>) -> Answer<v2::Task> {
         let org = self.org(&request)?;
-        let id = TaskId(id(&request.get_ref().id, "task").map_err(told)?);
-        let task = self.0.storage.task(org, id).await.map_err(told)?;
+        let asked = request.get_ref();
+        let execution = ExecutionId(id(&asked.execution, "execution").map_err(told)?);
+        let task = TaskId(id(&asked.id, "task").map_err(told)?);
+        let task = self.0.storage.task(org, execution, task).await.map_err(told)?;
         Ok(Response::new((&task).into()))
     }
 

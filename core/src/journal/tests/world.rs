@@ -305,7 +305,7 @@ impl World {
     /// How an attempt ends that would have this result: the first ones of some tasks fail.
     fn end_of(&mut self, task: TaskId, token: Payload) -> AttemptResult {
         let site = self.site_of_task.get(&task).copied().unwrap_or_default();
-        let failed = now(self.store.task(ORG, task)).map_or(0, |task| task.failed_attempts);
+        let failed = now(self.store.task(ORG, self.execution, task)).map_or(0, |task| task.failed_attempts);
         if failed >= self.trouble.get(&site).map_or(0, |trouble| trouble.failures) {
             return AttemptResult::Completed(token);
         }
@@ -641,7 +641,8 @@ impl World {
                         self.restarted_finished.push(site);
                     }
                     if start.options.side_effects == crate::model::SideEffects::AtMostOnce {
-                        now(self.store.task(ORG, start.task)).map_err(|_| "started before its intent was durable")?;
+                        now(self.store.task(ORG, self.execution, start.task))
+                            .map_err(|_| "started before its intent was durable")?;
                         let starts = self.once_only.entry(start.task).or_default();
                         *starts += 1;
                         if *starts > 1 {
@@ -680,7 +681,7 @@ impl World {
         let site = life.host.joined.get(site).unwrap_or(site);
         if let Outcome::Failed(failure) = outcome {
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
-            let stored = now(self.store.task(ORG, *task)).map_err(|error| error.to_string())?;
+            let stored = now(self.store.task(ORG, self.execution, *task)).map_err(|error| error.to_string())?;
             if stored.status != TaskStatus::Failed || failure.message != format!("of {site}") {
                 return Err(format!("site {site} was handed {failure:?}, but {:?} is durable", stored.status));
             }
@@ -695,7 +696,7 @@ impl World {
                 return Err(format!("site {site} was handed the result {token:?}"));
             }
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
-            let stored = now(self.store.task(ORG, *task)).map_err(|error| error.to_string())?;
+            let stored = now(self.store.task(ORG, self.execution, *task)).map_err(|error| error.to_string())?;
             if stored.output.as_ref().map(text) != Some(token) {
                 return Err(format!("site {site} was handed {:?} before it was durable", word(outcome)));
             }

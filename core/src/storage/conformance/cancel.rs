@@ -88,7 +88,7 @@ pub async fn idle_runs_end_at_once(factory: &dyn Factory) {
     let op = holder.queued(TaskOptions::default());
     holder.end(vec![op], BatchEnd::Pause { reason: WaitReason::Budget, failure: None }).await;
     assert_eq!(cancel(&holder).await.status, Status::Cancelled);
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Cancelled);
 
     // One that was claimed before and given back has something to tidy up.
     let holder = rig.running().await;

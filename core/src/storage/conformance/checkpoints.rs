@@ -100,7 +100,7 @@ pub async fn a_detached_task_survives(factory: &dyn Factory) {
     let segment = holder.load().await;
     assert_eq!(segment.tail.len(), 1);
     assert!(segment.facts.iter().any(|fact| fact.kind == expected));
-    assert_eq!(rig.task(task).await.status, TaskStatus::Completed);
+    assert_eq!(rig.task(holder.id, task).await.status, TaskStatus::Completed);
 }
 
 /// Timers of a segment end with it.

@@ -386,7 +386,7 @@ pub async fn orphans_give_back_what_they_took(factory: &dyn Factory) {
     let mut batch = holder.batch(vec![], BatchEnd::Continue);
     batch.orphaned = vec![0, 1, 2, 3, 40];
     let answer = holder.commit_batch(batch).await;
-    assert_eq!(rig.task(holder.task_id(1)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.task(holder.id, holder.task_id(1)).await.status, TaskStatus::Cancelled);
     assert!(answer.facts.iter().any(|fact| matches!(fact.kind, FactKind::Task { result: Err(_), .. })));
     assert!(rig.claim_tasks().await.is_empty());
     let mailbox = rig.mailbox(holder.id).await;

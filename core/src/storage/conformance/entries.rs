@@ -155,7 +155,7 @@ pub async fn an_entry_may_repeat_an_output(factory: &dyn Factory) {
     }
     // What the tasks gave is untouched, and a fork reads the same conversation.
     for (sequence, output) in (0u32..).zip(outputs) {
-        assert_eq!(rig.task(holder.task_id(sequence)).await.output.as_ref(), Some(output));
+        assert_eq!(rig.task(holder.id, holder.task_id(sequence)).await.output.as_ref(), Some(output));
     }
     let request = ForkRequest {
         org: ORG,

@@ -250,8 +250,8 @@ impl Catalog for FaultyStorage {
         self.guard(Call::Read, self.inner.tasks(org, execution, page)).await
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
-        self.guard(Call::Read, self.inner.task(org, id)).await
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        self.guard(Call::Read, self.inner.task(org, execution, id)).await
     }
 
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {

@@ -238,8 +238,8 @@ pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     rig.storage.claim_agents(request).await.unwrap();
     rig.storage.unregister_worker(worker).await.unwrap();
     assert_eq!(rig.status(id).await, Status::Pending);
-    assert_eq!(rig.task(asking.task_id(0)).await.status, TaskStatus::Pending);
-    assert_eq!(rig.task(asking.task_id(1)).await.status, TaskStatus::InDoubt);
+    assert_eq!(rig.task(asking.id, asking.task_id(0)).await.status, TaskStatus::Pending);
+    assert_eq!(rig.task(asking.id, asking.task_id(1)).await.status, TaskStatus::InDoubt);
     let again = rig.claim_task().await;
     rig.report(&again, done(1)).await.unwrap();
     rig.storage.unregister_worker(worker).await.unwrap();

@@ -160,7 +160,7 @@ pub async fn every_place_takes_large_payloads(factory: &dyn Factory) {
     let mut batch = holder.batch(ops, BatchEnd::Continue);
     batch.attempts.push(ended(1, 1, AttemptResult::Completed(payload(6))));
     let answer = holder.commit_batch(batch).await;
-    let task = rig.task(holder.task_id(1)).await;
+    let task = rig.task(holder.id, holder.task_id(1)).await;
     same(&rig, &task.new.input, &large(3)).await;
     same(&rig, task.output.as_ref().unwrap(), &large(6)).await;
     same(&rig, &rig.mailbox(holder.id).await[0].payload, &large(1)).await;

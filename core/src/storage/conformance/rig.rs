@@ -156,8 +156,8 @@ impl Rig {
     }
 
     /// A task as it is now.
-    pub async fn task(&self, id: TaskId) -> Task {
-        self.storage.task(ORG, id).await.expect("the task is there")
+    pub async fn task(&self, execution: ExecutionId, id: TaskId) -> Task {
+        self.storage.task(ORG, execution, id).await.expect("the task is there")
     }
 
     /// All events of a run.

@@ -33,18 +33,18 @@ pub async fn a_task_is_run_by_a_worker(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let holder = waiting(&rig, TaskOptions::default()).await;
     let known = rig.high(holder.id).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.attempt, task.started_at), (TaskStatus::Pending, 0, None));
     assert_eq!((task.execution, task.slot), (holder.id, holder.slot(0)));
     rig.clock.advance(SECOND);
     let claimed = rig.claim_task().await;
     assert_eq!((claimed.task.status, claimed.task.attempt, claimed.reconcile), (TaskStatus::Running, 1, false));
     assert_eq!((claimed.task.started_at, &claimed.task.new.input), (Some(rig.now()), &json(&1)));
-    assert_eq!(claimed.task, rig.task(holder.task_id(0)).await);
+    assert_eq!(claimed.task, rig.task(holder.id, holder.task_id(0)).await);
     assert!(rig.claim_tasks().await.is_empty());
     rig.clock.advance(SECOND);
     rig.report(&claimed, done(5)).await.unwrap();
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.output, task.ended_at), (TaskStatus::Completed, Some(json(&5)), Some(rig.now())));
     assert_eq!(rig.status(holder.id).await, Status::Pending);
     use EventKind::*;
@@ -92,7 +92,7 @@ pub async fn retries_have_growing_pauses(factory: &dyn Factory) {
         let claimed = rig.claim_task().await;
         assert_eq!(claimed.task.attempt, failures);
         rig.report(&claimed, failed("E")).await.unwrap();
-        let task = rig.task(id).await;
+        let task = rig.task(holder.id, id).await;
         assert_eq!((task.status, task.failed_attempts), (TaskStatus::Pending, failures));
         let wait = pause(&retry, failures, &id.0.as_u128().to_le_bytes());
         assert_eq!(task.visible_at, rig.now().after(wait));
@@ -108,7 +108,7 @@ pub async fn retries_have_growing_pauses(factory: &dyn Factory) {
     }
     let claimed = rig.claim_task().await;
     rig.report(&claimed, failed("Last")).await.unwrap();
-    let task = rig.task(id).await;
+    let task = rig.task(holder.id, id).await;
     assert_eq!((task.status, task.failed_attempts, task.attempt), (TaskStatus::Failed, 4, 4));
     let failure = task.failure.unwrap();
     assert_eq!((failure.error_type.as_str(), failure.attempts), ("Last", 4));
@@ -129,7 +129,7 @@ pub async fn some_errors_are_not_retried(factory: &dyn Factory) {
         let holder = waiting(&rig, TaskOptions { retry: retry.clone(), ..TaskOptions::default() }).await;
         let claimed = rig.claim_task().await;
         rig.report(&claimed, result).await.unwrap();
-        assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Failed);
+        assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Failed);
     }
 }
 
@@ -143,7 +143,7 @@ pub async fn a_released_attempt_is_claimable(factory: &dyn Factory) {
     assert_eq!((again.task.attempt, again.task.failed_attempts, again.task.losses), (2, 0, 0));
     assert_eq!(refused(rig.report(&claimed, done(1)).await), Code::LeaseLost);
     rig.report(&again, AttemptResult::Cancelled).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Cancelled);
 }
 
 /// A claimed attempt lives by its worker's heartbeats; lost, it is made again and does not count.
@@ -156,16 +156,16 @@ pub async fn a_lost_attempt_is_made_again(factory: &dyn Factory) {
         assert!(beat(&rig, &claimed, false).await.is_empty());
     }
     rig.pass_after(TTL - Duration::from_micros(1)).await;
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Running);
     rig.pass_after(Duration::from_micros(1)).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.losses, task.failed_attempts, task.worker), (TaskStatus::Pending, 1, 0, None));
     assert_eq!(beat(&rig, &claimed, false).await, [holder.task_id(0)]);
     let again = rig.claim_task().await;
     assert_eq!(again.task.attempt, 2);
     assert_eq!(refused(rig.report(&claimed, done(1)).await), Code::LeaseLost);
     rig.report(&again, done(2)).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&2)));
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.output, Some(json(&2)));
 }
 
 /// The attempts that a failure names are those that failed, not those that were lost.
@@ -173,7 +173,7 @@ pub async fn lost_attempts_are_not_counted(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let retry = RetryPolicy { retries: 1, initial: Duration::ZERO, ..RetryPolicy::default() };
     let holder = waiting(&rig, TaskOptions { retry, ..TaskOptions::default() }).await;
-    let attempts = async || rig.task(holder.task_id(0)).await.failure.map(|failure| failure.attempts);
+    let attempts = async || rig.task(holder.id, holder.task_id(0)).await.failure.map(|failure| failure.attempts);
     for _ in 0..3 {
         rig.claim_task().await;
         rig.pass_after(TTL).await;
@@ -185,7 +185,7 @@ pub async fn lost_attempts_are_not_counted(factory: &dyn Factory) {
     rig.clock.advance(Duration::from_secs(60));
     let claimed = rig.claim_task().await;
     rig.report(&claimed, failed("last")).await.unwrap();
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.attempt, task.failed_attempts), (TaskStatus::Failed, 5, 2));
     assert_eq!(attempts().await, Some(2));
 }
@@ -212,7 +212,7 @@ pub async fn many_losses_quarantine(factory: &dyn Factory) {
         rig.claim_task().await;
         rig.pass_after(TTL).await;
     }
-    assert_eq!(rig.task(id).await.status, TaskStatus::Quarantined);
+    assert_eq!(rig.task(holder.id, id).await.status, TaskStatus::Quarantined);
     let run = rig.execution(holder.id).await;
     assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Paused, Some(WaitReason::Quarantined)));
     assert_eq!(run.failure.and_then(|failure| failure.task), Some(id));
@@ -224,7 +224,7 @@ pub async fn many_losses_quarantine(factory: &dyn Factory) {
     assert_eq!(kinds[kinds.len() - 2..], [EventKind::TaskRetry, EventKind::Continued]);
     rig.claim_task().await;
     rig.pass_after(TTL).await;
-    assert_eq!(rig.task(id).await.status, TaskStatus::Quarantined);
+    assert_eq!(rig.task(holder.id, id).await.status, TaskStatus::Quarantined);
     assert_eq!(rig.status(holder.id).await, Status::Paused);
     let answered = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Result(json(&3))).await.unwrap();
     assert_eq!((answered.status, answered.output), (TaskStatus::Completed, Some(json(&3))));
@@ -243,13 +243,13 @@ pub async fn attempts_time_out(factory: &dyn Factory) {
     assert_eq!(rig.pass_after(SECOND * 4).await, Some(rig.now().after(SECOND)));
     assert!(beat(&rig, &claimed, true).await.is_empty());
     rig.pass_after(SECOND).await;
-    let task = rig.task(id).await;
+    let task = rig.task(holder.id, id).await;
     assert_eq!((task.status, task.failed_attempts, task.losses), (TaskStatus::Pending, 1, 0));
     assert_eq!(beat(&rig, &claimed, true).await, [id]);
     rig.clock.advance(SECOND);
     rig.claim_task().await;
     rig.pass_after(SECOND * 5).await;
-    let task = rig.task(id).await;
+    let task = rig.task(holder.id, id).await;
     assert_eq!((task.status, task.failed_attempts), (TaskStatus::Failed, 2));
     assert_eq!(task.failure.map(|failure| failure.code), Some(Code::TaskTimeout));
     assert_eq!(rig.status(holder.id).await, Status::Pending);
@@ -267,7 +267,7 @@ pub async fn silent_tasks_time_out(factory: &dyn Factory) {
     rig.pass_after(SECOND * 4).await;
     assert!(beat(&rig, &claimed, false).await.is_empty());
     rig.pass_after(SECOND).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.failure.map(|failure| failure.code)), (TaskStatus::Failed, Some(Code::TaskTimeout)));
 }
 
@@ -285,7 +285,7 @@ pub async fn deadlines_are_final(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Waiting);
     rig.pass_after(SECOND).await;
     for sequence in 0..2 {
-        let task = rig.task(holder.task_id(sequence)).await;
+        let task = rig.task(holder.id, holder.task_id(sequence)).await;
         assert_eq!(task.status, TaskStatus::Failed);
         assert_eq!(task.failure.map(|failure| failure.code), Some(Code::TaskTimeout));
     }
@@ -296,7 +296,7 @@ async fn in_doubt(rig: &Rig) -> (Holder<'_>, ClaimedTask) {
     let holder = waiting(rig, TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() }).await;
     let claimed = rig.claim_task().await;
     rig.pass_after(TTL).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.losses), (TaskStatus::InDoubt, 1));
     let run = rig.execution(holder.id).await;
     assert_eq!((run.status, run.wait.and_then(|wait| wait.reason)), (Status::Waiting, Some(WaitReason::InDoubt)));
@@ -310,7 +310,7 @@ pub async fn a_doubt_ends_by_a_late_result(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let (holder, claimed) = in_doubt(&rig).await;
     rig.report(&claimed, done(7)).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&7)));
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.output, Some(json(&7)));
     assert_eq!(rig.status(holder.id).await, Status::Pending);
     let late = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Retry).await;
     assert_eq!(refused(late), Code::InvalidTransition);
@@ -361,12 +361,12 @@ pub async fn other_tasks_take_no_answer(factory: &dyn Factory) {
     other.suspend(vec![op], for_tasks()).await;
     rig.claim_tasks().await;
     rig.pass_after(TTL).await;
-    assert_eq!(rig.task(other.task_id(0)).await.status, TaskStatus::InDoubt);
+    assert_eq!(rig.task(other.id, other.task_id(0)).await.status, TaskStatus::InDoubt);
     let past = OpId { execution: other.id, slot: Slot { segment: 0, sequence: 1 }, once: None };
     assert_eq!(refused(answer(past).await), Code::ExecutionNotFound);
     let stranger = OpId { execution: ExecutionId(rig.uuid()), slot: Slot::default(), once: None };
     assert_eq!(refused(answer(stranger).await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.task(ORG, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.task(ORG, holder.id, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
 }
 
 /// An op inside a `once` is answered for by its place there.
@@ -393,7 +393,7 @@ pub async fn reconcile_answers_doubts(factory: &dyn Factory) {
     let id = holder.task_id(0);
     rig.claim_task().await;
     rig.pass_after(SECOND * 5).await;
-    let task = rig.task(id).await;
+    let task = rig.task(holder.id, id).await;
     assert_eq!((task.status, task.failed_attempts), (TaskStatus::Pending, 1));
     assert_eq!(rig.events(holder.id).await.last().unwrap().kind, EventKind::TaskInDoubt);
     assert_eq!(rig.status(holder.id).await, Status::Waiting);
@@ -405,7 +405,7 @@ pub async fn reconcile_answers_doubts(factory: &dyn Factory) {
     let asked = rig.claim_task().await;
     assert!(asked.reconcile);
     rig.report(&asked, done(4)).await.unwrap();
-    assert_eq!(rig.task(id).await.output, Some(json(&4)));
+    assert_eq!(rig.task(holder.id, id).await.output, Some(json(&4)));
     assert_eq!(rig.status(holder.id).await, Status::Pending);
 }
 
@@ -458,12 +458,12 @@ pub async fn a_detached_task_ends_with_its_attempt(factory: &dyn Factory) {
     holder.end(vec![], BatchEnd::Complete(json(&1))).await;
     let before = rig.events(holder.id).await;
     rig.report(&claimed[2], AttemptResult::Released).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(2)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.task(holder.id, holder.task_id(2)).await.status, TaskStatus::Cancelled);
     rig.pass_after(SECOND).await;
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Running);
-    assert_eq!(rig.task(holder.task_id(1)).await.status, TaskStatus::Failed);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(holder.id, holder.task_id(1)).await.status, TaskStatus::Failed);
     rig.pass_after(TTL).await;
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Cancelled);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Cancelled);
     assert_eq!(rig.events(holder.id).await, before);
 }
 
@@ -477,6 +477,6 @@ pub async fn a_detached_task_may_end_after_its_run(factory: &dyn Factory) {
     holder.end(vec![], BatchEnd::Complete(json(&1))).await;
     let before = rig.events(holder.id).await;
     rig.report(&claimed, done(1)).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Completed);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Completed);
     assert_eq!(rig.events(holder.id).await, before);
 }

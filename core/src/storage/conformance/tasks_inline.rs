@@ -30,11 +30,11 @@ pub async fn an_end_in_the_same_batch_is_one_event(factory: &dyn Factory) {
     let known = holder.known;
     let answer = holder.commit_batch(batch).await;
     assert_eq!(rig.kinds_after(holder.id, known).await, [EventKind::TaskCompleted, EventKind::TaskFailed]);
-    let task = rig.task(holder.task_id(1)).await;
+    let task = rig.task(holder.id, holder.task_id(1)).await;
     assert_eq!((task.status, task.attempt, task.failed_attempts), (TaskStatus::Completed, 1, 0));
     assert_eq!((task.output, task.ended_at, task.created_at), (Some(json(&2)), Some(rig.now()), rig.now()));
     assert_eq!(task.ended_at.unwrap().since(task.started_at.unwrap()), Duration::from_millis(5));
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.failed_attempts), (TaskStatus::Failed, 1));
     let failure = task.failure.unwrap();
     assert_eq!((failure.code, failure.error_type.as_str()), (Code::TaskFailed, "ValueError"));
@@ -53,7 +53,7 @@ pub async fn a_start_before_its_end(factory: &dyn Factory) {
     let known = holder.known;
     let op = holder.inline(TaskOptions::default());
     holder.commit(vec![op]).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.attempt, task.worker), (TaskStatus::Running, 1, Some(holder.lease.worker)));
     assert!(rig.claim_tasks().await.is_empty());
     let answer = holder.attempts(vec![ended(0, 1, done(1))]).await;
@@ -62,7 +62,7 @@ pub async fn a_start_before_its_end(factory: &dyn Factory) {
     // What is said about another attempt, or once more, changes nothing.
     let answer = holder.attempts(vec![ended(0, 1, done(9)), ended(0, 2, done(9)), ended(50, 1, done(9))]).await;
     assert!(answer.facts.is_empty());
-    assert_eq!(rig.task(holder.task_id(0)).await.output, Some(json(&1)));
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.output, Some(json(&1)));
     assert_eq!(holder.load().await.facts.len(), 1);
 }
 
@@ -78,7 +78,7 @@ pub async fn a_retry_goes_to_the_queue(factory: &dyn Factory) {
     let answer = holder.commit_batch(batch).await;
     assert_eq!((answer.committed, answer.facts.len()), (Committed::Suspended, 0));
     assert_eq!(rig.kinds_after(holder.id, known).await, [EventKind::TaskRetry, EventKind::Waiting]);
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.new.placement), (TaskStatus::Pending, Placement::Queue));
     assert_eq!((task.attempt, task.failed_attempts), (1, 1));
     assert_eq!(task.failure.map(|failure| failure.error_type), Some("E".into()));
@@ -90,7 +90,7 @@ pub async fn a_retry_goes_to_the_queue(factory: &dyn Factory) {
     let claimed = rig.claim_task().await;
     assert_eq!((claimed.task.attempt, claimed.reconcile), (2, false));
     rig.report(&claimed, failed("E")).await.unwrap();
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Failed);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Failed);
     assert_eq!(rig.status(holder.id).await, Status::Pending);
 }
 
@@ -101,7 +101,7 @@ pub async fn a_released_attempt_is_retried(factory: &dyn Factory) {
     let op = holder.inline(TaskOptions::default());
     holder.commit(vec![op]).await;
     holder.attempts(vec![ended(0, 1, AttemptResult::Released)]).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!((task.status, task.failed_attempts, task.losses), (TaskStatus::Pending, 0, 0));
     assert_eq!(rig.claim_task().await.task.attempt, 2);
 }
@@ -126,10 +126,10 @@ pub async fn a_lost_attempt_is_restarted(factory: &dyn Factory) {
     batch.attempts = vec![ended(0, 2, done(4)), ended(1, 1, done(9))];
     new.commit_batch(batch).await;
     assert_eq!(rig.kinds_after(new.id, known).await, [EventKind::TaskStarted, EventKind::TaskCompleted]);
-    let task = rig.task(new.task_id(1)).await;
+    let task = rig.task(new.id, new.task_id(1)).await;
     assert_eq!((task.status, task.attempt, task.losses), (TaskStatus::Running, 2, 1));
     assert_eq!(task.worker, Some(new.lease.worker));
-    let task = rig.task(new.task_id(0)).await;
+    let task = rig.task(new.id, new.task_id(0)).await;
     assert_eq!((task.status, task.attempt, task.losses), (TaskStatus::Completed, 2, 0));
 }
 
@@ -146,7 +146,7 @@ pub async fn a_deadly_task_is_quarantined(factory: &dyn Factory) {
         batch.restarted = vec![(0, loss + 1)];
         let answer = holder.commit_batch(batch).await;
         assert_eq!(answer.committed, Committed::Continue);
-        assert_eq!(rig.task(task).await.losses, loss);
+        assert_eq!(rig.task(holder.id, task).await.losses, loss);
     }
     let mut holder = taken_over(&holder).await;
     let mut batch = holder.batch(vec![], BatchEnd::Continue);
@@ -154,7 +154,7 @@ pub async fn a_deadly_task_is_quarantined(factory: &dyn Factory) {
     let answer = holder.commit_batch(batch).await;
     assert_eq!(answer.committed, Committed::Finished(Status::Paused));
     assert_eq!(answer.paused, Some(WaitReason::Quarantined));
-    assert_eq!(rig.task(task).await.status, TaskStatus::Quarantined);
+    assert_eq!(rig.task(holder.id, task).await.status, TaskStatus::Quarantined);
     let kinds = rig.kinds_after(holder.id, 0).await;
     assert_eq!(kinds[kinds.len() - 2..], [EventKind::TaskQuarantined, EventKind::Paused]);
     let resolved = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Retry).await.unwrap();
@@ -171,9 +171,9 @@ pub async fn a_lost_at_most_once_is_in_doubt(factory: &dyn Factory) {
     let task = old.task_id(0);
     // Its own holder may load as often as it likes.
     old.load().await;
-    assert_eq!(rig.task(task).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(old.id, task).await.status, TaskStatus::Running);
     let mut new = taken_over(&old).await;
-    assert_eq!(rig.task(task).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(old.id, task).await.status, TaskStatus::Running);
     let segment = new.load().await;
     assert!(matches!(
         segment.tail[0].body,
@@ -191,7 +191,7 @@ pub async fn a_lost_at_most_once_is_in_doubt(factory: &dyn Factory) {
     let report = |value| TaskReport { org: ORG, task, attempt: 1, worker: old.lease.worker, result: done(value) };
     rig.storage.report_task(report(1)).await.unwrap();
     assert_eq!(refused(rig.storage.report_task(report(2)).await), Code::LeaseLost);
-    assert_eq!(rig.task(task).await.output, Some(json(&1)));
+    assert_eq!(rig.task(new.id, task).await.output, Some(json(&1)));
     assert_eq!(rig.status(new.id).await, Status::Pending);
 }
 
@@ -207,8 +207,8 @@ pub async fn at_most_once_errors_are_final(factory: &dyn Factory) {
     batch.attempts =
         vec![ended(0, 1, failed("E")), ended(1, 1, AttemptResult::Failed { failure: timeout, retryable: true })];
     holder.commit_batch(batch).await;
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Failed);
-    let task = rig.task(holder.task_id(1)).await;
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Failed);
+    let task = rig.task(holder.id, holder.task_id(1)).await;
     assert_eq!((task.status, task.failed_attempts), (TaskStatus::InDoubt, 1));
 }
 
@@ -243,7 +243,7 @@ pub async fn a_cancelled_attempt_ends_its_task(factory: &dyn Factory) {
     let mut batch = holder.batch(vec![op], BatchEnd::Continue);
     batch.attempts.push(ended(0, 1, AttemptResult::Cancelled));
     let answer = holder.commit_batch(batch).await;
-    let task = rig.task(holder.task_id(0)).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
     assert_eq!(task.status, TaskStatus::Cancelled);
     assert_eq!(task.failure.map(|failure| failure.code), Some(Code::Cancelled));
     assert_eq!(answer.facts.len(), 1);
@@ -261,6 +261,6 @@ pub async fn an_end_cancels_open_tasks(factory: &dyn Factory) {
     use EventKind::*;
     let expected = [TaskStarted, TaskScheduled, TaskScheduled, TaskCancelled, TaskCancelled, Completed];
     assert_eq!(rig.kinds_after(holder.id, known).await, expected);
-    assert_eq!(rig.task(holder.task_id(2)).await.status, TaskStatus::Pending);
+    assert_eq!(rig.task(holder.id, holder.task_id(2)).await.status, TaskStatus::Pending);
     assert!(rig.claim_tasks().await.is_empty());
 }

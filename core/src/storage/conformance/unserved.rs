@@ -84,5 +84,5 @@ pub async fn an_unknown_inline_task_wakes_its_run(factory: &dyn Factory) {
     assert_eq!((rig.status(holder.id).await, told(&rig, holder.id).await.len()), (Status::Waiting, 1));
     let claimed = rig.claim_task().await;
     assert_eq!(claimed.task.attempt, 2);
-    assert_eq!(rig.task(holder.task_id(0)).await.status, TaskStatus::Running);
+    assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Running);
 }

@@ -45,8 +45,9 @@ impl State {
         Ok(cut(rows.map(|(slot, row)| (*slot, row.task.clone())), page, Slot::to_string))
     }
 
-    pub fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
-        let (execution, slot) = self.task_place(org, id)?;
+    pub fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        let (_, slot) =
+            self.task_place(org, id).ok().filter(|place| place.0 == execution).ok_or_else(|| not_found("task", id))?;
         let row = self.run(org, execution)?.tasks.get(&slot);
         row.map(|row| row.task.clone()).ok_or_else(|| not_found("task", id))
     }

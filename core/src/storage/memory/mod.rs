@@ -184,8 +184,8 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.tasks_of(org, execution, &page))
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
-        self.call(|state, _| state.task(org, id))
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        self.call(|state, _| state.task(org, execution, id))
     }
 
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {

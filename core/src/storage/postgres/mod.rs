@@ -515,10 +515,11 @@ impl Catalog for PostgresStorage {
         self.read("list tasks", move |tx| catalog::tasks(tx, org, execution, &page)).await
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
         self.read("read a task", move |tx| {
             let row = task::TaskRow::find(tx, org, id)?;
-            row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
+            let task = row.map(|row| row.task).filter(|task| task.execution == execution);
+            task.ok_or_else(|| executions::unknown("task", id).into())
         })
         .await
     }

@@ -48,8 +48,9 @@ impl Catalog for RemoteStorage {
         page(answer.items, answer.next, |wire| wire.into_model(org))
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
-        let answer = self.agents().get_task(self.ask(org, v2::IdRequest { id: raw(id.0) })).await;
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        let answer =
+            self.agents().get_task(self.ask(org, v2::TaskRequest { execution: raw(execution.0), id: raw(id.0) })).await;
         answer.map_err(|status| error_of_status("look at a task", &status))?.into_inner().into_model(org)
     }
 

@@ -14,6 +14,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0003_concurrency_key.sql"),
     include_str!("migrations/0004_no_worker.sql"),
     include_str!("migrations/0005_retention.sql"),
+    include_str!("migrations/0006_open_task_id.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -422,9 +422,9 @@ impl Catalog for SqliteStorage {
         self.read("list tasks", move |conn| catalog::tasks(conn, org, execution, &page)).await
     }
 
-    async fn task(&self, org: OrgId, id: TaskId) -> Result<Task> {
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
         self.read("read a task", move |conn| {
-            let row = task::TaskRow::find(conn, org, id)?;
+            let row = task::TaskRow::of(conn, org, execution, id)?;
             row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
         })
         .await

@@ -363,11 +363,11 @@ CREATE INDEX task_execution_due ON task_execution (due_at) WHERE due_at IS NOT N
 
 CREATE INDEX task_execution_held ON task_execution (worker) WHERE lease_expires IS NOT NULL;
 
-CREATE UNIQUE INDEX task_execution_id ON task_execution (id);
-
 CREATE UNIQUE INDEX task_execution_once ON task_execution (run, once_name, once_n) WHERE once_name IS NOT NULL;
 
 CREATE INDEX task_execution_open ON task_execution (place) WHERE ended_at IS NULL;
+
+CREATE UNIQUE INDEX task_execution_open_id ON task_execution (id) WHERE ended_at IS NULL;
 
 CREATE INDEX task_execution_ready ON task_execution (org_id, queue, kind, visible_at) WHERE status = 0;
 

@@ -111,11 +111,18 @@ impl TaskRow {
         first(conn, concat!(select_task!(), "WHERE t.place = ?1"), [place], Self::read)
     }
 
-    /// The task of an id.
+    /// The task of an id, of a run. Ended tasks are in no index of ids: a step is one row in one place.
+    pub(super) fn of(conn: &Connection, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
+        let (low, high) = span(Run::find(conn, org, execution)?.run);
+        let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
+        first(conn, sql, params![low, high, blob(&task.0)], Self::read)
+    }
+
+    /// The open task of an id.
     pub(super) fn find(conn: &Connection, org: OrgId, task: TaskId) -> Done<Option<Self>> {
         first(
             conn,
-            concat!(select_task!(), "WHERE t.id = ?1 AND x.org_id = ?2"),
+            concat!(select_task!(), "WHERE t.id = ?1 AND t.ended_at IS NULL AND x.org_id = ?2"),
             [blob(&task.0), blob(&org.0)],
             Self::read,
         )

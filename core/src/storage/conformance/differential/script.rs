@@ -275,8 +275,8 @@ impl<'p> Script<'p> {
             result: if self.random.percent(50) { AttemptResult::Completed(json(&1)) } else { result(&mut self.random) },
         };
         let _ = both!(self.pair, "report_task", report_task(report));
-        let task = claimed.new.id;
-        let _ = both!(self.pair, "task", task(ORG, task));
+        let (run, task) = (claimed.execution, claimed.new.id);
+        let _ = both!(self.pair, "task", task(ORG, run, task));
     }
 
     async fn heartbeat(&mut self) {
