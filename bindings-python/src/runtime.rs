@@ -6,7 +6,7 @@ use crate::facts;
 use crate::handle::{Abort, Handle};
 use crate::hub::{Hub, spawn};
 use crate::session::duration;
-use crate::stage::{Mortal, tell_end};
+use crate::stage::{Mortal, bury, tell_end};
 use crate::worker::{Port, config};
 use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
@@ -82,7 +82,7 @@ impl Runtime {
     /// Ends the life, and lets the store notice.
     fn bury(&self, hub: &Hub, token: u64) -> PyResult<()> {
         let mortal = self.mortal()?.clone();
-        spawn(&self.handle, &hub.inbox, token, async move { mortal.bury().await });
+        spawn(&self.handle, &hub.inbox, token, async move { bury(&mortal).await });
         Ok(())
     }
 

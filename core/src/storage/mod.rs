@@ -6,6 +6,7 @@
 
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod guarded;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -18,8 +18,9 @@ mod observe;
 pub mod postgres;
 
 pub use crate::clock::ManualClock;
-pub use crate::storage::conformance::faults::{Call, Fault, FaultyStorage};
+pub use crate::storage::conformance::faults::{Fault, FaultyStorage};
+pub use crate::storage::guarded::Call;
 pub use clock::VirtualClock;
-pub use crash::{CrashPoint, CrashPoints, Ledger};
+pub use crash::{CrashPoint, CrashPoints, Ledger, Process};
 pub use harness::{Harness, Proof};
 pub use observe::Observed;

@@ -1,12 +1,13 @@
 //! Calls whose outcome is unknown: asked again with the same ids, they have happened once.
 
 use super::Factory;
-use super::faults::{Call, Fault, FaultyStorage};
+use super::faults::{Fault, FaultyStorage};
 use super::random::Random;
 use super::rig::{Holder, Rig, done, ended, for_signal, for_tasks, json};
 use super::snapshot::Snapshot;
 use crate::error::Code;
 use crate::model::{BatchEnd, CommitAnswer, CommitRequest, NewExecution, TaskOptions};
+use crate::storage::guarded::Call;
 use crate::storage::{AgentStorage, Storage, WorkSource};
 use std::sync::Arc;
 

@@ -1,0 +1,274 @@
+//! A backend behind a gate: every call of the contract goes past one hook, which may hold it up, lose it or end it.
+//!
+//! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
+
+use super::{
+    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+};
+use crate::clock::{Clock, Timestamp};
+use crate::error::Result;
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::model::{
+    Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
+    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
+    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+};
+use crate::payload::Payload;
+use crate::streaming::{Chunks, Hints};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A kind of call, as gates tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Call {
+    CreateExecution,
+    LoadSegment,
+    FactsAfter,
+    Commit,
+    StoreSignal,
+    RequestCancel,
+    Resume,
+    ResolveTask,
+    ResolveDivergence,
+    Fork,
+    StorePayload,
+    ReadPayload,
+    Branch,
+    RegisterWorker,
+    ClaimAgents,
+    ClaimTasks,
+    ReportTask,
+    Heartbeat,
+    Release,
+    UnregisterWorker,
+    Read,
+    Pass,
+}
+
+/// What happens to the calls that go to a backend.
+pub trait Gate: Send + Sync {
+    /// Carries a call out, or does not; ends with its answer or with another.
+    fn pass<T: Send>(
+        &self,
+        call: Call,
+        body: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send;
+
+    /// As [`pass`](Self::pass), for a commit, which a gate may want to read.
+    fn commit(&self, inner: &dyn Storage, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
+        self.pass(Call::Commit, inner.commit(request))
+    }
+
+    /// A worker is about to register.
+    fn registering(&self, _worker: WorkerId) {}
+
+    /// The caller is done with the backend.
+    fn close(&self, inner: &dyn Storage) {
+        inner.close();
+    }
+}
+
+/// A backend behind a gate; the gate's own methods are at hand.
+pub struct Guarded<G> {
+    inner: Arc<dyn Storage>,
+    gate: G,
+}
+
+impl<G> Guarded<G> {
+    /// Puts a gate in front of a backend.
+    pub fn over(inner: Arc<dyn Storage>, gate: G) -> Self {
+        Self { inner, gate }
+    }
+
+    /// The backend without the gate.
+    pub fn inner(&self) -> &Arc<dyn Storage> {
+        &self.inner
+    }
+}
+
+impl<G> Deref for Guarded<G> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
+        &self.gate
+    }
+}
+
+#[async_trait]
+impl<G: Gate> AgentStorage for Guarded<G> {
+    async fn create_execution(&self, new: NewExecution) -> Result<Created> {
+        self.gate.pass(Call::CreateExecution, self.inner.create_execution(new)).await
+    }
+
+    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
+        self.gate.pass(Call::LoadSegment, self.inner.load_segment(org, execution, lease)).await
+    }
+
+    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+        self.gate.pass(Call::FactsAfter, self.inner.facts_after(org, execution, after)).await
+    }
+
+    async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        self.gate.commit(&*self.inner, request).await
+    }
+
+    async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored> {
+        self.gate.pass(Call::StoreSignal, self.inner.store_signal(signal)).await
+    }
+
+    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
+        self.gate.pass(Call::RequestCancel, self.inner.request_cancel(org, execution, cancel)).await
+    }
+
+    async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution> {
+        self.gate.pass(Call::Resume, self.inner.resume(org, execution, request)).await
+    }
+
+    async fn resolve_task(&self, org: OrgId, op: OpId, resolution: Resolution) -> Result<Task> {
+        self.gate.pass(Call::ResolveTask, self.inner.resolve_task(org, op, resolution)).await
+    }
+
+    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
+        self.gate.pass(Call::ResolveDivergence, self.inner.resolve_divergence(org, execution, decision)).await
+    }
+
+    async fn fork(&self, request: ForkRequest) -> Result<Execution> {
+        self.gate.pass(Call::Fork, self.inner.fork(request)).await
+    }
+
+    async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload> {
+        self.gate.pass(Call::StorePayload, self.inner.store_payload(org, payload)).await
+    }
+
+    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+        self.gate.pass(Call::ReadPayload, self.inner.read_payload(org, payload)).await
+    }
+
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        self.gate.pass(Call::ReadPayload, self.inner.read_payload_part(org, payload, offset, length)).await
+    }
+
+    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+        self.gate.pass(Call::Branch, self.inner.branch(org, leaf)).await
+    }
+}
+
+#[async_trait]
+impl<G: Gate> WorkSource for Guarded<G> {
+    async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        self.gate.registering(worker.id);
+        self.gate.pass(Call::RegisterWorker, self.inner.register_worker(worker)).await
+    }
+
+    async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.gate.pass(Call::ClaimAgents, self.inner.claim_agents(claim)).await
+    }
+
+    async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        self.gate.pass(Call::ClaimTasks, self.inner.claim_tasks(claim)).await
+    }
+
+    async fn report_task(&self, report: TaskReport) -> Result<()> {
+        self.gate.pass(Call::ReportTask, self.inner.report_task(report)).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        self.gate.pass(Call::Heartbeat, self.inner.heartbeat(beat)).await
+    }
+
+    async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
+        self.gate.pass(Call::Release, self.inner.release(org, execution, lease)).await
+    }
+
+    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+        self.gate.pass(Call::UnregisterWorker, self.inner.unregister_worker(worker)).await
+    }
+}
+
+#[async_trait]
+impl<G: Gate> Catalog for Guarded<G> {
+    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
+        self.gate.pass(Call::Read, self.inner.execution(org, id)).await
+    }
+
+    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
+        self.gate.pass(Call::Read, self.inner.executions(org, filter, page)).await
+    }
+
+    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.gate.pass(Call::Read, self.inner.entries(org, execution, page)).await
+    }
+
+    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
+        self.gate.pass(Call::Read, self.inner.entry(org, id)).await
+    }
+
+    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
+        self.gate.pass(Call::Read, self.inner.tasks(org, execution, page)).await
+    }
+
+    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+        self.gate.pass(Call::Read, self.inner.task(org, execution, id)).await
+    }
+
+    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
+        self.gate.pass(Call::Read, self.inner.checkpoints(org, execution, page)).await
+    }
+
+    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
+        self.gate.pass(Call::Read, self.inner.signals(org, execution, page)).await
+    }
+
+    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+        self.gate.pass(Call::Read, self.inner.events(org, execution, after, limit)).await
+    }
+
+    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+        self.gate.pass(Call::Read, self.inner.journal(org, execution, segment)).await
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        self.gate.pass(Call::Read, self.inner.unserved(org)).await
+    }
+}
+
+#[async_trait]
+impl<G: Gate> Housekeeping for Guarded<G> {
+    async fn pass(&self) -> Result<Option<Timestamp>> {
+        self.gate.pass(Call::Pass, self.inner.pass()).await
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        self.gate.pass(Call::Pass, self.inner.remove_ended(keep)).await
+    }
+}
+
+impl<G: Gate> Storage for Guarded<G> {
+    fn hints(&self) -> &Hints {
+        self.inner.hints()
+    }
+
+    fn chunks(&self) -> Chunks {
+        self.inner.chunks()
+    }
+
+    fn org(&self) -> OrgId {
+        self.inner.org()
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        self.inner.clock()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn close(&self) {
+        self.gate.close(&*self.inner);
+    }
+}
