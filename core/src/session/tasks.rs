@@ -75,7 +75,7 @@ impl Session {
                 .spawn(async move {
                     let what = watch(limits.0, limits.1, &beat).await;
                     let Some(me) = me.upgrade() else { return };
-                    let message = format!("task {kind:?} {what}; its attempt {attempt} was stopped");
+                    let message = format!("task {kind:?} {what} and was stopped");
                     let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
                     me.inner.lock().effects.push_back(HostEffect::CancelTask(op));
                     me.task_ended(op, attempt, AttemptResult::Failed { failure, retryable: true });

@@ -4,8 +4,8 @@ use super::{CrashPoint, CrashPoints, Ledger, Observed, VirtualClock};
 use crate::agent::NativeHost;
 use crate::client::{Client, Handle, StartOptions};
 use crate::error::{Code, Error, Result};
-use crate::id::OrgId;
-use crate::model::Status;
+use crate::id::{OpId, OrgId};
+use crate::model::{PageRequest, Resolution, Status, TaskStatus, WaitReason};
 use crate::payload::Payload;
 use crate::runtime::Runtime;
 use crate::storage::Storage;
@@ -26,13 +26,14 @@ const LONGEST: Duration = Duration::from_secs(6 * 3_600);
 /// Processes a run may use up.
 const MOST_LIVES: usize = 200;
 
-/// An agent under proof. Call [`check`](Self::check) where tokio's time is paused: waiting then costs nothing.
+/// An agent under proof. A task that a crash left in doubt is answered with "run it again", for it did not end. Call [`check`](Self::check) where tokio's time is paused: waiting then costs nothing.
 pub struct Harness {
     kind: String,
     input: Payload,
     host: Box<dyn Fn() -> NativeHost + Send + Sync>,
     outside: Option<Outside>,
     ordered: bool,
+    by_attempt: bool,
 }
 
 /// What [`Harness::check`] did.
@@ -64,7 +65,7 @@ struct Plan {
 impl Harness {
     /// An agent with its input; `host` makes what serves it, once per process.
     pub fn new(kind: &str, input: Payload, host: impl Fn() -> NativeHost + Send + Sync + 'static) -> Self {
-        Self { kind: kind.to_owned(), input, host: Box::new(host), outside: None, ordered: true }
+        Self { kind: kind.to_owned(), input, host: Box::new(host), outside: None, ordered: true, by_attempt: false }
     }
 
     /// What happens to the run from outside: runs beside it once, on a connection that never fails.
@@ -84,6 +85,14 @@ impl Harness {
         self
     }
 
+    /// What a task does depends on the number of its attempt, which counts those lost with their process: how often it
+    /// failed is not compared.
+    #[must_use]
+    pub fn by_attempt(mut self) -> Self {
+        self.by_attempt = true;
+        self
+    }
+
     /// Proves it, or tells the first difference.
     pub async fn check(&self) -> Result<Proof> {
         let calm = Plan { name: "undisturbed".into(), points: VecDeque::new(), repeat: None, parks: true };
@@ -94,16 +103,18 @@ impl Harness {
             proof.runs += 1;
             proof.crashes += part.crashes;
             proof.lost_answers += part.lost_answers;
-            let (one, two) = match self.ordered {
-                true => (expected.clone(), observed),
-                false => (expected.clone().unordered(), observed.unordered()),
-            };
-            if let Some(difference) = one.difference(&two) {
+            if let Some(difference) = self.compared(expected.clone()).difference(&self.compared(observed)) {
                 return Err(different(&plan.name, &difference));
             }
         }
         proof.observed = Some(expected);
         Ok(proof)
+    }
+
+    /// What has to be equal.
+    fn compared(&self, observed: Observed) -> Observed {
+        let observed = if self.by_attempt { observed.whatever_attempt() } else { observed };
+        if self.ordered { observed } else { observed.unordered() }
     }
 
     async fn run(&self, plan: &Plan) -> Result<(Observed, Proof)> {
@@ -150,7 +161,7 @@ impl Harness {
                 biased;
                 () = process.died() => false,
                 outcome = handle.outcome(None) => outcome.map(|_| true)?,
-                paused = paused(handle) => return Err(different(&plan.name, &paused?)),
+                asked = asked(handle) => return Err(different(&plan.name, &asked?)),
             };
             worker.kill();
             process.die();
@@ -170,13 +181,21 @@ impl Harness {
     }
 }
 
-/// Ends when the run is paused: nobody is there to decide.
-async fn paused(handle: &Handle) -> Result<String> {
+/// Is the person who is asked: a task in doubt did not happen, so it shall run. Ends when the run is paused, which is not
+/// for a harness to decide.
+async fn asked(handle: &Handle) -> Result<String> {
     loop {
         let execution = handle.describe().await?;
+        let why = execution.wait.and_then(|wait| wait.reason);
         if execution.status == Status::Paused {
-            let why = execution.wait.and_then(|wait| wait.reason);
             return Ok(format!("the run is paused: {why:?} {:?}", execution.failure));
+        }
+        if why == Some(WaitReason::InDoubt) {
+            let tasks = handle.tasks(PageRequest::default()).await?.items;
+            for task in tasks.iter().filter(|task| task.status == TaskStatus::InDoubt) {
+                let op = OpId { execution: task.execution, slot: task.slot, once: None };
+                handle.resolve(op, Resolution::Retry).await?;
+            }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -10,7 +10,8 @@ use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::runtime::AgentBuilder;
 use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
 
-struct Greet;
+/// A step.
+pub struct Greet;
 
 #[async_trait]
 impl TaskDefinition for Greet {
@@ -27,7 +28,8 @@ impl TaskDefinition for Greet {
     }
 }
 
-struct Hello;
+/// Greets, and keeps the conversation.
+pub struct Hello;
 
 #[async_trait]
 impl AgentDefinition for Hello {

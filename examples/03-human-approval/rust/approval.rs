@@ -15,7 +15,7 @@ use flovyn_core::{Payload, Result};
 use std::process::Command;
 
 /// A mail must not go out twice, whatever happens.
-struct Send;
+pub struct Send;
 
 #[async_trait]
 impl TaskDefinition for Send {
@@ -35,7 +35,8 @@ impl TaskDefinition for Send {
     }
 }
 
-struct Mailer;
+/// Drafts, asks, and sends only what was approved.
+pub struct Mailer;
 
 #[async_trait]
 impl AgentDefinition for Mailer {

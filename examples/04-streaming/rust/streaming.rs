@@ -13,10 +13,11 @@ use flovyn_core::task::{TaskContext, TaskDefinition};
 use std::io::Write;
 use std::time::Duration;
 
-const WORDS: &str = "durable agents survive kill -9";
+/// What is said.
+pub const WORDS: &str = "durable agents survive kill -9";
 
 /// Stands for a model: one word at a time.
-struct Say;
+pub struct Say;
 
 #[async_trait]
 impl TaskDefinition for Say {
@@ -36,7 +37,8 @@ impl TaskDefinition for Say {
     }
 }
 
-struct Speaker;
+/// Says it, then keeps it as an entry.
+pub struct Speaker;
 
 #[async_trait]
 impl AgentDefinition for Speaker {

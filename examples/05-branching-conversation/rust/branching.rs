@@ -13,7 +13,8 @@ use flovyn_core::{Payload, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-struct Answer;
+/// Stands for a model.
+pub struct Answer;
 
 #[async_trait]
 impl TaskDefinition for Answer {
@@ -31,13 +32,14 @@ impl TaskDefinition for Answer {
 
 /// What a checkpoint saves. The conversation is not in it: it is a tree of its own.
 #[derive(Default, Serialize, Deserialize, AgentState)]
-struct Talk {
+pub struct Talk {
     turn: u32,
     #[reducer(append)]
     topics: Vec<String>,
 }
 
-struct Chat;
+/// Answers so many questions, one segment each.
+pub struct Chat;
 
 #[async_trait]
 impl AgentDefinition for Chat {

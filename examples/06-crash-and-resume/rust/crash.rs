@@ -17,7 +17,7 @@ use std::time::Duration;
 const STEPS: u32 = 20;
 
 /// Leaves a trace outside of the database, so that every start can be counted.
-struct Count;
+pub struct Count;
 
 #[async_trait]
 impl TaskDefinition for Count {
@@ -37,7 +37,8 @@ impl TaskDefinition for Count {
     }
 }
 
-struct Counter;
+/// One step after the other.
+pub struct Counter;
 
 #[async_trait]
 impl AgentDefinition for Counter {
