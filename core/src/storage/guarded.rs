@@ -242,6 +242,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
         self.gate.pass(Call::Pass, self.inner.pass()).await
     }
 
+    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
+        self.gate.pass(Call::Pass, self.inner.cut_leases(worker, left)).await
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.gate.pass(Call::Pass, self.inner.remove_ended(keep)).await
     }

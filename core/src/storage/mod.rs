@@ -201,6 +201,10 @@ pub trait Housekeeping: Send + Sync {
     /// Returns when the next pass has something to do.
     async fn pass(&self) -> Result<Option<Timestamp>>;
 
+    /// Makes the leases of a worker that seems gone end within `left`, never later than they would. A worker that lives
+    /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
+    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()>;
+
     /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
     ///
     /// A run that others were forked from stays as long as they do, and one with a detached task that has not ended stays.

@@ -3,6 +3,7 @@
 use crate::id::ExecutionId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
@@ -14,6 +15,8 @@ struct Board {
     agents: Bell,
     tasks: Bell,
     timers: Bell,
+    leases: Bell,
+    ever_at_risk: AtomicBool,
     watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
 }
@@ -24,6 +27,8 @@ impl Default for Board {
             agents: Bell::default(),
             tasks: Bell::default(),
             timers: Bell::default(),
+            leases: Bell::default(),
+            ever_at_risk: AtomicBool::default(),
             watched: Mutex::default(),
             listeners: RwLock::new(Arc::new([])),
         }
@@ -62,6 +67,12 @@ impl Hints {
         self.0.timers.ring();
     }
 
+    /// Leases may have been cut: whoever holds some shall renew them now.
+    pub fn leases_at_risk(&self) {
+        self.0.ever_at_risk.store(true, Ordering::Release);
+        self.0.leases.ring();
+    }
+
     /// A run has new facts or events, up to this number.
     pub fn changed(&self, execution: ExecutionId, high: u64) {
         if let Some(watched) = self.0.watched.lock().get(&execution) {
@@ -94,6 +105,15 @@ impl Hints {
     /// Follows changes of what time will bring.
     pub fn timers(&self) -> Follow {
         Follow(self.0.timers.0.subscribe())
+    }
+
+    /// Follows what puts leases at risk; what did before counts too.
+    pub fn leases(&self) -> Follow {
+        let mut follow = self.0.leases.0.subscribe();
+        if self.0.ever_at_risk.load(Ordering::Acquire) {
+            follow.mark_changed();
+        }
+        Follow(follow)
     }
 
     /// Calls back on every change of a run until the guard is dropped; `None` stands for any run. The callback must be

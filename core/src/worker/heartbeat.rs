@@ -12,9 +12,11 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut every = tokio::time::interval(RENEW_EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     every.tick().await;
+    let mut at_risk = core.storage.hints().leases();
     loop {
         tokio::select! {
             _ = every.tick() => {}
+            () = at_risk.changed() => {}
             () = core.closed.notified() => return,
         }
         if core.is_closing() {

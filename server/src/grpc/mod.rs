@@ -1,10 +1,12 @@
 //! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing.
 
 mod agents;
+mod links;
 mod payloads;
 mod streams;
 mod worker;
 
+use self::links::Links;
 use crate::{Identity, Service};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
@@ -21,11 +23,11 @@ use tonic::{Request, Status};
 
 /// What the services share.
 #[derive(Clone)]
-struct Grpc(Service);
+struct Grpc(Service, Links);
 
 /// Serves until told to stop.
 pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
-    let grpc = Grpc(service);
+    let grpc = Grpc(service, Links::default());
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder()
         .initial_connection_window_size(8 << 20)

@@ -67,6 +67,7 @@ impl Worker for Grpc {
     async fn unregister(&self, request: Request<v2::UnregisterRequest>) -> Result<Response<v2::Empty>, Status> {
         self.identity(&request)?;
         let worker = WorkerId(id(&request.get_ref().worker, "worker").map_err(told)?);
+        self.1.left(worker);
         self.0.storage.unregister_worker(worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
@@ -83,6 +84,9 @@ impl Worker for Grpc {
             executions: Vec::with_capacity(wire.executions.len()),
             tasks: Vec::with_capacity(wire.tasks.len()),
         };
+        if !wire.link.is_empty() {
+            self.1.hangs_on(id(&wire.link, "link").map_err(told)?, beat.worker);
+        }
         for held in wire.executions {
             let execution = ExecutionId(id(&held.execution, "execution").map_err(told)?);
             beat.executions.push((self.held_org(identity, &held.org)?, execution, held.epoch, held.known));
@@ -210,6 +214,8 @@ impl Worker for Grpc {
     async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
         // A hint names a run and nothing of it, but only to whom the run may belong.
         self.identity(&request)?;
+        let link = request.get_ref().link.clone();
+        let link = if link.is_empty() { None } else { Some(id(&link, "link").map_err(told)?) };
         let hints = self.0.storage.hints().clone();
         let (sender, receiver) = mpsc::channel::<v2::Hint>(HINTS);
         let (runs, lost) = (sender.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
@@ -225,22 +231,28 @@ impl Worker for Grpc {
         });
         let (mut agents, mut tasks, mut timers) = (hints.agents(), hints.tasks(), hints.timers());
         let mut stopping = self.0.stopping.clone();
-        tokio::spawn(async move {
-            let _listening = listening;
+        let (links, storage) = (self.1.clone(), self.0.storage.clone());
+        link.inspect(|link| links.opened(*link));
+        let follow = async move {
             loop {
                 let hint = tokio::select! {
                     () = agents.changed() => v2::Hint { agents: true, ..Default::default() },
                     () = tasks.changed() => v2::Hint { tasks: true, ..Default::default() },
                     () = timers.changed() => v2::Hint { timers: true, ..Default::default() },
                     _ = stopping.wait_for(|stop| *stop) => return,
-                    () = sender.closed() => return,
+                    () = sender.closed() => break,
                 };
                 let everything = lost.swap(false, std::sync::atomic::Ordering::Relaxed);
                 if sender.send(v2::Hint { everything, ..hint }).await.is_err() {
-                    return;
+                    break;
                 }
             }
-        });
+            drop(listening);
+            if let Some(link) = link {
+                links.broke(link, &*storage).await;
+            }
+        };
+        tokio::spawn(follow);
         let mut stopping = self.0.stopping.clone();
         let ended = async move {
             let _ = stopping.wait_for(|stop| *stop).await;

@@ -369,3 +369,28 @@ pub async fn a_claim_has_the_run(factory: &dyn Factory) {
     let claim = rig.try_claim(id).await.unwrap();
     assert_eq!((claim.execution.base, claim.execution.segment, claim.lease.epoch), (1, 1, 2));
 }
+
+/// Cut leases end sooner, never later; the next sign of life makes them whole again.
+pub async fn a_lease_is_cut(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (left, whole) = (Duration::from_secs(2), rig.now().after(TTL));
+    let mut holder = rig.running().await;
+    let other = rig.running().await;
+    let op = holder.queued(TaskOptions::default());
+    holder.suspend(vec![op], for_tasks()).await;
+    let claimed = rig.claim_task().await;
+    let working = claimed.task.worker.unwrap();
+    for (worker, expected) in [(other.lease.worker, left), (working, left), (other.lease.worker, TTL * 2)] {
+        rig.keeper().cut_leases(worker, expected).await.unwrap();
+    }
+    assert_eq!(rig.execution(other.id).await.lease_expires, Some(rig.now().after(left)));
+    let executions = vec![(ORG, other.id, other.lease.epoch, other.known)];
+    let beat = Heartbeat { worker: other.lease.worker, ttl: TTL, executions, tasks: vec![] };
+    rig.storage.heartbeat(beat).await.unwrap();
+    assert_eq!(rig.execution(other.id).await.lease_expires, Some(whole));
+    rig.keeper().cut_leases(other.lease.worker, left).await.unwrap();
+    rig.pass_after(left).await;
+    assert_eq!(rig.status(other.id).await, Status::Pending);
+    let task = rig.task(holder.id, claimed.task.new.id).await;
+    assert_eq!((task.status, task.losses), (TaskStatus::Pending, 1));
+}

@@ -131,6 +131,22 @@ impl State {
         Ok(())
     }
 
+    pub fn cut_leases(&mut self, worker: WorkerId, left: Duration, now: Timestamp) {
+        let cut = now.after(left);
+        let sooner = |expires: &mut Option<Timestamp>| *expires = expires.map(|at| at.min(cut));
+        let keys: Vec<_> = self.runs.keys().copied().collect();
+        for key in keys {
+            let Some(run) = self.runs.get_mut(&key) else { continue };
+            if run.exec.worker == Some(worker) {
+                sooner(&mut run.exec.lease_expires);
+            }
+            for row in run.tasks.values_mut().filter(|row| row.task.worker == Some(worker)) {
+                sooner(&mut row.lease_expires);
+            }
+            self.refresh(key, now);
+        }
+    }
+
     pub fn unregister_worker(&mut self, worker: WorkerId, now: Timestamp) {
         self.workers.remove(&worker);
         let keys: Vec<_> = self.runs.keys().copied().collect();

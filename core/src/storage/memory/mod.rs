@@ -215,6 +215,11 @@ impl Housekeeping for MemoryStorage {
         Ok(self.call(|state, now| state.pass(now)))
     }
 
+    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
+        self.call(|state, now| state.cut_leases(worker, left, now));
+        Ok(())
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         Ok(self.call(|state, now| state.remove_ended(keep, now)))
     }

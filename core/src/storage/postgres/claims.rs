@@ -375,14 +375,35 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     run.save(tx)
 }
 
-/// Removes a worker and gives back all it holds.
-pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
-    tx.execute("DELETE FROM worker WHERE id = $1", row![worker.0])?;
+/// Makes all that a worker holds end within `left`.
+pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> {
+    let cut = tx.now.after(left).0;
+    lock_held(tx, worker)?;
+    for mut run in held_runs(tx, worker)? {
+        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
+        run.save(tx)?;
+    }
+    for mut row in held_tasks(tx, worker)? {
+        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
+        row.save(tx)?;
+    }
+    Ok(())
+}
+
+/// Locks the runs of all that a worker holds.
+fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
     let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.key).collect();
     keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.key));
     let keys: Vec<Key> = keys.into_iter().collect();
     let targets: Vec<_> = executions_at(tx, &keys)?.into_iter().map(|run| (run.new.org, run.new.id)).collect();
     locks::lock(tx, &targets)?;
+    Ok(keys)
+}
+
+/// Removes a worker and gives back all it holds.
+pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
+    tx.execute("DELETE FROM worker WHERE id = $1", row![worker.0])?;
+    let keys = lock_held(tx, worker)?;
     let mut lost: HashMap<Key, Vec<TaskRow>> = HashMap::new();
     for row in held_tasks(tx, worker)? {
         lost.entry(row.key).or_default().push(row);

@@ -552,6 +552,10 @@ impl Housekeeping for PostgresStorage {
         self.keep().await
     }
 
+    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.write_alone("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }

@@ -3,6 +3,7 @@
 use super::Caller;
 use crate::id::ExecutionId;
 use crate::streaming::Hints;
+use crate::wire::raw;
 use crate::wire::v2::{Hint, HintsRequest};
 use futures::StreamExt;
 use std::time::Duration;
@@ -13,13 +14,14 @@ const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Follows the server's hints for as long as the storage is open.
-pub(super) async fn follow(caller: Caller, hints: Hints) {
+pub(super) async fn follow(caller: Caller, hints: Hints, link: Uuid) {
     let mut pause = FIRST;
     loop {
-        if let Ok(stream) = caller.worker().hints(caller.ask(None, HintsRequest {})).await {
+        if let Ok(stream) = caller.worker().hints(caller.ask(None, HintsRequest { link: raw(link) })).await {
             pause = FIRST;
-            // Anything may have happened while nobody listened.
+            // Anything may have happened while nobody listened, and the server may have taken us for dead.
             hints.everything_changed();
+            hints.leases_at_risk();
             let mut stream = stream.into_inner();
             while let Some(Ok(hint)) = stream.next().await {
                 announce(&hints, &hint);

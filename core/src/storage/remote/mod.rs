@@ -12,7 +12,7 @@ mod work;
 
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::OrgId;
+use crate::id::{OrgId, WorkerId};
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
 use crate::storage::{Housekeeping, Storage};
 use crate::streaming::{Chunks, Hints};
@@ -23,9 +23,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
+use uuid::Uuid;
 
 /// The metadata that names the org of a call; a token of one org needs none.
 pub const ORG_HEADER: &str = "flovyn-org";
@@ -46,6 +48,8 @@ pub struct RemoteStorage(Arc<Shared>);
 
 struct Shared {
     url: String,
+    /// What our workers hang on, in the server's eyes.
+    link: Uuid,
     org: OrgId,
     channel: Channel,
     bearer: Option<MetadataValue<Ascii>>,
@@ -74,15 +78,16 @@ impl RemoteStorage {
     pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
         let channel = channel::connect(url).await?;
         let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
-        let hints = Hints::default();
+        let (hints, link) = (Hints::default(), Uuid::new_v4());
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
         // A wrong token is told here, not by the first call that matters.
         let org = caller.identify().await?;
         let (chunks, relaying) = previews::relay(caller.clone());
-        let following = tokio::spawn(hints::follow(caller, hints.clone())).abort_handle();
+        let following = tokio::spawn(hints::follow(caller, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
             org,
+            link,
             channel,
             bearer,
             hints,
@@ -182,6 +187,10 @@ impl Housekeeping for RemoteStorage {
     /// The server keeps house.
     async fn pass(&self) -> Result<Option<Timestamp>> {
         Ok(None)
+    }
+
+    async fn cut_leases(&self, _worker: WorkerId, _left: Duration) -> Result<()> {
+        Ok(())
     }
 }
 

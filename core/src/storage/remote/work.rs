@@ -77,6 +77,7 @@ impl WorkSource for RemoteStorage {
             ttl: micros(beat.ttl),
             executions: beat.executions.iter().map(executions).collect(),
             tasks: beat.tasks.iter().map(tasks).collect(),
+            link: raw(self.0.link),
         };
         let answer = self.worker().heartbeat(self.caller().ask(None, request)).await;
         let answer = answer.map_err(|status| error_of_status("renew leases", &status))?.into_inner();

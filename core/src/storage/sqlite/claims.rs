@@ -323,6 +323,20 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     run.save(tx)
 }
 
+/// Makes all that a worker holds end within `left`.
+pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> {
+    let cut = tx.now.after(left).0;
+    for mut run in held_runs(tx.conn, worker)? {
+        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
+        run.save(tx)?;
+    }
+    for mut row in held_tasks(tx.conn, worker)? {
+        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
+        row.save(tx)?;
+    }
+    Ok(())
+}
+
 /// Removes a worker and gives back all it holds.
 pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
     tx.execute("DELETE FROM worker WHERE id = ?1", [blob(&worker.0)])?;

@@ -458,6 +458,10 @@ impl Housekeeping for SqliteStorage {
         self.keep().await
     }
 
+    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.write("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
