@@ -90,6 +90,8 @@ pub struct Session {
     /// The run as it was claimed.
     claimed: Execution,
     state: Option<Payload>,
+    /// Segment and tail that its activation began with.
+    entered_at: (u32, usize),
     max_payload: u64,
     lease: Mutex<(Lease, Instant)>,
     inner: Mutex<Inner>,
@@ -135,8 +137,10 @@ impl Session {
         let (stored_now, epoch) = (storage.clock().now(), claim.lease.epoch);
         let (number, tail) = (segment.execution.segment, segment.tail.len());
         let trace = Activation::begin(tracer, &claim.execution, epoch, number, tail, stored_now);
+        let machine = Machine::new(segment, config);
+        let entered_at = (machine.segment(), machine.tail_length());
         let inner = Inner {
-            machine: Machine::new(segment, config),
+            machine,
             effects: VecDeque::new(),
             hinted: 0,
             refreshing: false,
@@ -153,6 +157,7 @@ impl Session {
             execution: claim.execution.new.id,
             claimed: claim.execution,
             state,
+            entered_at,
             max_payload,
             lease: Mutex::new((claim.lease, now() + ttl)),
             inner: Mutex::new(inner),
@@ -397,6 +402,13 @@ impl Session {
 
     pub(crate) fn tail_length(&self) -> usize {
         self.inner.lock().machine.tail_length()
+    }
+
+    /// Whether it is a copy that was entered again and has recorded nothing since: putting it away would cost another
+    /// replay for nothing.
+    pub(crate) fn only_replayed(&self) -> bool {
+        let machine = &self.inner.lock().machine;
+        self.entered_at.1 > 0 && self.entered_at == (machine.segment(), machine.tail_length())
     }
 
     /// Puts the activation away: the context is sealed and the host drops the coroutine.

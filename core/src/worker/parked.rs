@@ -1,6 +1,7 @@
 //! The cache of waiting runs: least recently parked goes first, and nothing stays past its age (rule 19).
 //!
-//! A run that a timer of its host may wake is no mere cache: it stays, whatever the bound (rule 13).
+//! A run that a timer of its host may wake is no mere cache: it stays, whatever the bound (rule 13). One that was entered
+//! again and has got no further stays too, whatever its age; for room it goes after the others.
 
 use crate::id::ExecutionId;
 use crate::session::Session;
@@ -32,7 +33,8 @@ impl Parked {
         self.inner.lock().by_id.len()
     }
 
-    /// Keeps a waiting run; gives back what has to go for it: among the oldest ones that with the shortest tail.
+    /// Keeps a waiting run; gives back what has to go for it: among the oldest ones that with the shortest tail, of those
+    /// that got further since they were entered if there are any.
     pub fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
         let mut inner = self.inner.lock();
         let place = inner.next;
@@ -43,9 +45,10 @@ impl Parked {
         while inner.by_id.len() > self.max {
             let oldest = inner.by_age.iter().filter_map(|(place, id)| {
                 let (_, _, session) = inner.by_id.get(id)?;
-                (!session.has_host_timer()).then(|| (session.tail_length(), *place, *id))
+                let key = || (session.only_replayed(), session.tail_length(), *place, *id);
+                (!session.has_host_timer()).then(key)
             });
-            let Some((_, place, id)) = oldest.take(8).min() else { break };
+            let Some((.., place, id)) = oldest.take(8).min() else { break };
             inner.by_age.remove(&place);
             evicted.extend(inner.by_id.remove(&id).map(|(_, _, session)| session));
         }
@@ -77,7 +80,9 @@ impl Parked {
         let aged: Vec<_> = inner
             .by_id
             .iter()
-            .filter(|(_, (_, since, session))| since.elapsed() > self.age && !session.is_held_by_host())
+            .filter(|(_, (_, since, session))| {
+                since.elapsed() > self.age && !session.is_held_by_host() && !session.only_replayed()
+            })
             .map(|(id, (place, ..))| (*place, *id))
             .collect();
         aged.into_iter()

@@ -292,6 +292,42 @@ rule!(rule_19_nothing_waits_in_memory_for_ever, world, {
     until("nothing is left", || async { *dropped.lock().unwrap() == 21 && worker.parked() == 0 }).await;
 });
 
+/// Virtual time: the cache looks at ages with every heartbeat.
+#[tokio::test(start_paused = true)]
+async fn rule_19_no_run_is_put_away_twice_without_progress() {
+    let world = World::memory();
+    let entered: Arc<Mutex<u64>> = Arc::default();
+    let told = entered.clone();
+    let patient = agent("patient", move |ctx| {
+        *told.lock().unwrap() += 1;
+        Box::pin(async move {
+            let both = (ctx.wait_for_signal::<Value>("a")?, ctx.wait_for_signal::<Value>("b")?);
+            futures::future::try_join(both.0, both.1).await?;
+            ctx.wait_for_signal::<Value>("c")?.await?;
+            Ok(json!("end"))
+        })
+    });
+    let options = WorkerOptions { max_parked_age: Duration::from_secs(1), ..WorkerOptions::default() };
+    let worker = world.runtime.worker(Arc::new(patient.host()), options).await.unwrap();
+    let handle = world.start("patient").await;
+    waits_for(&handle, "a").await;
+    let lives = || *entered.lock().unwrap();
+    until("it is put away for its age", || async { worker.parked() == 0 && worker.active() == 0 }).await;
+    // One of two signals brings it back and no further: it stays.
+    send(&handle, "a", ()).await;
+    until("it waits again", || async { lives() == 2 && worker.parked() == 1 }).await;
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!((worker.parked(), lives()), (1, 2));
+    // The next op is progress: its age counts again.
+    send(&handle, "b", ()).await;
+    waits_for(&handle, "c").await;
+    until("it is put away for its age", || async { worker.parked() == 0 && worker.active() == 0 }).await;
+    assert_eq!(lives(), 2);
+    send(&handle, "c", ()).await;
+    assert_eq!(result(&handle).await, json!("end"));
+    assert_eq!(lives(), 3);
+}
+
 rule!(rule_20_every_transition_is_told_once, world, {
     let retry = RetryPolicy { retries: 1, initial: Duration::ZERO, ..RetryPolicy::default() };
     let flaky = job("flaky", |ctx, _| {
