@@ -77,7 +77,13 @@ impl Handle {
 
     fn describe(&self, hub: &Hub, token: u64) {
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move { Ok(facts::execution(&core.describe().await?)) });
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let mut described = facts::execution(&core.describe().await?);
+            let unserved = core.unserved().await?.into_iter();
+            described["no_worker"] =
+                unserved.map(|(kind, queue)| serde_json::json!({"kind": kind, "queue": queue})).collect();
+            Ok(described)
+        });
     }
 
     fn status(&self, hub: &Hub, token: u64) {

@@ -209,6 +209,17 @@ fn a_run_is_shown_with_what_it_waits_for() {
     assert_eq!(shown["events"].as_array().unwrap().len(), 3);
     let by_id = world.json(&["runs", "show", shown["id"].as_str().unwrap()]);
     assert_eq!(by_id["key"], "walk-1");
+    assert_eq!(by_id["noWorker"], serde_json::json!([]));
+}
+
+#[test]
+fn a_kind_that_nobody_serves_is_named() {
+    let world = World::new();
+    world.json(&["runs", "start", "other", "1", "--id", "second"]);
+    let shown = world.json(&["runs", "show", "second"]);
+    assert_eq!(shown["noWorker"], serde_json::json!([{"kind": "other", "queue": "default"}]));
+    let text = world.text(&["runs", "show", "second"]);
+    assert!(text.contains("No live worker serves \"other\""), "{text}");
 }
 
 #[test]

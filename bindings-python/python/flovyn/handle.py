@@ -48,7 +48,10 @@ class Handle(Generic[R]):
         return await Hub.current().call(self._native.status)
 
     async def describe(self) -> Facts:
-        """Return everything known about the run."""
+        """Return everything known about the run.
+
+        ``no_worker`` lists the kinds it waits for that no live worker serves, with their queues.
+        """
         return Facts(await Hub.current().call(self._native.describe))
 
     async def result(self, timeout: float | None = None) -> R:

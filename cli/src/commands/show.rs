@@ -18,6 +18,7 @@ pub async fn show(args: Show, out: &mut Output) -> Result {
     let mut target = Target::of(args.words.words, &["ID"])?;
     let run = target.run().await?;
     let described = run.handle.describe().await?;
+    let unserved = run.handle.unserved().await?;
     let tasks = all(async |page| run.handle.tasks(page).await).await?;
     let checkpoints = all(async |page| run.handle.checkpoints(page).await).await?;
     let events = last_events(&run, args.events).await?;
@@ -31,12 +32,16 @@ pub async fn show(args: Show, out: &mut Output) -> Result {
         let mut shown = view::run(&described);
         shown["input"] = input;
         shown["output"] = json!(output);
+        shown["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
         shown["tasks"] = tasks.iter().map(view::task).collect();
         shown["checkpoints"] = checkpoints.iter().map(view::checkpoint).collect();
         shown["events"] = events.iter().map(view::event).collect();
         return out.value(&shown);
     }
     facts(&described, &input.to_string(), output.map(|output| output.to_string()), out)?;
+    for (kind, queue) in &unserved {
+        out.line(&format!("No live worker serves {kind:?} of queue {queue:?}."))?;
+    }
     advice(&described, &tasks, target.url(), &run.name(), out)?;
     usage_table(&described, out)?;
     task_table(&tasks, out)?;

@@ -6,12 +6,14 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, Execution, Failure, ForkFrom,
-    ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, WaitReason,
+    ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, TaskStatus,
+    WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::storage::stored::fetch;
 use crate::streaming::Chunks;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +62,30 @@ impl Handle {
     /// Everything about the run.
     pub async fn describe(&self) -> Result<Execution> {
         self.storage.execution(self.org, self.id).await
+    }
+
+    /// Kinds of the run's own work that wait while no live worker serves them, with their queues: its agent, its tasks.
+    pub async fn unserved(&self) -> Result<Vec<(String, String)>> {
+        let missing = self.storage.unserved(self.org).await?.into_iter().map(|(kind, queue, _)| (kind, queue));
+        let missing: BTreeSet<_> = missing.collect();
+        let mut waiting = BTreeSet::new();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let run = self.describe().await?;
+        if run.status == Status::Pending {
+            waiting.insert((run.new.kind, run.new.queue));
+        }
+        let mut page = PageRequest { limit: 1_000, after: None };
+        loop {
+            let tasks = self.tasks(page).await?;
+            let pending = tasks.items.into_iter().filter(|task| task.status == TaskStatus::Pending);
+            waiting.extend(pending.map(|task| (task.new.kind, task.new.queue)));
+            match tasks.next {
+                Some(next) => page = PageRequest { limit: 1_000, after: Some(next) },
+                None => return Ok(missing.intersection(&waiting).cloned().collect()),
+            }
+        }
     }
 
     /// Where it is in its life.
