@@ -47,6 +47,7 @@ class Entry:
     at: datetime
     op: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] | None = None
     type: ClassVar[str] = "entry"
 
 
@@ -129,6 +130,7 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
             at=at,
             op=op,
             data=data,
+            metadata=data.get("metadata"),
         )
     if facts["kind"] == "usage":
         return Usage(id, at, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import shlex
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -151,9 +152,9 @@ async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait
 
 def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:
     name = handle.key or str(handle.id)
-    where = f"{handle._client.url} {name}"  # pyright: ignore[reportPrivateUsage]
+    where = shlex.join([handle._client.url, name])  # pyright: ignore[reportPrivateUsage]
     for signal in waiting.context.get("waits_for") or ():
-        command = f"flovyn runs signal {where} {signal} '{{}}'"
+        command = f"flovyn runs signal {where} {shlex.quote(signal)} JSON"
         print(f"flovyn: run {name!r} waits for signal {signal!r}; send it with: {command}", file=sys.stderr)
     if waiting.context.get("status") == "PAUSED":
         reason = waiting.context.get("wait_reason")
