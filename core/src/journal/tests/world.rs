@@ -106,6 +106,8 @@ pub struct World {
     store: MemoryStorage,
     clock: ManualClock,
     execution: ExecutionId,
+    /// The run it goes on from, once it is a fork: what that has done stays there.
+    parent: Option<ExecutionId>,
     worker: WorkerId,
     tasks_worker: WorkerId,
     tick: u64,
@@ -154,6 +156,7 @@ impl World {
             store,
             clock,
             execution,
+            parent: None,
             worker: WorkerId(uuid::Uuid::from_u128(1)),
             tasks_worker: WorkerId(uuid::Uuid::from_u128(2)),
             tick: 0,
@@ -434,8 +437,18 @@ impl World {
         let request =
             ForkRequest { org: ORG, execution: self.execution, id, key: None, from, state: None, input: None };
         now(self.store.fork(request)).map_err(|error| error.to_string())?;
-        self.execution = id;
+        self.parent = Some(std::mem::replace(&mut self.execution, id));
         Ok(())
+    }
+
+    /// A task of the run, or of the one it was forked from.
+    fn stored(&self, task: TaskId) -> Result<Task, String> {
+        let own = now(self.store.task(ORG, self.execution, task));
+        let found = match (own, self.parent) {
+            (Err(_), Some(parent)) => now(self.store.task(ORG, parent, task)),
+            (own, _) => own,
+        };
+        found.map_err(|error| error.to_string())
     }
 
     fn crash(&mut self) -> Result<(), String> {
@@ -658,6 +671,7 @@ impl World {
                     life.running.push((due, start.op, start.attempt, token));
                 }
                 Effect::CancelTask(op) => life.running.retain(|(_, running, ..)| *running != op),
+                Effect::Interrupt(op) => return Err(format!("{op:?} was interrupted, and no signal asks for it")),
                 Effect::Commit(draft) => {
                     life.commits += 1;
                     let apply_at = self.tick + self.rng.below(3);
@@ -681,7 +695,7 @@ impl World {
         let site = life.host.joined.get(site).unwrap_or(site);
         if let Outcome::Failed(failure) = outcome {
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
-            let stored = now(self.store.task(ORG, self.execution, *task)).map_err(|error| error.to_string())?;
+            let stored = self.stored(*task)?;
             if stored.status != TaskStatus::Failed || failure.message != format!("of {site}") {
                 return Err(format!("site {site} was handed {failure:?}, but {:?} is durable", stored.status));
             }
@@ -696,7 +710,7 @@ impl World {
                 return Err(format!("site {site} was handed the result {token:?}"));
             }
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
-            let stored = now(self.store.task(ORG, self.execution, *task)).map_err(|error| error.to_string())?;
+            let stored = self.stored(*task)?;
             if stored.output.as_ref().map(text) != Some(token) {
                 return Err(format!("site {site} was handed {:?} before it was durable", word(outcome)));
             }
