@@ -45,7 +45,7 @@ impl TaskSpec {
     #[new]
     #[pyo3(signature = (
         kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, no_retry=Vec::new(), queue=None,
-        side_effects="idempotent", detached=false, inline=true,
+        side_effects="idempotent", detached=false, interruptible=false, inline=true,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -58,6 +58,7 @@ impl TaskSpec {
         queue: Option<String>,
         side_effects: &str,
         detached: bool,
+        interruptible: bool,
         inline: bool,
     ) -> PyResult<Self> {
         let side_effects = match side_effects {
@@ -82,6 +83,7 @@ impl TaskSpec {
             deadline: deadline.map(duration).transpose()?,
             side_effects,
             detached,
+            interruptible,
         };
         let placement = if inline { Placement::Inline } else { Placement::Queue };
         Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })

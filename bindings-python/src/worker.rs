@@ -138,6 +138,10 @@ impl Ticket {
         self.core.is_cancelled()
     }
 
+    fn say(&self, text: &str) {
+        self.core.say(text);
+    }
+
     fn completed(&self, output: &Bound<'_, PyAny>) -> PyResult<()> {
         self.core.finish(AttemptResult::Completed(encode::output(output)?));
         Ok(())

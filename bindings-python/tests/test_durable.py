@@ -387,3 +387,55 @@ async def test_blobs_are_raw_payloads_from_files(url: str, tmp_path: Any) -> Non
 @agent
 async def nested_blob(ctx: AgentContext) -> Any:
     return {"blob": flovyn.Blob(b"x")}
+
+
+async def test_a_signal_now_cuts_a_model_call_short(url: str) -> None:
+    begun = asyncio.Event()
+    cancelled: list[int] = []
+
+    @task(interruptible=True)
+    async def model(ctx: TaskContext, question: str) -> str:
+        for word in ("once ", "upon "):
+            ctx.stream_token(word)
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(ctx.attempt)
+            ctx.stream_token("too late")
+            raise
+        return "the end"
+
+    @agent
+    async def teller(ctx: AgentContext) -> list[Any]:
+        said = await model("a story?")
+        return [said, await ctx.drain_signals("steer")]
+
+    async with flovyn.connect(url) as client, client.worker(agents=[teller]):
+        handle = await client.start(teller)
+        await asyncio.wait_for(begun.wait(), 10)
+        await handle.signal("steer", "shorter", delivery="now")
+        assert await handle.result(timeout=10) == ["once upon ", ["shorter"]]
+        assert cancelled == [1]
+        (only,) = await handle.tasks()
+        assert (only["status"], only["attempt"]) == ("COMPLETED", 1)
+
+
+def test_an_interruptible_task_streams() -> None:
+    with pytest.raises(flovyn.InvalidArgument, match="TaskContext"):
+
+        @task(interruptible=True)
+        async def silent(question: str) -> str:
+            return question
+
+
+async def test_a_kind_that_nobody_serves_is_described(url: str) -> None:
+    @agent
+    async def far(ctx: AgentContext) -> Any:
+        return await ctx.schedule_task("elsewhere", 1)
+
+    async with flovyn.connect(url) as client, client.worker(agents=[far]):
+        handle = await client.start(far)
+        while (await handle.status()) != "WAITING":
+            await asyncio.sleep(0.02)
+        assert (await handle.describe()).no_worker == [{"kind": "elsewhere", "queue": "default"}]

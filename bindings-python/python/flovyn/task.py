@@ -199,6 +199,7 @@ def task(
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
+    interruptible: bool = False,
 ) -> TaskDecorator: ...
 def task(
     fn: Callable[..., Any] | None = None,
@@ -212,6 +213,7 @@ def task(
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
+    interruptible: bool = False,
 ) -> Any:
     """Declare a task: a function whose calls inside an agent are durable steps.
 
@@ -220,6 +222,9 @@ def task(
     ``side_effects="at_most_once"`` makes a lost attempt wait for a decision instead of running again;
     ``reconcile=fn`` (called with the task's arguments) settles it: its return value is the result, and raising
     ``flovyn.NotDone`` says that it did not take effect.
+
+    ``interruptible=True`` declares a model call that returns the text it streams: a signal sent with
+    ``delivery="now"`` cancels it, and what ``stream_token`` has shown so far becomes its result.
     """
     effects: str = side_effects
     if reconcile is not None:
@@ -233,6 +238,7 @@ def task(
         "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in no_retry],
         "queue": queue,
         "side_effects": effects,
+        "interruptible": interruptible,
     }
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Task[..., Any]:
@@ -240,6 +246,11 @@ def task(
         if not name or name == "<lambda>":
             raise InvalidArgument("a task without a name needs kind=")
         signature = Signature(fn, "TaskContext", local_names(fn, depth))
+        if interruptible and not signature.takes_context:
+            raise InvalidArgument(
+                f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "
+                "so declare `ctx: TaskContext` first and call ctx.stream_token"
+            )
         return Task(fn, name, dict(options), reconcile=reconcile, signature=signature)
 
     return declare if fn is None else declare(fn, 2)

@@ -39,6 +39,10 @@ class TicketLink(TaskLink):
     def is_cancelled(self) -> bool:
         return self.cancelled or self._ticket.is_cancelled()
 
+    def stream(self, kind: int, data: Any) -> None:
+        if kind == 0:
+            self._ticket.say(data)
+
 
 class Worker:
     """Serves agents and tasks of a queue while it is open: an async context manager, or ``await worker.run()``.

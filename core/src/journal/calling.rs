@@ -480,6 +480,11 @@ impl Op {
         self.task.as_ref().is_some_and(|task| task.running)
     }
 
+    /// Whether it is a model call that runs here and may be cut short.
+    pub(super) fn is_interruptible(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.running && task.options.interruptible)
+    }
+
     fn is_detached(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.options.detached)
     }

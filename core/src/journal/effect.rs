@@ -60,6 +60,8 @@ pub enum Effect {
     Start(StartTask),
     /// Host: tell a running inline attempt to stop.
     CancelTask(OpRef),
+    /// Session: end a running inline attempt with the text it has streamed, unless it has ended by itself.
+    Interrupt(OpRef),
     /// Session: make this durable, retrying the same request until an answer comes.
     Commit(Box<CommitDraft>),
     /// Session: call `hold_elapsed` a few milliseconds from now.

@@ -7,7 +7,7 @@ use super::machine::{Machine, OpRef};
 use super::replay::Script;
 use crate::error::Result;
 use crate::id::Slot;
-use crate::model::{CommitAnswer, Committed, Fact, FactKind, NewCheckpoint, OpKind, RecordedOp, TaskStatus};
+use crate::model::{CommitAnswer, Committed, Delivery, Fact, FactKind, NewCheckpoint, OpKind, RecordedOp, TaskStatus};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -98,6 +98,7 @@ impl Machine {
     fn begin_segment(&mut self, saved: NewCheckpoint) {
         self.segment += 1;
         self.first_ref += self.ops.len() as u32;
+        self.handed = self.order;
         self.ops.clear();
         self.script = Script::default();
         self.unfinished_once.clear();
@@ -187,6 +188,9 @@ impl Machine {
             FactKind::Signal(signal) => match signal.consumed_by {
                 Some(slot) => self.apply_consumed(order, slot, signal),
                 None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
+                    if signal.delivery == Delivery::Now {
+                        self.interrupt();
+                    }
                     self.mailbox.push_back((order, signal));
                 }
                 None => {}
@@ -195,6 +199,13 @@ impl Machine {
                 self.cancel.get_or_insert((order, cancel));
             }
         }
+    }
+
+    /// The model calls that run here end with what they have said so far (rule 12).
+    fn interrupt(&mut self) {
+        let calls = self.active.iter().filter(|index| self.ops[**index].is_interruptible());
+        let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
+        self.effects.extend(calls);
     }
 
     fn apply_consumed(&mut self, order: u64, slot: Slot, signal: crate::model::Signal) {

@@ -155,6 +155,8 @@ pub struct Machine {
     pub(super) starting: Vec<usize>,
     /// Inline tasks with an attempt that runs here, or whose end is not durable yet.
     pub(super) active: Vec<usize>,
+    /// The place among the facts of the latest outcome handed over; 0 before the first.
+    pub(super) handed: u64,
     /// When each fact was stored, by its order (from 1).
     pub(super) times: Vec<Timestamp>,
     /// The store's time of the last outcome handed over.
@@ -252,6 +254,7 @@ impl Machine {
             base: execution.base,
             known: segment.high,
             order: 0,
+            handed: 0,
             ops: Vec::with_capacity(segment.tail.len() + 8),
             first_ref: 0,
             script: Script::default(),

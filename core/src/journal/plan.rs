@@ -5,6 +5,7 @@
 use super::effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
 use super::machine::{InFlight, Machine};
 use super::replay::Line;
+use super::retry::MAX_LOSSES;
 use crate::error::Code;
 use crate::id::Slot;
 use crate::model::{
@@ -213,6 +214,7 @@ impl Machine {
         if let Some(at) = order.checked_sub(1).and_then(|order| self.times.get(order as usize)) {
             self.time = self.time.max(*at);
         }
+        self.handed = self.handed.max(order);
         self.awaited.retain(|awaited| *awaited != index);
         let op = &mut self.ops[index];
         op.awaited = false;
@@ -280,13 +282,19 @@ impl Machine {
         let op = &mut self.ops[index];
         let Some(task) = &mut op.task else { return };
         task.to_start = false;
-        task.running = true;
-        self.active.push(index);
         if op.recorded {
             // The attempt of a lost process does not count.
             task.attempt += 1;
             self.draft.restarted.push((op.sequence, task.attempt));
+            if task.attempt > MAX_LOSSES {
+                // It took a process with it each time: the commit quarantines it, and nothing starts beside that.
+                self.draft.urgent = true;
+                return;
+            }
         }
+        task.running = true;
+        self.active.push(index);
+        let interruptible = task.options.interruptible;
         self.effects.push_back(Effect::Start(StartTask {
             op: reference,
             id,
@@ -295,6 +303,21 @@ impl Machine {
             attempt: task.attempt,
             options: task.options.clone(),
         }));
+        if interruptible && self.has_interrupt() {
+            self.effects.push_back(Effect::Interrupt(reference));
+        }
+    }
+
+    /// Whether a signal that interrupts has come since the last outcome was handed over: the code cannot have known of
+    /// it. So a call that was in flight when its process was lost stays interrupted.
+    fn has_interrupt(&self) -> bool {
+        self.mailbox.iter().any(|(order, signal)| {
+            let is_new = match self.handed {
+                0 => signal.created_at >= self.time,
+                handed => *order > handed,
+            };
+            signal.delivery == Delivery::Now && is_new
+        })
     }
 
     // ── committing ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -474,10 +497,5 @@ impl Machine {
     /// Whether a stop at once was asked for.
     pub fn is_hard_cancelled(&self) -> bool {
         self.cancel.is_some_and(|(_, cancel)| cancel.mode == CancelMode::Hard)
-    }
-
-    /// Whether a signal that interrupts a model call in flight has come.
-    pub fn has_interrupt(&self) -> bool {
-        self.mailbox.iter().any(|(_, signal)| signal.delivery == Delivery::Now)
     }
 }

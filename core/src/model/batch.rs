@@ -96,6 +96,13 @@ pub enum AttemptResult {
     Released,
 }
 
+impl AttemptResult {
+    /// The end of a model call that was cut short: the text it had streamed is its result.
+    pub(crate) fn said(text: &str) -> Self {
+        Self::Completed(Payload::json(serde_json::Value::from(text).to_string()))
+    }
+}
+
 /// What follows a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchEnd {

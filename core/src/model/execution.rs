@@ -331,10 +331,20 @@ pub struct ForkRequest {
 }
 
 impl Execution {
+    /// How its user named it: its key, else its id.
+    pub fn name(&self) -> String {
+        self.new.key.clone().unwrap_or_else(|| self.new.id.to_string())
+    }
+
+    /// The refusal of a signal to a run that has ended.
+    pub(crate) fn takes_no_signals(&self) -> Error {
+        let message = format!("the run {:?} is {} and takes no more signals", self.name(), self.status);
+        Error::new(Code::ExecutionClosed, message).with("id", self.new.id).with("status", self.status)
+    }
+
     /// The refusal of a start or a fork that would have this run's id and is another one.
     pub(crate) fn is_in_the_way(&self) -> Error {
-        let id = self.new.id;
-        let named = self.new.key.clone().unwrap_or_else(|| id.to_string());
+        let (id, named) = (self.new.id, self.name());
         Error::new(
             Code::ExecutionExists,
             format!("the id {named:?} is taken by a run of {:?} with another input; choose another id", self.new.kind),

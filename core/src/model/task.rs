@@ -64,6 +64,8 @@ pub struct TaskOptions {
     pub side_effects: SideEffects,
     /// Outlives its segment; joined again by `attach`.
     pub detached: bool,
+    /// A model call: a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
+    pub interruptible: bool,
 }
 
 impl TaskOptions {
@@ -227,6 +229,13 @@ pub struct Task {
     pub started_at: Option<Timestamp>,
     /// When it reached a terminal status.
     pub ended_at: Option<Timestamp>,
+}
+
+impl Task {
+    /// Whether a signal delivered `now` has its claimed attempt told to stop. An inline one is told by its own session.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.status == TaskStatus::Running && self.new.placement == Placement::Queue && self.new.options.interruptible
+    }
 }
 
 /// An attempt handed to a worker.

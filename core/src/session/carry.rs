@@ -3,7 +3,7 @@
 use super::{Closed, HostEffect, PATIENCE, Session, traces};
 use crate::error::{Code, Kind, Result};
 use crate::id::RequestId;
-use crate::journal::{CommitDraft, Effect, Handed, Machine, Outcome};
+use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef, Outcome};
 use crate::model::{CommitAnswer, CommitRequest, Fact, FactKind, OpBody};
 use crate::payload::{Body, Content, ContentHash, Digest, Payload};
 use crate::storage::stored::{blob, fetch, fill};
@@ -55,6 +55,7 @@ impl Session {
                     }
                     inner.effects.push_back(HostEffect::CancelTask(op));
                 }
+                Effect::Interrupt(op) => after.push(After::Interrupt(op)),
                 Effect::Commit(draft) => after.push(After::Commit(draft)),
                 Effect::ArmHold => after.push(After::Hold),
                 Effect::ArmDivergence(timer) => after.push(After::Patience(timer)),
@@ -91,6 +92,7 @@ impl Session {
             After::Fetch(handed) => {
                 self.runtime.spawn(async move { me.fetch(handed).await });
             }
+            After::Interrupt(op) => self.interrupt(op),
             After::Hold => {
                 if let Some(keeper) = self.keeper.get() {
                     keeper.arm_hold(self);
@@ -273,6 +275,7 @@ impl Session {
 enum After {
     Commit(Box<CommitDraft>),
     Fetch(Vec<Handed>),
+    Interrupt(OpRef),
     Hold,
     Patience(u64),
     Parked,

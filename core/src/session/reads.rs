@@ -77,12 +77,21 @@ impl Session {
     }
 
     /// Streams a preview. `task` names the inline attempt that makes it; without one it belongs to the last op called.
+    /// Nothing once that attempt no longer counts.
     pub fn stream(&self, kind: ChunkKind, data: Arc<str>, task: Option<(OpRef, u32)>) {
         if self.is_closed() {
             return;
         }
         let (segment, sequence, attempt, after) = {
-            let inner = self.inner.lock();
+            let mut inner = self.inner.lock();
+            if let Some((op, attempt)) = task {
+                if !inner.is_wanted(op, attempt) {
+                    return;
+                }
+                if let (ChunkKind::Token, Some(running)) = (kind, inner.running.get_mut(&op)) {
+                    running.say(&data);
+                }
+            }
             let machine = &inner.machine;
             let (op, attempt) = match task {
                 Some((op, attempt)) => (machine.op_id(op).map(|id| id.slot.sequence), attempt),

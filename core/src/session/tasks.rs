@@ -17,9 +17,18 @@ pub(super) struct Running {
     started: Instant,
     beat: Arc<Mutex<Instant>>,
     watch: Option<tokio::task::AbortHandle>,
+    /// What it has streamed, where that may become its result.
+    said: Option<String>,
 }
 
 impl Running {
+    /// Keeps a token that it streams.
+    pub fn say(&mut self, text: &str) {
+        if let Some(said) = &mut self.said {
+            said.push_str(text);
+        }
+    }
+
     /// Ends its watch.
     pub fn stop(self) {
         if let Some(watch) = self.watch {
@@ -28,15 +37,45 @@ impl Running {
     }
 }
 
+impl Inner {
+    pub(super) fn is_wanted(&self, op: OpRef, attempt: u32) -> bool {
+        self.running.get(&op).is_some_and(|running| running.attempt == attempt)
+    }
+}
+
 impl Session {
     /// Reports the end of an inline attempt. Ignored when the attempt is no longer wanted.
     pub fn task_ended(&self, op: OpRef, attempt: u32, result: AttemptResult) {
         let mut inner = self.inner.lock();
-        if inner.running.get(&op).is_none_or(|running| running.attempt != attempt) {
+        if !inner.is_wanted(op, attempt) {
             return;
         }
         let Some(running) = inner.running.remove(&op) else { return };
         drop(inner);
+        self.ended(op, running, result);
+    }
+
+    /// Whether an inline attempt still counts: it has not ended, and nobody has told it to stop.
+    pub fn wants_attempt(&self, op: OpRef, attempt: u32) -> bool {
+        self.inner.lock().is_wanted(op, attempt)
+    }
+
+    /// Ends an inline attempt with the text it has streamed so far. Who takes it from `running` first says how it ended:
+    /// this, or the attempt itself.
+    pub(super) fn interrupt(&self, op: OpRef) {
+        let mut inner = self.inner.lock();
+        let Some(mut running) = inner.running.remove(&op) else { return };
+        inner.effects.push_back(HostEffect::CancelTask(op));
+        drop(inner);
+        let said = running.said.take().unwrap_or_default();
+        self.ended(op, running, AttemptResult::said(&said));
+        if let (Some(me), Some(port)) = (self.me.upgrade(), self.port.get()) {
+            port.ready(&me);
+        }
+    }
+
+    fn ended(&self, op: OpRef, running: Running, result: AttemptResult) {
+        let attempt = running.attempt;
         let duration = super::now().saturating_duration_since(running.started);
         if self.trace().is_on() {
             let task = (running.task, &running.kind, attempt);
@@ -85,10 +124,9 @@ impl Session {
                 })
                 .abort_handle()
         });
-        inner.running.insert(
-            start.op,
-            Running { task: start.task, kind: start.kind.clone(), attempt: start.attempt, started, beat, watch },
-        );
+        let (task, kind, attempt) = (start.task, start.kind.clone(), start.attempt);
+        let said = start.options.interruptible.then(String::new);
+        inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, said });
     }
 }
 

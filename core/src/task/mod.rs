@@ -91,7 +91,9 @@ impl TaskContext {
     /// Whether the run wants the attempt to stop.
     pub fn is_cancelled(&self) -> bool {
         match &self.holder {
-            Holder::Inline(session, _) => session.is_closed() || session.is_cancel_requested(),
+            Holder::Inline(session, op) => {
+                session.is_closed() || session.is_cancel_requested() || !session.wants_attempt(*op, self.attempt)
+            }
             Holder::Queue(ticket) => ticket.is_cancelled(),
         }
     }
@@ -101,10 +103,13 @@ impl TaskContext {
         self.stream(ChunkKind::Token, text);
     }
 
-    /// Streams a preview; only attempts inside the agent's own process reach watchers.
+    /// Streams a preview; only attempts inside the agent's own process reach watchers. The tokens of an `interruptible`
+    /// task are its result when a signal cuts it short, wherever it runs.
     pub fn stream(&self, kind: ChunkKind, data: &str) {
-        if let Holder::Inline(session, op) = &self.holder {
-            session.stream(kind, data.into(), Some((*op, self.attempt)));
+        match &self.holder {
+            Holder::Inline(session, op) => session.stream(kind, data.into(), Some((*op, self.attempt))),
+            Holder::Queue(ticket) if kind == ChunkKind::Token => ticket.say(data),
+            Holder::Queue(_) => {}
         }
     }
 

@@ -42,6 +42,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
             deadline: some_micros(options.deadline),
             side_effects: side_effects.into(),
             detached: options.detached,
+            interruptible: options.interruptible,
         }
     }
 }
@@ -72,6 +73,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
             deadline: some_duration(wire.deadline),
             side_effects,
             detached: wire.detached,
+            interruptible: wire.interruptible,
         })
     }
 }

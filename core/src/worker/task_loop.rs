@@ -27,6 +27,8 @@ struct Inner {
     cancelled: AtomicBool,
     over: AtomicBool,
     on_cancel: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What it has streamed, where that may become its result.
+    said: Mutex<Option<String>>,
     trace: Attempt,
 }
 
@@ -51,6 +53,13 @@ impl Ticket {
         self.0.alive.store(true, Ordering::Relaxed);
     }
 
+    /// Keeps a token of a model call: its result, if it is cut short.
+    pub fn say(&self, text: &str) {
+        if let Some(said) = &mut *self.0.said.lock() {
+            said.push_str(text);
+        }
+    }
+
     /// Whether the run wants it to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
@@ -64,10 +73,16 @@ impl Ticket {
         }
     }
 
-    /// Reports the end; retried until the store has it. Later ends are ignored.
-    pub fn finish(&self, result: AttemptResult) {
+    /// Reports the end; retried until the store has it. Later ends are ignored. A model call that was told to stop ends
+    /// with the text it has streamed.
+    pub fn finish(&self, mut result: AttemptResult) {
         if self.0.over.swap(true, Ordering::AcqRel) {
             return;
+        }
+        if result == AttemptResult::Cancelled
+            && let Some(said) = self.0.said.lock().take()
+        {
+            result = AttemptResult::said(&said);
         }
         let Some(core) = self.0.core.upgrade() else { return };
         self.0.trace.ended(core.storage.clock().now(), &result);
@@ -111,10 +126,10 @@ impl Ticket {
         }
     }
 
-    /// The worker ends before the task did.
+    /// The worker ends before the task did: nothing is reported, the store gives the attempt to another worker.
     pub(super) fn stop(&self) {
-        self.cancel();
         self.0.over.store(true, Ordering::Release);
+        self.cancel();
     }
 }
 
@@ -166,6 +181,7 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
         on_cancel: Mutex::new(None),
+        said: Mutex::new(task.new.options.interruptible.then(String::new)),
         trace,
     }));
     core.tickets.lock().insert(task.new.id, ticket.clone());

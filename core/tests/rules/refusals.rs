@@ -146,13 +146,13 @@ rule!(rule_10_an_inline_step_that_kills_its_process_is_quarantined, world, {
         .await;
         world.kill(&worker).await;
     }
-    // The next one starts it beside the commit that says it was enough.
+    // The next one does not start it: its first commit says that it was enough.
     world.worker(host().task(deadly.clone()).unwrap()).await;
     has_status(&handle, Status::Paused).await;
     let run = handle.describe().await.unwrap();
     assert_eq!(run.wait.and_then(|wait| wait.reason), Some(WaitReason::Quarantined));
     let task = world.tasks(&handle).await.remove(0);
-    assert_eq!((task.status, task.failed_attempts, deadly.total()), (TaskStatus::Quarantined, 0, 21));
+    assert_eq!((task.status, task.failed_attempts, deadly.total()), (TaskStatus::Quarantined, 0, 20));
     let op = OpId { execution: handle.id(), slot: task.slot, once: None };
     handle.resolve(op, flovyn_core::model::Resolution::Result(Payload::of(&7).unwrap())).await.unwrap();
     assert_eq!(result(&handle).await, json!(7));

@@ -3,6 +3,7 @@
 use crate::rule;
 use crate::world::*;
 use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContextExt, Selected};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OpId;
@@ -248,7 +249,8 @@ rule!(rule_12_signals_are_kept_and_taken_once, world, {
             Ok(json!([early, turn, rest]))
         })
     });
-    let handle = world.start("listener").await;
+    let options = StartOptions { id: Some("mailbox".into()), ..StartOptions::default() };
+    let handle = world.client().start("listener", Payload::null(), options).await.unwrap();
     let send_as = async |name: &str, value: i32, delivery, key: Option<&str>| {
         handle.signal(name, Payload::of(&value).unwrap(), delivery, key.map(str::to_owned)).await
     };
@@ -268,7 +270,92 @@ rule!(rule_12_signals_are_kept_and_taken_once, world, {
     // After the end: a retry gets its first answer, anything new is refused.
     let late = send_as("mail", 1, Delivery::NextStep, Some("k")).await.unwrap();
     assert!(late.repeated && late.id == first.id);
-    assert_eq!(send_as("mail", 9, Delivery::NextStep, None).await.unwrap_err().code(), Code::ExecutionClosed);
+    let refused = send_as("mail", 9, Delivery::NextStep, None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ExecutionClosed);
+    assert!(refused.message().contains("\"mailbox\""), "it names the run as its user did: {refused}");
+});
+
+rule!(rule_12_a_signal_now_cuts_the_model_call_short, world, {
+    let model = job("model", |ctx, input| {
+        Box::pin(async move {
+            ctx.stream_token("once ");
+            ctx.stream_token("upon");
+            if input == json!("quick") { Ok(json!("the end")) } else { std::future::pending().await }
+        })
+    });
+    let model = model.options(TaskOptions { interruptible: true, ..TaskOptions::default() });
+    let deaf = job("deaf", |_, input| {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok(input)
+        })
+    });
+    let teller = agent("teller", |ctx| {
+        Box::pin(async move {
+            let quick: Value = ctx.schedule("model", "quick")?.await?;
+            let go: Value = ctx.wait_for_signal("go")?.await?;
+            // What was there before a call does not cut it short; other tasks run on.
+            let deaf = ctx.schedule::<Value>("deaf", "whole")?;
+            let (deaf, slow) = futures::future::try_join(deaf, ctx.schedule::<Value>("model", "slow")?).await?;
+            let steered: Vec<Value> = ctx.drain_signals("steer")?;
+            ctx.wait_for_signal::<Value>("done")?.await?;
+            Ok(json!([quick, go, deaf, slow, steered]))
+        })
+    });
+    let worker = world.worker(teller.host().task(model.clone()).unwrap().task(deaf).unwrap()).await;
+    let handle = world.start("teller").await;
+    waits_for(&handle, "go").await;
+    let now = async |value: &str| {
+        handle.signal("steer", Payload::of(value).unwrap(), Delivery::Now, None).await.unwrap();
+    };
+    now("too late for the first").await;
+    send(&handle, "go", 1).await;
+    until("the second call runs", || async { model.times("slow") == 1 }).await;
+    send(&handle, "steer", "patience").await;
+    now("shorter").await;
+    waits_for(&handle, "done").await;
+    // Recorded once: the same on replay.
+    worker.evict_parked();
+    send(&handle, "done", ()).await;
+    let steered = ["too late for the first", "patience", "shorter"];
+    assert_eq!(result(&handle).await, json!(["the end", 1, "whole", "once upon", steered]));
+    assert_eq!(model.total(), 2);
+    let tasks = world.tasks(&handle).await;
+    assert!(tasks.iter().all(|task| task.status == TaskStatus::Completed && task.attempt == 1), "{tasks:?}");
+});
+
+rule!(rule_12_an_end_and_an_interruption_are_one_of_both, world, {
+    // Each call ends by itself at about the moment the signal comes; whoever is first decides, for good.
+    let model = job("model", |ctx, _| {
+        Box::pin(async move {
+            ctx.stream_token("half");
+            tokio::time::sleep(Duration::from_millis(ctx.task_id().0.as_u128() as u64 % 8)).await;
+            Ok(json!("whole"))
+        })
+    });
+    let model = model.options(TaskOptions { interruptible: true, ..TaskOptions::default() });
+    let teller = agent("teller", |ctx| {
+        Box::pin(async move {
+            let said: Value = ctx.schedule("model", &())?.await?;
+            let steered: Value = ctx.wait_for_signal("steer")?.await?;
+            Ok(json!([said, steered]))
+        })
+    });
+    world.forgetful(teller.host().task(model.clone()).unwrap()).await;
+    let mut runs = Vec::new();
+    for n in 1..=24 {
+        let handle = world.start("teller").await;
+        until("the call runs", || async { model.total() >= n }).await;
+        handle.signal("steer", Payload::of(&1).unwrap(), Delivery::Now, None).await.unwrap();
+        runs.push(handle);
+    }
+    for handle in runs {
+        let told = result(&handle).await;
+        let task = world.tasks(&handle).await.remove(0);
+        let recorded: Value = task.output.unwrap().parse().unwrap();
+        assert!(["half", "whole"].iter().any(|said| recorded == json!(said)), "{recorded}");
+        assert_eq!(told, json!([recorded, 1]));
+    }
 });
 
 rule!(rule_13_a_timer_of_the_host_starts_anew_with_its_run, world, {

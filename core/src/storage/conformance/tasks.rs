@@ -6,8 +6,8 @@ use crate::error::Code;
 use crate::id::{ExecutionId, OpId, Slot, TaskId};
 use crate::journal::retry::{MAX_LOSSES, pause};
 use crate::model::{
-    AttemptResult, BatchEnd, ClaimedTask, EventKind, FactKind, Failure, Resolution, ResumeRequest, RetryPolicy,
-    SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
+    AttemptResult, BatchEnd, ClaimedTask, Delivery, EventKind, FactKind, Failure, Resolution, ResumeRequest,
+    RetryPolicy, SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
 };
 use crate::storage::{ClaimRequest, Heartbeat};
 use std::time::Duration;
@@ -430,6 +430,32 @@ pub async fn heartbeats_tell_of_a_stop(factory: &dyn Factory) {
     holder.end(vec![], BatchEnd::Cancelled(None)).await;
     assert_eq!(beat(&rig, &tidy, false).await.len(), 1);
     assert_eq!(refused(rig.report(&tidy, done(1)).await), Code::LeaseLost);
+}
+
+/// A signal delivered `now` stops the model calls that run, and no other task; what they report then is their result.
+pub async fn heartbeats_tell_of_an_interruption(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let call = TaskOptions { interruptible: true, ..TaskOptions::default() };
+    let ops = vec![holder.queued(call.clone()), holder.queued(TaskOptions::default())];
+    holder.commit(ops).await;
+    let claimed = rig.claim_tasks().await;
+    let later = holder.queued(call);
+    holder.commit(vec![later]).await;
+    rig.signal(holder.id, "steer").await;
+    assert!(beat(&rig, &claimed[0], false).await.is_empty(), "a signal of the next step interrupts nothing");
+    let mut signal = rig.new_signal(holder.id, "steer");
+    signal.delivery = Delivery::Now;
+    rig.storage.store_signal(signal).await.unwrap();
+    let stopped = [beat(&rig, &claimed[0], false).await.len(), beat(&rig, &claimed[1], false).await.len()];
+    assert_eq!(stopped, [1, 0]);
+    // What had not begun was not in flight.
+    let later = rig.claim_task().await;
+    assert!(beat(&rig, &later, false).await.is_empty());
+    rig.report(&claimed[0], done(1)).await.unwrap();
+    assert_eq!(refused(rig.report(&claimed[0], done(2)).await), Code::LeaseLost);
+    let task = rig.task(holder.id, claimed[0].task.new.id).await;
+    assert_eq!((task.status, task.output), (TaskStatus::Completed, Some(json(&1))));
 }
 
 /// Tasks of a paused run still run; their facts wait for it.

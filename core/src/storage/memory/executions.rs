@@ -7,9 +7,9 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
 use crate::journal::retry::MAX_LOSSES;
 use crate::model::{
-    CancelMode, Cancellation, Created, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label, LabelKey,
-    NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored, Status,
-    TaskStatus, UsageTotals, WaitReason,
+    CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
+    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored,
+    Status, TaskStatus, UsageTotals, WaitReason,
 };
 use crate::payload::Payload;
 use serde_json::json;
@@ -77,11 +77,7 @@ impl State {
             return Ok(SignalStored { id, repeated: true, resumed: false });
         }
         if run.exec.status.is_terminal() {
-            return Err(Error::new(
-                Code::ExecutionClosed,
-                format!("the run {} is {} and takes no more signals", new.execution, run.exec.status),
-            )
-            .with("status", run.exec.status));
+            return Err(run.exec.takes_no_signals());
         }
         self.payloads.store(new.org, &mut new.payload)?;
         let run = self.run_mut(new.org, new.execution)?;
@@ -92,6 +88,11 @@ impl State {
             run.signal_keys.insert(key, new.id);
         }
         let resumed = run.wake(now, Cause::Signal(&new.name));
+        if new.delivery == Delivery::Now {
+            for row in run.tasks.values_mut().filter(|row| row.task.is_interrupted()) {
+                row.stop = true;
+            }
+        }
         run.signals.insert(
             number,
             Signal {

@@ -13,8 +13,8 @@ use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
 use crate::journal::retry::{MAX_LOSSES, Verdict, described};
 use crate::model::{
-    CancelMode, Cancellation, Created, Divergence, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OpBody, OpKind, Resolution, ResumeRequest, SignalStored,
+    CancelMode, Cancellation, Created, Delivery, Divergence, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest,
+    Label, LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OpBody, OpKind, Resolution, ResumeRequest, SignalStored,
     Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
@@ -140,12 +140,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
-        return Err(Error::new(
-            Code::ExecutionClosed,
-            format!("the run {} is {} and takes no more signals", new.execution, run.status),
-        )
-        .with("status", run.status)
-        .into());
+        return Err(execution_at(tx, run.key)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
     let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
@@ -167,6 +162,13 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
     let resumed = run.wake(&mut log, Cause::Signal(&new.name))?;
     if resumed {
         run.save(tx)?;
+    }
+    if new.delivery == Delivery::Now {
+        let calls = open_with(tx, &run, TaskStatus::Running)?;
+        for mut call in calls.into_iter().filter(|row| row.task.is_interrupted()) {
+            call.stop = true;
+            call.save(tx)?;
+        }
     }
     Ok(SignalStored { id: new.id, repeated: false, resumed })
 }

@@ -54,6 +54,7 @@ fn options(random: &mut Random) -> TaskOptions {
             _ => SideEffects::Idempotent,
         },
         detached: random.percent(15),
+        interruptible: false,
     }
 }
 
