@@ -5,6 +5,7 @@
 
 use crate::canonical::canonical_json;
 use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, Slot};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -107,6 +108,27 @@ impl Content {
     }
 }
 
+/// Values up to this size are never left in their rows: naming them takes as much room.
+const NAMED_FROM: usize = 64;
+
+/// The row of a task, which holds its output while that is small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RowOf {
+    /// The run.
+    pub execution: ExecutionId,
+    /// The op that scheduled the task.
+    pub slot: Slot,
+}
+
+impl RowOf {
+    /// What is said of a row that does not hold the value.
+    pub(crate) fn missing(&self) -> Error {
+        let (execution, slot) = (self.execution, self.slot);
+        let message = format!("no task {slot} of the run {execution} has an output in its row; load the run again");
+        Error::new(Code::InvalidArgument, message)
+    }
+}
+
 /// Where a payload's bytes are.
 #[derive(Clone)]
 pub enum Body {
@@ -116,6 +138,13 @@ pub enum Body {
     Stored {
         /// Names the content.
         hash: ContentHash,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// In the row of a task whose fact was loaded without it; `AgentStorage::read_rows` fetches them. Stores do not take this.
+    Row {
+        /// Which.
+        of: RowOf,
         /// Its length in bytes.
         size: u64,
     },
@@ -187,7 +216,7 @@ impl Payload {
     pub fn size(&self) -> u64 {
         match &self.body {
             Body::Inline(bytes) => bytes.len() as u64,
-            Body::Stored { size, .. } => *size,
+            Body::Stored { size, .. } | Body::Row { size, .. } => *size,
             Body::Source(source) => source.size(),
             Body::Kept { content, .. } => content.size(),
         }
@@ -198,8 +227,40 @@ impl Payload {
         match &self.body {
             Body::Stored { hash, size } => Some((*hash, *size)),
             Body::Kept { hash, content } => Some((*hash, content.size())),
-            Body::Inline(_) | Body::Source(_) => None,
+            Body::Inline(_) | Body::Source(_) | Body::Row { .. } => None,
         }
+    }
+
+    /// The row that was loaded without it.
+    pub fn row(&self) -> Option<RowOf> {
+        match &self.body {
+            Body::Row { of, .. } => Some(*of),
+            _ => None,
+        }
+    }
+
+    /// Drops bytes that a row has too, unless they are few.
+    pub(crate) fn leave_in(&mut self, of: RowOf) {
+        if let Body::Inline(bytes) = &self.body
+            && bytes.len() >= NAMED_FROM
+        {
+            self.body = Body::Row { of, size: bytes.len() as u64 };
+        }
+    }
+
+    /// The hash of content that is in memory or stored; zeros for what is neither.
+    pub(crate) fn settled_hash(&self) -> [u8; 32] {
+        match &self.body {
+            Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
+            _ => self.stored().map_or([0; 32], |(hash, _)| hash.0),
+        }
+    }
+
+    /// What a store answers that is given the name of a row for a value.
+    pub(crate) fn not_read(&self) -> Error {
+        let message =
+            format!("a value of {} bytes is still in its row; read it before it is stored again", self.size());
+        Error::new(Code::InvalidArgument, message)
     }
 
     /// Makes a kept value one that is only named; what was kept.
@@ -220,6 +281,7 @@ impl Payload {
                 format!("a payload of {size} bytes ({hash:?}) was read before it was fetched from the store"),
             )),
             Body::Kept { content: Content::Memory(bytes), .. } => Ok(bytes),
+            Body::Row { .. } => Err(self.not_read()),
             Body::Source(_) | Body::Kept { .. } => {
                 Err(Error::new(Code::InvalidArgument, "a streamed payload has no bytes in memory"))
             }
@@ -257,6 +319,7 @@ impl Payload {
                 hasher.update(b"stored\0");
                 hasher.update(&hash.0);
             }
+            (Body::Row { .. }, _) => return Err(self.not_read()),
             (Body::Source(source), Encoding::Json) => {
                 let text = Content::Source(source.clone()).piece(0, source.size() as usize)?;
                 hasher.update(&canonical_json(&text)?);
@@ -310,7 +373,8 @@ impl PartialEq for Payload {
         };
         match (&self.body, &other.body) {
             (Body::Inline(a), Body::Inline(b)) => a == b,
-            (Body::Source(_), _) | (_, Body::Source(_)) => false,
+            (Body::Row { of: a, .. }, Body::Row { of: b, .. }) => a == b,
+            (Body::Source(_) | Body::Row { .. }, _) | (_, Body::Source(_) | Body::Row { .. }) => false,
             _ => name(self) == name(other),
         }
     }

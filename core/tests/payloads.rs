@@ -59,13 +59,16 @@ mod memory {
     use flovyn_core::Payload;
     use flovyn_core::agent::{AgentDefinition, NativeHost};
     use flovyn_core::client::StartOptions;
-    use flovyn_core::context::AgentContext;
+    use flovyn_core::context::{AgentContext, AgentContextExt};
     use flovyn_core::journal::Outcome;
+    use flovyn_core::model::{Delivery, Status};
     use flovyn_core::payload::{Body, ByteSource};
     use flovyn_core::runtime::Runtime;
     use flovyn_core::worker::WorkerOptions;
     use std::process::Command;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     const MIB: u64 = 1 << 20;
 
@@ -172,6 +175,103 @@ mod memory {
                 let grown: u64 = grown.unwrap_or_else(|| panic!("{told}{child:?}")).parse().unwrap();
                 assert!(grown < 32 * MIB, "{form} of {} MiB: {} MiB more", size / MIB, grown / MIB);
             }
+        }
+    }
+
+    /// An agent without state that makes many values, then waits for a word.
+    struct Long {
+        steps: u64,
+        made: Arc<AtomicU64>,
+    }
+
+    /// A text of 8,000 bytes that does not compress well, by number.
+    fn text(n: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 8_000];
+        Noise(u64::MAX).read_at(n * 8_000, &mut bytes).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
+        (bytes[0], bytes[7_999]) = (b'"', b'"');
+        bytes
+    }
+
+    #[async_trait]
+    impl AgentDefinition for Long {
+        type State = ();
+        type Input = ();
+        type Output = u64;
+
+        fn kind(&self) -> &str {
+            "long"
+        }
+
+        async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> flovyn_core::Result<u64> {
+            let mut right = 0;
+            for n in 0..self.steps {
+                let made = self.made.clone();
+                let make = async move {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    Ok(Payload::json(text(n)))
+                };
+                match ctx.run_raw("make", Box::pin(make))?.await? {
+                    Outcome::Value(value) => right += u64::from(value.bytes()?[..] == text(n)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            ctx.wait_for_signal::<u64>("go")?.await?;
+            Ok(right)
+        }
+    }
+
+    /// Makes a long tail in one life and recovers it in another; prints how far the memory grew in each.
+    #[test]
+    #[ignore = "a child of the others"]
+    fn child_replays_a_long_tail() {
+        let Ok(steps) = std::env::var("FLOVYN_CHILD_STEPS") else { return };
+        let steps: u64 = steps.parse().unwrap();
+        let ram = std::path::Path::new("/dev/shm");
+        let folder = if ram.is_dir() { tempfile::tempdir_in(ram) } else { tempfile::tempdir() }.unwrap();
+        let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+        let made = Arc::new(AtomicU64::new(0));
+        let work = async {
+            for life in ["made", "replayed"] {
+                let runtime = Runtime::open(&url).await.unwrap();
+                let agent = Long { steps, made: made.clone() };
+                let host = NativeHost::default().agent(agent).unwrap();
+                std::fs::write("/proc/self/clear_refs", "5").unwrap();
+                let before = status("VmRSS:");
+                let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+                let options = StartOptions::with_id("long");
+                let handle = runtime.client().start("long", Payload::null(), options).await.unwrap();
+                if life == "made" {
+                    while handle.status().await.unwrap() != Status::Waiting {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                } else {
+                    handle.signal("go", Payload::of(&1).unwrap(), Delivery::NextStep, None).await.unwrap();
+                    assert_eq!(handle.result(None).await.unwrap().parse::<u64>().unwrap(), steps);
+                }
+                println!("{life}={}", status("VmHWM:").saturating_sub(before));
+                worker.kill();
+                runtime.close().await.unwrap();
+            }
+            assert_eq!(made.load(Ordering::Relaxed), steps);
+        };
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work);
+    }
+
+    /// What a tail's steps have given is in its rows, and in memory a page at a time.
+    #[test]
+    fn a_long_tail_is_in_memory_a_page_at_a_time() {
+        const STEPS: u64 = 12_000;
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "memory::child_replays_a_long_tail", "--ignored", "--nocapture"])
+            .env("FLOVYN_CHILD_STEPS", STEPS.to_string())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout).into_owned();
+        for life in ["made=", "replayed="] {
+            let grown = told.split_once(life).and_then(|(_, rest)| rest.split_whitespace().next());
+            let grown: u64 = grown.unwrap_or_else(|| panic!("{told}{child:?}")).parse().unwrap();
+            assert!(grown < 48 * MIB, "{life}{} MiB of {} MiB", grown / MIB, STEPS * 8_000 / MIB);
         }
     }
 }

@@ -25,6 +25,24 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl Outcome {
+    /// The value it brings, if any.
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Value(payload) | Self::Signal(payload) => Some(payload),
+            _ => None,
+        }
+    }
+
+    /// As [`payload`](Self::payload), to be replaced.
+    pub fn payload_mut(&mut self) -> Option<&mut Payload> {
+        match self {
+            Self::Value(payload) | Self::Signal(payload) => Some(payload),
+            _ => None,
+        }
+    }
+}
+
 /// An outcome on its way to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handed {

@@ -11,6 +11,7 @@ use crate::id::Slot;
 use crate::model::{
     BatchEnd, CancelMode, Consumed, Delivery, Failure, OpBody, OpKind, Seen, SideEffects, TaskStatus, Wait, WaitReason,
 };
+use crate::payload::RowOf;
 
 /// Where the script stands for handing over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +142,12 @@ impl Machine {
         }
     }
 
+    /// The rows whose values replay hands over next, in order.
+    pub fn upcoming(&self, most: usize) -> Vec<RowOf> {
+        let row = |op: usize| self.ops[op].outcome.as_ref()?.1.payload()?.row();
+        self.script.deliveries().filter_map(row).take(most).collect()
+    }
+
     fn recorded_outcome(&self, index: usize) -> Option<(u64, Outcome)> {
         let op = &self.ops[index];
         op.outcome.clone().or_else(|| op.timed_out.map(|order| (order, Outcome::TimedOut)))
@@ -224,8 +231,21 @@ impl Machine {
         if matches!(outcome, Outcome::Signal(_)) {
             self.disarm(index);
         }
+        self.leave_result(index);
         let op = self.reference(index);
         self.effects.push_back(Effect::Deliver(vec![Handed { op, outcome }]));
+    }
+
+    /// A result that was handed over stays in its row alone. What was loaded may be in a row of another run.
+    fn leave_result(&mut self, index: usize) {
+        let op = &mut self.ops[index];
+        let Some(task) = op.task.as_ref().filter(|_| !op.recorded) else { return };
+        let row = RowOf { execution: self.execution, slot: Slot { segment: op.segment, sequence: op.sequence } };
+        for (_, outcome) in self.task_results.get_mut(&task.id).into_iter().chain(&mut op.outcome) {
+            if let Some(value) = outcome.payload_mut() {
+                value.leave_in(row);
+            }
+        }
     }
 
     /// Every branch is told once that the run shall stop.

@@ -82,6 +82,14 @@ impl Script {
         self.at += 1;
     }
 
+    /// The ops whose outcomes are handed over from here on, in order.
+    pub fn deliveries(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lines[self.at.min(self.lines.len())..].iter().filter_map(|line| match line {
+            Line::Deliver(op) => Some(*op),
+            _ => None,
+        })
+    }
+
     /// Whether an op's recorded hand-over was passed over, so that its outcome may be handed over at any time.
     pub fn was_passed(&self, op: usize) -> bool {
         self.delivered_at.get(&op).is_some_and(|at| *at < self.at)

@@ -1,11 +1,12 @@
 //! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
 
-use super::{Closed, HostEffect, PATIENCE, Session, traces};
+use super::{Closed, HostEffect, Inner, PATIENCE, Session, traces};
 use crate::error::{Code, Kind, Result};
 use crate::id::RequestId;
-use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef, Outcome};
+use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
 use crate::model::{CommitAnswer, CommitRequest, Fact, FactKind, OpBody};
-use crate::payload::{Body, Content, ContentHash, Digest, Payload};
+use crate::payload::{Body, Content, ContentHash, Digest, Payload, RowOf};
+use crate::storage::PAGE;
 use crate::storage::stored::{blob, fetch, fill};
 use crate::tracer::Noted;
 use futures::FutureExt;
@@ -35,7 +36,7 @@ impl Session {
             }
             match effect {
                 Effect::Deliver(mut handed) => {
-                    self.recall(&inner.kept, &mut handed);
+                    self.recall(&mut inner, &mut handed);
                     if handed.iter().any(needs_fetch) {
                         after.push(After::Fetch(handed));
                     } else {
@@ -61,6 +62,7 @@ impl Session {
                 Effect::ArmDivergence(timer) => after.push(After::Patience(timer)),
                 Effect::Parked => {
                     inner.kept.clear();
+                    inner.page = HashMap::new();
                     after.push(After::Parked);
                 }
                 Effect::Finished(status) => after.push(After::Close(Closed::Finished(status))),
@@ -175,15 +177,20 @@ impl Session {
         }
     }
 
-    /// Puts what the last commit stored back into outcomes that name it, and makes blobs readable.
-    fn recall(&self, kept: &HashMap<ContentHash, Content>, handed: &mut [Handed]) {
+    /// Puts what the last commit stored, or the page of the tail holds, back into outcomes that name it, and makes blobs
+    /// readable.
+    fn recall(&self, inner: &mut Inner, handed: &mut [Handed]) {
         for one in handed {
-            let (Outcome::Value(payload) | Outcome::Signal(payload)) = &mut one.outcome else { continue };
+            let Some(payload) = one.outcome.payload_mut() else { continue };
+            if let Some(bytes) = payload.row().and_then(|row| inner.page.remove(&row)) {
+                payload.body = Body::Inline(bytes);
+                continue;
+            }
             if let Some(blob) = blob(&self.storage, self.org, payload) {
                 *payload = blob;
                 continue;
             }
-            match payload.stored().and_then(|(hash, _)| kept.get(&hash)) {
+            match payload.stored().and_then(|(hash, _)| inner.kept.get(&hash)) {
                 Some(Content::Memory(bytes)) => payload.body = Body::Inline(bytes.clone()),
                 Some(Content::Source(source)) if source.host_value().is_some() => {
                     payload.body = Body::Source(source.clone());
@@ -195,8 +202,12 @@ impl Session {
 
     /// Fetches what is too large for its row before it is handed over.
     async fn fetch(self: Arc<Self>, mut handed: Vec<Handed>) {
+        if let Err(error) = self.turn_page(&handed).await {
+            return self.close(Closed::Lost(error));
+        }
+        self.recall(&mut self.inner.lock(), &mut handed);
         for one in &mut handed {
-            if let Outcome::Value(payload) | Outcome::Signal(payload) = &mut one.outcome {
+            if let Some(payload) = one.outcome.payload_mut() {
                 match self.load(payload).await {
                     Ok(loaded) => *payload = loaded,
                     Err(error) => return self.close(Closed::Lost(error)),
@@ -209,27 +220,45 @@ impl Session {
         }
     }
 
-    /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.
-    pub async fn load(&self, payload: &Payload) -> Result<Payload> {
+    /// Reads the values that replay hands over from here on, where the load has left them in their rows (rule 14).
+    async fn turn_page(&self, handed: &[Handed]) -> Result<()> {
+        let mut rows: Vec<RowOf> = handed.iter().filter_map(|one| one.outcome.payload()?.row()).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        rows.extend(self.inner.lock().machine.upcoming(PAGE.saturating_sub(rows.len())));
+        let values = self.until_available(|| self.storage.read_rows(self.org, &rows)).await?;
+        self.inner.lock().page = rows.into_iter().zip(values).collect();
+        Ok(())
+    }
+
+    /// Asks again until the store answers, or the session is closed.
+    async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
         let mut pause = RETRY_FIRST;
         loop {
-            let room = match &payload.body {
-                Body::Stored { .. } => self.port.get().and_then(|port| port.room(payload)),
-                _ => None,
-            };
-            let loaded = match room {
-                Some(room) => fill(&*self.storage, self.org, payload, room).await,
-                None => fetch(&self.storage, self.org, payload).await,
-            };
-            match loaded {
-                Ok(loaded) => return Ok(loaded),
+            match ask().await {
                 Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
                 }
-                Err(error) => return Err(error),
+                answer => return answer,
             }
         }
+    }
+
+    /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.
+    pub async fn load(&self, payload: &Payload) -> Result<Payload> {
+        self.until_available(async || {
+            let room = match &payload.body {
+                Body::Stored { .. } => self.port.get().and_then(|port| port.room(payload)),
+                _ => None,
+            };
+            match room {
+                Some(room) => fill(&*self.storage, self.org, payload, room).await,
+                None => fetch(&self.storage, self.org, payload).await,
+            }
+        })
+        .await
     }
 
     /// Somebody else wrote facts of this run up to a number.
@@ -291,6 +320,5 @@ fn let_go(fact: &mut Fact) -> Option<(ContentHash, Content)> {
 }
 
 fn needs_fetch(handed: &Handed) -> bool {
-    let stored = |payload: &Payload| matches!(payload.body, Body::Stored { .. });
-    matches!(&handed.outcome, Outcome::Value(payload) | Outcome::Signal(payload) if stored(payload))
+    handed.outcome.payload().is_some_and(|value| matches!(value.body, Body::Stored { .. } | Body::Row { .. }))
 }

@@ -14,11 +14,12 @@ use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
 };
 use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
-use crate::payload::{Content, ContentHash, Digest, Payload};
+use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::Storage;
 use crate::storage::stored::Room;
 use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -114,6 +115,8 @@ struct Inner {
     recent: HashMap<EntryId, crate::model::NewEntry>,
     /// What the last commit stored of large values, for the outcomes that are handed over next.
     kept: HashMap<ContentHash, Content>,
+    /// The page of the tail that replay is on: values it hands over next.
+    page: HashMap<RowOf, Bytes>,
 }
 
 /// What a session is made of.
@@ -147,6 +150,7 @@ impl Session {
             running: HashMap::new(),
             recent: HashMap::new(),
             kept: HashMap::new(),
+            page: HashMap::new(),
         };
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -421,6 +425,7 @@ impl Session {
             let mut inner = self.inner.lock();
             inner.machine.seal();
             inner.kept.clear();
+            inner.page = HashMap::new();
             inner.effects.clear();
             for (op, running) in inner.running.drain().collect::<Vec<_>>() {
                 running.stop();

@@ -13,7 +13,7 @@ use crate::model::{
     Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
     Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::Payload;
+use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -142,6 +142,10 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload> {
         self.gate.pass(Call::StorePayload, self.inner.store_payload(org, payload)).await
+    }
+
+    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
+        self.gate.pass(Call::ReadPayload, self.inner.read_rows(org, of)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {

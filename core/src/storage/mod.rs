@@ -4,6 +4,7 @@
 //! must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
 //! error of kind `Unavailable` means *unknown*, never *failed*.
 
+mod allowance;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod guarded;
@@ -24,7 +25,7 @@ use crate::model::{
     Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
     ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::Payload;
+use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,6 +39,9 @@ pub trait AgentStorage: Send + Sync {
     async fn create_execution(&self, new: NewExecution) -> Result<Created>;
 
     /// Reads the last good checkpoint and the tail since it for the holder of a lease (`LeaseLost` for anybody else).
+    ///
+    /// Ops come with their labels, all at once: any of them may be the twin of the next call. Of their tasks' results only
+    /// about the first MiB comes along; the others are left in their rows (`Body::Row`) for [`read_rows`](Self::read_rows).
     ///
     /// A checkpoint whose hash is wrong is passed over for its parent, whose tail is then longer by a segment; when none is
     /// good the run is quarantined with `CorruptCheckpoint`.
@@ -70,6 +74,9 @@ pub trait AgentStorage: Send + Sync {
 
     /// Stores a payload for a call that will refer to it within a day; a small one comes back as it is.
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload>;
+
+    /// The results that a load left in their rows, in the order asked: at most [`PAGE`] at once.
+    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>>;
 
     /// The bytes of a payload that was returned by reference, hash-checked.
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
@@ -107,6 +114,9 @@ pub trait WorkSource: Send + Sync {
     /// Removes a worker and gives back all it holds.
     async fn unregister_worker(&self, worker: WorkerId) -> Result<()>;
 }
+
+/// Rows that are read at once while a tail is loaded or replayed.
+pub const PAGE: usize = 512;
 
 /// How long work may wait for a worker that serves its kind before its run has the event `NoWorker`.
 pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ pub async fn fetch(storage: &Arc<dyn Storage>, org: OrgId, payload: &Payload) ->
         return Ok(blob);
     }
     let body = match &payload.body {
-        Body::Stored { .. } => Body::Inline(storage.read_payload(org, payload).await?),
+        Body::Stored { .. } | Body::Row { .. } => Body::Inline(storage.read_payload(org, payload).await?),
         there => there.clone(),
     };
     Ok(Payload { encoding: payload.encoding, body })

@@ -2,9 +2,10 @@
 
 use super::v2::payload::Body as Wire;
 use super::v2::payload_part::Part;
-use super::{CHUNK, fixed, need, v2, wrong};
+use super::{CHUNK, fixed, id, need, raw, v2, wrong};
 use crate::error::{Code, Error, Result};
-use crate::payload::{Body, ContentHash, Encoding, Payload};
+use crate::id::ExecutionId;
+use crate::payload::{Body, ContentHash, Encoding, Payload, RowOf};
 use bytes::{Bytes, BytesMut};
 
 impl From<Encoding> for v2::Encoding {
@@ -35,9 +36,24 @@ impl From<&Payload> for v2::Payload {
             Body::Stored { .. } | Body::Kept { .. } => {
                 payload.stored().map(|(hash, size)| Wire::Stored(stored(&hash, size)))
             }
+            Body::Row { of, size } => Some(Wire::Row(v2::RowValue { row: Some(of.into()), size: *size })),
             Body::Source(_) => None,
         };
         Self { encoding: v2::Encoding::from(payload.encoding).into(), body }
+    }
+}
+
+impl From<&RowOf> for v2::RowOf {
+    fn from(of: &RowOf) -> Self {
+        Self { execution: raw(of.execution.0), slot: Some(of.slot.into()) }
+    }
+}
+
+impl TryFrom<v2::RowOf> for RowOf {
+    type Error = Error;
+    fn try_from(wire: v2::RowOf) -> Result<Self> {
+        let execution = ExecutionId(id(&wire.execution, "row_of.execution")?);
+        Ok(Self { execution, slot: need(wire.slot, "row_of.slot")?.into() })
     }
 }
 
@@ -54,6 +70,7 @@ impl TryFrom<v2::Payload> for Payload {
             Wire::Stored(stored) => {
                 Body::Stored { hash: ContentHash(fixed(&stored.hash, "stored.hash")?), size: stored.size }
             }
+            Wire::Row(value) => Body::Row { of: need(value.row, "row_value.row")?.try_into()?, size: value.size },
             Wire::Attached(_) => return Err(wrong("payload.attached", "names an attachment that did not come")),
         };
         Ok(Self { encoding: encoding(wire.encoding)?, body })

@@ -4,7 +4,8 @@ use super::streams::{Answers, all, pages, wired};
 use super::{Grpc, told};
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use flovyn_core::model::{Fact, Lease, TaskReport};
-use flovyn_core::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use flovyn_core::payload::RowOf;
+use flovyn_core::storage::{ClaimRequest, Heartbeat, PAGE, WorkerInfo};
 use flovyn_core::wire::v2::worker_server::Worker;
 use flovyn_core::wire::{OfOrg, attach, id, raw, v2};
 use flovyn_core::{Error, error::Code};
@@ -52,6 +53,7 @@ impl Grpc {
 #[tonic::async_trait]
 impl Worker for Grpc {
     type LoadSegmentStream = Answers<v2::Segment>;
+    type ReadRowsStream = Answers<v2::ReadRowsResponse>;
     type FactsAfterStream = Answers<v2::FactsAfterResponse>;
     type HintsStream = Answers<v2::Hint>;
 
@@ -157,6 +159,21 @@ impl Worker for Grpc {
         parts.extend(facts.into_iter().map(|facts| v2::Segment { facts, ..Default::default() }));
         parts.extend(once.into_iter().map(|once| v2::Segment { once, ..Default::default() }));
         Ok(Response::new(all(parts)))
+    }
+
+    async fn read_rows(&self, request: Request<v2::ReadRowsRequest>) -> Result<Response<Self::ReadRowsStream>, Status> {
+        let org = self.org(&request)?;
+        let rows = request.into_inner().rows;
+        if rows.len() > PAGE {
+            return Err(Status::invalid_argument(format!(
+                "{} values were asked for at once; ask for at most {PAGE}",
+                rows.len()
+            )));
+        }
+        let rows: Result<Vec<RowOf>, Error> = rows.into_iter().map(TryInto::try_into).collect();
+        let values = self.0.storage.read_rows(org, &rows.map_err(told)?).await.map_err(told)?;
+        let pages = pages(values, |value| value.len());
+        Ok(Response::new(all(pages.into_iter().map(|values| v2::ReadRowsResponse { values }).collect())))
     }
 
     async fn commit(&self, request: Request<Streaming<v2::CommitPart>>) -> Result<Response<v2::CommitAnswer>, Status> {

@@ -134,7 +134,7 @@ macro_rules! conformance_cases {
             }
             payloads {
                 every_size_is_read_back sources_are_read every_place_takes_large_payloads references_are_passed_on
-                equal_content_is_one too_large_is_refused
+                equal_content_is_one too_large_is_refused a_long_tail_stays_in_its_rows
             }
             retention {
                 ended_runs_are_removed what_others_need_is_kept

@@ -3,11 +3,12 @@
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, ended, json, refused};
 use crate::error::Code;
-use crate::id::{ExecutionId, OrgId};
+use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::{
-    AttemptResult, BatchEnd, ForkFrom, ForkRequest, NewExecution, OpBody, PageRequest, RecordedBody, TaskOptions,
+    AttemptResult, BatchEnd, Fact, FactKind, ForkFrom, ForkRequest, NewExecution, OpBody, PageRequest, RecordedBody,
+    Segment, TaskOptions,
 };
-use crate::payload::{Body, ByteSource, ContentHash, Encoding, INLINE_LIMIT, MAX_PAYLOAD, Payload};
+use crate::payload::{Body, ByteSource, ContentHash, Encoding, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
 use crate::storage::stored::blob;
 use std::sync::Arc;
 
@@ -30,7 +31,9 @@ async fn same(rig: &Rig, payload: &Payload, bytes: &[u8]) {
             assert!(bytes.len() > INLINE_LIMIT);
             assert_eq!(hash.0, *blake3::hash(bytes).as_bytes());
         }
-        Body::Source(_) | Body::Kept { .. } => panic!("rows hold no source, and nothing but names of what is large"),
+        Body::Source(_) | Body::Kept { .. } | Body::Row { .. } => {
+            panic!("rows hold no source, and nothing but names of what is large")
+        }
     }
     let size = bytes.len();
     for (offset, length) in [(0, size), (0, size / 2), (size / 3, size / 2), (size, 0), (size.saturating_sub(9), 3)] {
@@ -262,4 +265,62 @@ pub async fn too_large_is_refused(factory: &dyn Factory) {
     assert_eq!(refused(holder.try_commit(holder.batch(ops, BatchEnd::Continue)).await), Code::PayloadTooLarge);
     assert!(rig.storage.journal(ORG, holder.id, 0).await.unwrap().is_empty());
     assert_eq!(rig.high(holder.id).await, 2);
+}
+
+/// Of the results of a tail a load brings about a MiB along; the others are read from their rows, by forks too.
+pub async fn a_long_tail_stays_in_its_rows(factory: &dyn Factory) {
+    const OPS: usize = 400;
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let text = |n: usize| noise(3_000, n as u64).iter().map(|byte| char::from(b'a' + byte % 26)).collect::<String>();
+    for first in (0..OPS).step_by(100) {
+        let sequence = holder.next;
+        let ops = (0..100).map(|_| holder.inline(TaskOptions::default())).collect();
+        let mut batch = holder.batch(ops, BatchEnd::Continue);
+        batch.attempts = (0..100)
+            .map(|n| ended(sequence + n, 1, AttemptResult::Completed(json(&text(first + n as usize)))))
+            .collect();
+        holder.commit_batch(batch).await;
+    }
+    let last = holder.slot(holder.next - 1);
+    let fork = ForkRequest {
+        org: ORG,
+        execution: holder.id,
+        from: ForkFrom::Op(last),
+        id: ExecutionId(rig.uuid()),
+        key: None,
+        state: None,
+        input: None,
+    };
+    let fork = rig.storage.fork(fork).await.unwrap();
+    whole(&rig, &holder.load().await, OPS, text).await;
+    holder.end(Vec::new(), BatchEnd::Complete(json(&0))).await;
+    whole(&rig, &rig.claim(fork.new.id).await.load().await, OPS, text).await;
+}
+
+/// A segment has the values of its facts, in their order, few of them at hand.
+async fn whole(rig: &Rig, segment: &Segment, count: usize, text: impl Fn(usize) -> String) {
+    let value = |fact: &Fact| match &fact.kind {
+        FactKind::Task { result: Ok(value), .. } => value.clone(),
+        other => panic!("{other:?}"),
+    };
+    let values: Vec<Payload> = segment.facts.iter().map(value).collect();
+    assert_eq!(values.len(), count);
+    let there: usize = values.iter().filter_map(|value| value.bytes().ok()).map(|bytes| bytes.len()).sum();
+    assert!((MIB - 10_000..=MIB).contains(&there), "{there} bytes were loaded");
+    let left: Vec<_> = values.iter().filter_map(Payload::row).collect();
+    let mut read = rig.storage.read_rows(ORG, &left).await.unwrap().into_iter();
+    for (n, value) in values.iter().enumerate() {
+        let expected = json(&text(n));
+        assert_eq!(value.size(), expected.size());
+        if value.row().is_some() {
+            assert_eq!(read.next().as_ref(), expected.bytes().ok());
+        }
+        assert_eq!(rig.storage.read_payload(ORG, value).await.unwrap(), *expected.bytes().unwrap());
+    }
+    // What is named is read before it is stored again.
+    let named = values.iter().find(|value| value.row().is_some()).expect("some values are left");
+    assert_eq!(refused(rig.storage.store_payload(ORG, named.clone()).await), Code::InvalidArgument);
+    let nowhere = RowOf { execution: segment.execution.new.id, slot: Slot { segment: 0, sequence: 1 << 20 } };
+    assert_eq!(refused(rig.storage.read_rows(ORG, &[nowhere]).await), Code::InvalidArgument);
 }

@@ -28,7 +28,7 @@ use crate::model::{
     Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
     Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::Payload;
+use crate::payload::{Payload, RowOf};
 use crate::streaming::Hints;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -120,8 +120,15 @@ impl AgentStorage for MemoryStorage {
         Ok(payload)
     }
 
+    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
+        self.call(|state, _| of.iter().map(|row| state.row_value(org, row)).collect())
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        self.call(|state, _| state.payloads.read(org, payload))
+        self.call(|state, _| match payload.row() {
+            Some(of) => state.row_value(org, &of),
+            None => state.payloads.read(org, payload),
+        })
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {

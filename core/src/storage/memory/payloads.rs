@@ -22,6 +22,7 @@ impl Payloads {
         let bytes = match &payload.body {
             Body::Inline(bytes) => bytes.clone(),
             Body::Stored { hash, .. } | Body::Kept { hash, .. } => return self.content(org, hash).map(drop),
+            Body::Row { .. } => return Err(payload.not_read()),
             Body::Source(source) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(source.size()).unwrap_or(0));
                 for_each_chunk(&**source, |chunk| {

@@ -6,8 +6,11 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{
-    Checkpoint, Entry, Failure, Lease, RecordedBody, RecordedOp, Segment, SideEffects, Status, WaitReason,
+    Checkpoint, Entry, FactKind, Failure, Lease, RecordedBody, RecordedOp, Segment, SideEffects, Status, WaitReason,
 };
+use crate::payload::RowOf;
+use crate::storage::allowance::Allowance;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 impl State {
@@ -23,8 +26,17 @@ impl State {
         let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
         let mut once = run.inherited.once.clone();
         once.extend(run.once.clone());
+        let run = self.run(org, id)?;
         let mut facts = run.inherited.facts.clone();
         facts.extend(run.facts_after(0, Some(from)));
+        let mut allowance = Allowance::default();
+        for fact in &mut facts {
+            if let FactKind::Task { task, result: Ok(value) } = &mut fact.kind
+                && let Some(&(execution, slot)) = self.tasks.get(&(org, *task))
+            {
+                allowance.fit(value, RowOf { execution, slot });
+            }
+        }
         let mut segment = Segment {
             execution: run.exec.clone(),
             checkpoint,
@@ -39,6 +51,12 @@ impl State {
         }
         self.refresh((org, id), now);
         Ok(segment)
+    }
+
+    /// A result that a load left in its row.
+    pub fn row_value(&self, org: OrgId, of: &RowOf) -> Result<Bytes> {
+        let task = self.run(org, of.execution)?.tasks.get(&of.slot);
+        task.and_then(|row| row.task.output.as_ref()).ok_or_else(|| of.missing())?.bytes().cloned()
     }
 
     /// A read that a fork shares has the count that its owner has now.

@@ -15,6 +15,7 @@ mod facts;
 mod fault;
 mod fork;
 mod housekeeping;
+mod left;
 mod link;
 mod locks;
 mod migrations;
@@ -44,7 +45,7 @@ use crate::model::{
     Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, OpBody,
     Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload};
+use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::Hints;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -435,6 +436,11 @@ impl AgentStorage for PostgresStorage {
         Ok(payload)
     }
 
+    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
+        let of = of.to_vec();
+        self.read("read results of a run", move |tx| left::read(tx, org, &of)).await
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         match &payload.body {
             Body::Inline(bytes) => Ok(bytes.clone()),
@@ -443,6 +449,10 @@ impl AgentStorage for PostgresStorage {
                 self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
             }
             Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
+            Body::Row { of, .. } => {
+                let found = self.read_rows(org, &[*of]).await?.into_iter().next();
+                found.ok_or_else(|| of.missing())
+            }
             Body::Source(_) => payload.bytes().cloned(),
         }
     }

@@ -42,6 +42,7 @@ impl PostgresStorage {
             Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
             Body::Inline(bytes) => Content::Memory(bytes.clone()),
             Body::Source(source) => Content::Source(source.clone()),
+            Body::Row { .. } => return Err(payload.not_read()),
         };
         let size = content.size();
         if size <= INLINE_LIMIT as u64 {
@@ -247,7 +248,7 @@ pub(super) fn content_hash(tx: &Tx, org: OrgId, payload: &Payload) -> Done<Optio
                 Err(fault) => Err(fault),
             }
         }
-        Body::Source(_) => Ok(None),
+        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

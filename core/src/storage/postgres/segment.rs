@@ -17,6 +17,8 @@ use crate::model::{
     Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, Placement, RecordedBody, Segment,
     SideEffects, Signal, Status, TaskStatus, WaitReason,
 };
+use crate::storage::PAGE;
+use crate::storage::allowance::Allowance;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -164,14 +166,15 @@ fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
     let mut facts: Vec<Fact> = ops.iter().filter_map(Recorded::timer).collect();
     let ended = |op: &&Recorded| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. });
     let slots: Vec<Slot> = ops.iter().filter(ended).map(Recorded::slot).collect();
-    facts.extend(tasks_at(tx, run.key, &slots)?.iter().filter_map(TaskRow::fact));
+    let mut allowance = Allowance::default();
+    facts.extend(tasks_at(tx, run.key, &slots, &mut allowance)?.iter().filter_map(TaskRow::fact));
     let detached = tx.all(
         concat!(
             select_task!(),
             "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment < $3 AND t.ended_number IS NOT NULL"
         ),
         row![run.key.org.0, run.key.run, from],
-        TaskRow::read,
+        |row| task(row, &mut allowance),
     )?;
     let loaded = |row: &&TaskRow| ops.iter().any(|op| op.slot() == row.task.slot);
     facts.extend(detached.iter().filter(|row| !loaded(row)).filter_map(TaskRow::fact));
@@ -194,22 +197,29 @@ fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
 /// The last place a run can have.
 const LAST: Slot = Slot { segment: i32::MAX as u32, sequence: i32::MAX as u32 };
 
-/// The tasks of some places of a run.
-fn tasks_at(tx: &Tx, key: Key, slots: &[Slot]) -> Done<Vec<TaskRow>> {
-    if slots.is_empty() {
-        return Ok(Vec::new());
+fn task(row: &Row, allowance: &mut Allowance) -> Done<TaskRow> {
+    let mut read = TaskRow::read(row)?;
+    allowance.task(&mut read.task);
+    Ok(read)
+}
+
+/// The tasks of some places of a run, read in pages.
+fn tasks_at(tx: &Tx, key: Key, slots: &[Slot], allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+    let mut found = Vec::with_capacity(slots.len());
+    for page in slots.chunks(PAGE) {
+        let (segments, sequences): (Vec<Value>, Vec<Value>) =
+            page.iter().map(|slot| (Value::from(slot.segment), Value::from(slot.sequence))).unzip();
+        found.extend(tx.all(
+            concat!(
+                select_task!(),
+                "JOIN UNNEST($3::int[], $4::int[]) AS k(segment, sequence) \
+                 ON t.segment = k.segment AND t.sequence = k.sequence WHERE t.org_id = $1 AND t.run = $2"
+            ),
+            row![key.org.0, key.run, segments, sequences],
+            |row| task(row, allowance),
+        )?);
     }
-    let (segments, sequences): (Vec<Value>, Vec<Value>) =
-        slots.iter().map(|slot| (Value::from(slot.segment), Value::from(slot.sequence))).unzip();
-    tx.all(
-        concat!(
-            select_task!(),
-            "JOIN UNNEST($3::int[], $4::int[]) AS k(segment, sequence) \
-             ON t.segment = k.segment AND t.sequence = k.sequence WHERE t.org_id = $1 AND t.run = $2"
-        ),
-        row![key.org.0, key.run, segments, sequences],
-        TaskRow::read,
-    )
+    Ok(found)
 }
 
 /// Unconsumed signals and those consumed from a segment on, or by an unfinished `once` before it.
@@ -282,7 +292,9 @@ pub(super) fn inheritance(tx: &Tx, parent: &Run, point: &Point) -> Done<Tail> {
     }
     let kept = |op: &Recorded| point.sequence.is_some() || in_unfinished(&once, op);
 
-    let (consumed, tasks) = (consumed(tx, parent, point)?, parent_tasks(tx, parent, point, &own)?);
+    let mut allowance = Allowance::default();
+    let consumed = consumed(tx, parent, point)?;
+    let tasks = parent_tasks(tx, parent, point, &own, &mut allowance)?;
     let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
     ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
     ops.sort_by_key(Recorded::slot);
@@ -339,12 +351,19 @@ fn consumed(tx: &Tx, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
-fn parent_tasks(tx: &Tx, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
+fn parent_tasks(
+    tx: &Tx,
+    parent: &Run,
+    point: &Point,
+    own: &[Recorded],
+    allowance: &mut Allowance,
+) -> Done<BTreeMap<Slot, TaskRow>> {
     let of_ops = own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. }));
     let slots: Vec<Slot> = of_ops.map(Recorded::slot).collect();
-    let mut tasks = tasks_at(tx, parent.key, &slots)?;
+    let mut tasks = tasks_at(tx, parent.key, &slots, allowance)?;
     let sql = concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment <= $3");
-    tasks.extend(tx.all(sql, row![parent.key.org.0, parent.key.run, point.segment], TaskRow::read)?);
+    let params = row![parent.key.org.0, parent.key.run, point.segment];
+    tasks.extend(tx.all(sql, params, |row| task(row, allowance))?);
     Ok(tasks.into_iter().map(|row| (row.task.slot, row)).collect())
 }
 

@@ -121,7 +121,7 @@ pub(super) fn cell(payload: &Payload) -> Done<Vec<u8>> {
         },
         (Body::Inline(bytes), Encoding::Raw) => tagged(0, &[bytes]),
         (Body::Inline(bytes), Encoding::Blob) => tagged(6, &[bytes]),
-        (Body::Stored { .. } | Body::Kept { .. } | Body::Source(_), encoding) => {
+        (Body::Stored { .. } | Body::Kept { .. } | Body::Source(_) | Body::Row { .. }, encoding) => {
             if let Some((hash, size)) = payload.stored() {
                 let tag = match encoding {
                     Encoding::Json => 1,

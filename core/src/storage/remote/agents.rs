@@ -8,7 +8,7 @@ use crate::model::{
     ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Resolution, ResumeRequest, Segment, SignalStored,
     Task,
 };
-use crate::payload::{Body, ContentHash, Encoding, Payload};
+use crate::payload::{Body, ContentHash, Encoding, Payload, RowOf};
 use crate::storage::AgentStorage;
 use crate::wire::v2::{fork_request, payload_part, resolve_task_request};
 use crate::wire::{OfOrg, Parts, attach, error_of_status, facts, id, parts, raw, stored, v2, word};
@@ -166,7 +166,25 @@ impl AgentStorage for RemoteStorage {
         Ok(payload)
     }
 
+    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
+        let asked = "read results of a run";
+        let request = v2::ReadRowsRequest { rows: of.iter().map(Into::into).collect() };
+        let stream = self.worker().read_rows(self.ask(org, request)).await;
+        let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
+        let values = collect(asked, stream, |part| Ok(part.values)).await?.concat();
+        match values.len() == of.len() {
+            true => Ok(values),
+            false => Err(Error::new(
+                Code::StorageUnavailable,
+                format!("{asked}: {} of {} came; ask again", values.len(), of.len()),
+            )),
+        }
+    }
+
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+        if let Some(of) = payload.row() {
+            return self.read_rows(org, &[of]).await?.pop().ok_or_else(|| of.missing());
+        }
         let Some((hash, size)) = payload.stored() else { return Ok(payload.bytes()?.clone()) };
         let (header, mut stream) = self.open_payload(org, payload, 0, None).await?;
         let mut whole = Parts::begin(&header, size)?;

@@ -132,7 +132,8 @@ impl RemoteStorage {
                 let bytes = read.await.map_err(|error| unreadable(error.to_string()))?;
                 Body::Inline(bytes.map_err(|error| unreadable(error.to_string()))?.into())
             }
-            _ => return Ok(()),
+            Body::Row { .. } => return Err(payload.not_read()),
+            Body::Stored { .. } | Body::Kept { .. } | Body::Inline(_) => return Ok(()),
         };
         Ok(())
     }
@@ -225,7 +226,7 @@ fn pieces(payload: &Payload) -> Result<Pieces> {
     match &payload.body {
         Body::Inline(bytes) => Ok(Pieces::Memory(bytes.clone())),
         Body::Source(source) => Ok(Pieces::Source(source.clone())),
-        Body::Stored { .. } | Body::Kept { .. } => {
+        Body::Stored { .. } | Body::Kept { .. } | Body::Row { .. } => {
             Err(Error::new(Code::InvalidArgument, "a payload that is stored is not uploaded again"))
         }
     }

@@ -18,7 +18,6 @@ use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
     NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, Wait, WaitReason,
 };
-use crate::payload::Body;
 use rusqlite::params;
 use serde_json::json;
 use std::time::Duration;
@@ -460,12 +459,7 @@ fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &N
     }
     let sequence = run.segment + 1;
     let usage = usage_of(tx, run)?;
-    let state = match &saved.state.body {
-        Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => hash.0,
-        Body::Source(_) => [0; 32],
-    };
-    let hash = Checkpoint::content_hash(sequence, &state, &saved.leaves, &usage);
+    let hash = Checkpoint::content_hash(sequence, &saved.state.settled_hash(), &saved.leaves, &usage);
     let start = run.start + i64::from(top);
     store_checkpoint(tx, run, start, sequence, saved, &usage, &hash, tx.now)?;
     op::disarm_all(tx, run)?;

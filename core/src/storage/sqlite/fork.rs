@@ -13,7 +13,7 @@ use super::values::{blob, key, span};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
 use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
-use crate::payload::{Body, Digest};
+use crate::payload::Digest;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -67,12 +67,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
     };
     if let Some(mut copy) = copied {
         if let Some(state) = &request.state {
-            let hash = match &state.body {
-                Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
-                Body::Stored { hash, .. } | Body::Kept { hash, .. } => hash.0,
-                Body::Source(_) => [0; 32],
-            };
-            copy.hash = Checkpoint::content_hash(copy.sequence, &hash, &copy.saved.leaves, &copy.usage);
+            copy.hash = Checkpoint::content_hash(copy.sequence, &state.settled_hash(), &copy.saved.leaves, &copy.usage);
             copy.saved.state = state.clone();
         }
         let Checkpoint { saved, usage, hash, created_at, sequence, .. } = &copy;

@@ -46,6 +46,7 @@ impl SqliteStorage {
             Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
             Body::Inline(bytes) => Content::Memory(bytes.clone()),
             Body::Source(source) => Content::Source(source.clone()),
+            Body::Row { .. } => return Err(payload.not_read()),
         };
         let size = content.size();
         if size <= INLINE_LIMIT as u64 {
@@ -317,7 +318,7 @@ pub(super) fn content_hash(conn: &Connection, org: OrgId, payload: &Payload) -> 
             Err(Fault::Domain(_)) => Ok(None),
             Err(fault) => Err(fault),
         },
-        Body::Source(_) => Ok(None),
+        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

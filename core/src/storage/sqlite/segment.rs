@@ -16,6 +16,7 @@ use crate::model::{
     Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, Placement, RecordedBody, Segment,
     SideEffects, Signal, Status, TaskStatus, WaitReason,
 };
+use crate::storage::allowance::Allowance;
 use rusqlite::{Connection, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -174,9 +175,10 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     ops.retain(counts);
     tail.ops.retain(|op| op.op.segment >= from || in_unfinished(&tail.once, op));
 
+    let mut allowance = Allowance::default();
     let mut facts: Vec<Fact> = ops.iter().filter_map(Recorded::timer).collect();
     for op in ops.iter().filter(|op| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. })) {
-        facts.extend(TaskRow::at(conn, op.place)?.and_then(|row| row.fact()));
+        facts.extend(task_at(conn, op.place, &mut allowance)?.and_then(|row| row.fact()));
     }
     let (low, high) = span(run.run);
     let detached = all(
@@ -186,7 +188,7 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
             "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment < ?3 AND t.ended_number IS NOT NULL"
         ),
         params![low, high, from],
-        TaskRow::read,
+        |row| task(row, &mut allowance),
     )?;
     facts.extend(detached.iter().filter(|row| !ops.iter().any(|op| op.place == row.place)).filter_map(TaskRow::fact));
     let slots: BTreeSet<Slot> = ops.iter().map(slot_of).collect();
@@ -203,6 +205,16 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     tail.ops.extend(ops);
     tail.ops.sort_by_key(|op| (op.op.segment, op.op.sequence));
     Ok(tail)
+}
+
+fn task(row: &Row<'_>, allowance: &mut Allowance) -> rusqlite::Result<TaskRow> {
+    let mut read = TaskRow::read(row)?;
+    allowance.task(&mut read.task);
+    Ok(read)
+}
+
+fn task_at(conn: &Connection, place: i64, allowance: &mut Allowance) -> Done<Option<TaskRow>> {
+    first(conn, concat!(select_task!(), "WHERE t.place = ?1"), [place], |row| task(row, allowance))
 }
 
 /// Unconsumed signals and those consumed from a segment on, or by an unfinished `once` before it.
@@ -287,7 +299,9 @@ pub(super) fn inheritance(conn: &Connection, parent: &Run, point: &Point) -> Don
     }
     let kept = |op: &Recorded| point.sequence.is_some() || in_unfinished(&once, op);
 
-    let (consumed, tasks) = (consumed(conn, parent, point)?, parent_tasks(conn, parent, point, &own)?);
+    let mut allowance = Allowance::default();
+    let consumed = consumed(conn, parent, point)?;
+    let tasks = parent_tasks(conn, parent, point, &own, &mut allowance)?;
     let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
     ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
     ops.sort_by_key(slot_of);
@@ -345,17 +359,23 @@ fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>>
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
-fn parent_tasks(conn: &Connection, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<i64, TaskRow>> {
+fn parent_tasks(
+    conn: &Connection,
+    parent: &Run,
+    point: &Point,
+    own: &[Recorded],
+    allowance: &mut Allowance,
+) -> Done<BTreeMap<i64, TaskRow>> {
     let mut tasks = BTreeMap::new();
     for op in own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. })) {
-        tasks.extend(TaskRow::at(conn, op.place)?.map(|row| (op.place, row)));
+        tasks.extend(task_at(conn, op.place, allowance)?.map(|row| (op.place, row)));
     }
     let (low, high) = span(parent.run);
     let detached = all(
         conn,
         concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment <= ?3"),
         params![low, high, point.segment],
-        TaskRow::read,
+        |row| task(row, allowance),
     )?;
     tasks.extend(detached.into_iter().map(|row| (row.place, row)));
     Ok(tasks)

@@ -96,7 +96,7 @@ impl ToSql for Cell<'_> {
                 blob.extend_from_slice(&size.to_le_bytes());
                 ToSqlOutput::Owned(Value::Blob(blob))
             }
-            (Body::Source(_), _) => {
+            (Body::Source(_) | Body::Row { .. }, _) => {
                 return Err(rusqlite::Error::ToSqlConversionFailure("a streamed payload was not stored first".into()));
             }
         })
