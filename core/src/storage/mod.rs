@@ -13,6 +13,8 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "remote")]
 pub mod remote;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;

@@ -80,7 +80,7 @@ fn by_place<T>(
     let after = cursor(page, parse_slot)?.map(|slot| (i64::from(slot.segment), i64::from(slot.sequence)));
     let (segment, sequence) = after.unwrap_or((-1, -1));
     let limit = (page.limit + 1) as i64;
-    let rows = tx.all(sql, row![run.key.org.0, run.key.run, segment, sequence, limit], read)?;
+    let rows = tx.all(sql, row![run.home.key.org.0, run.home.key.run, segment, sequence, limit], read)?;
     Ok(cut(rows, page, |row| slot(row).to_string()))
 }
 
@@ -112,7 +112,7 @@ pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageReque
         select_checkpoint!(),
         "WHERE c.org_id = $1 AND c.run = $2 AND c.sequence > $3 ORDER BY c.sequence LIMIT $4"
     );
-    let rows = tx.all(sql, row![run.key.org.0, run.key.run, after, (page.limit + 1) as i64], checkpoint)?;
+    let rows = tx.all(sql, row![run.home.key.org.0, run.home.key.run, after, (page.limit + 1) as i64], checkpoint)?;
     Ok(cut(rows, page, |row| row.sequence.to_string()))
 }
 
@@ -121,7 +121,7 @@ pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) 
     let run = Run::find(tx, org, id)?;
     let after = cursor(page, parse_number::<i64>)?.unwrap_or(-1);
     let sql = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number > $3 ORDER BY number LIMIT $4");
-    let rows = tx.all(sql, row![run.key.org.0, run.key.run, after, (page.limit + 1) as i64], signal)?;
+    let rows = tx.all(sql, row![run.home.key.org.0, run.home.key.run, after, (page.limit + 1) as i64], signal)?;
     Ok(cut(rows, page, |row| row.number.to_string()))
 }
 
@@ -131,7 +131,7 @@ pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: us
     tx.all(
         "SELECT number, at, kind, segment, sequence, data FROM event WHERE org_id = $1 AND run = $2 AND number > $3 \
          ORDER BY number LIMIT $4",
-        row![run.key.org.0, run.key.run, after, i64::try_from(limit).unwrap_or(i64::MAX)],
+        row![run.home.key.org.0, run.home.key.run, after, i64::try_from(limit).unwrap_or(i64::MAX)],
         |row| {
             Ok(Event {
                 execution: id,
@@ -150,7 +150,7 @@ pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: us
 pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
     let run = Run::find(tx, org, id)?;
     let (first, last) = (Slot { segment, sequence: 0 }, Slot { segment, sequence: i32::MAX as u32 });
-    Ok(between(tx, run.key, first, last)?.into_iter().map(|op| op.op).collect())
+    Ok(between(tx, run.home.key, first, last)?.into_iter().map(|op| op.op).collect())
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.

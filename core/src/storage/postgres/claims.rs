@@ -16,6 +16,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
+use crate::storage::sql::Statements;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -140,7 +141,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         Some(key) if run.status == Status::Pending => taken.insert(key.clone()),
         _ => true,
     });
-    let keys: Vec<Key> = runs.iter().map(|run| run.key).collect();
+    let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     locks::adopt(tx, runs)?;
     let mut high = HashMap::new();
     for &key in &keys {
@@ -236,10 +237,10 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         if row.task.status != TaskStatus::Pending || row.task.visible_at > tx.now {
             continue;
         }
-        let (run, log) = match logs.entry(row.key) {
+        let (run, log) = match logs.entry(row.place.key) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
-                let Some(run) = Run::at(tx, row.key)? else { continue };
+                let Some(run) = Run::at(tx, row.place.key)? else { continue };
                 let log = Log::open(tx, &run)?;
                 free.insert((run, log))
             }
@@ -300,7 +301,7 @@ pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) 
         super::payloads::refer(tx, &run, output)?;
     }
     let before = (run.status, run.wait.clone());
-    row.end_attempt(tx, &mut run, &mut log, report.result.clone())?;
+    row.end_attempt(&mut run, &mut log, report.result.clone())?;
     row.save(tx)?;
     if before != (run.status, run.wait.clone()) {
         run.save(tx)?;
@@ -317,7 +318,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     )?;
     let tasks: Vec<_> = beat.tasks.iter().map(|&(org, task, ..)| (org, task)).collect();
     let mut targets: BTreeSet<_> = beat.executions.iter().map(|&(org, execution, ..)| (org, execution)).collect();
-    targets.extend(tasks_of(tx, &tasks)?.into_iter().map(|row| (row.key.org, row.task.execution)));
+    targets.extend(tasks_of(tx, &tasks)?.into_iter().map(|row| (row.place.key.org, row.task.execution)));
     locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
     let mut answer = HeartbeatAnswer::default();
     for &(org, execution, epoch, known) in &beat.executions {
@@ -329,7 +330,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         };
         run.lease_expires = Some(expires);
         run.save(tx)?;
-        let high = run.last.as_ref().map_or(0, |last| last.high);
+        let high = run.home.last.as_ref().map_or(0, |last| last.high);
         if high > known && !super::facts::between(tx, &run, known, high, None)?.is_empty() {
             answer.stale_executions.push(execution);
         }
@@ -370,7 +371,7 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     if timed {
         run.lose_host_timer(&mut log)?;
     } else {
-        run.give_back(tx, &mut log)?;
+        run.give_back(&mut log)?;
     }
     run.save(tx)
 }
@@ -392,8 +393,8 @@ pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> 
 
 /// Locks the runs of all that a worker holds.
 fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
-    let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.key).collect();
-    keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.key));
+    let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.home.key).collect();
+    keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.place.key));
     let keys: Vec<Key> = keys.into_iter().collect();
     let targets: Vec<_> = executions_at(tx, &keys)?.into_iter().map(|run| (run.new.org, run.new.id)).collect();
     locks::lock(tx, &targets)?;
@@ -406,16 +407,16 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
     let keys = lock_held(tx, worker)?;
     let mut lost: HashMap<Key, Vec<TaskRow>> = HashMap::new();
     for row in held_tasks(tx, worker)? {
-        lost.entry(row.key).or_default().push(row);
+        lost.entry(row.place.key).or_default().push(row);
     }
     for key in keys {
         let Some(mut run) = Run::at(tx, key)? else { continue };
         let mut log = Log::open(tx, &run)?;
         if run.worker == Some(worker) {
-            run.give_back(tx, &mut log)?;
+            run.give_back(&mut log)?;
         }
         for mut row in lost.remove(&key).unwrap_or_default() {
-            row.lose_attempt(tx, &mut run, &mut log)?;
+            row.lose_attempt(&mut run, &mut log)?;
         }
         run.save(tx)?;
     }

@@ -5,9 +5,9 @@
 
 use super::fault::Done;
 use super::request::{Request, request_of};
-use super::run::{Ending, Run};
+use super::run::Run;
 use super::sets::{Set, row};
-use super::task::{TaskRow, has_open, open_attached};
+use super::task::{TaskRow, has_open};
 use super::tx::{Log, Tx};
 use super::values::{cell, text_of};
 use super::{facts, op, payloads, segment};
@@ -17,8 +17,10 @@ use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
-    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, Wait, WaitReason,
+    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, WaitReason,
 };
+use crate::storage::sql::Statements;
+use crate::storage::sql::run::Ending;
 use serde_json::json;
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
             true
         }
     };
-    let told = run.last.clone().unwrap_or_default();
+    let told = run.home.last.clone().unwrap_or_default();
     let (before, last) = (told.high, told.request);
     let base = last.as_ref().map_or(run.base, |last| last.number);
     if base != request.base || last.as_ref().is_some_and(|last| last.id == request.request_id) {
@@ -89,7 +91,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let found = if after < before { facts::between(tx, &run, after, before, None)? } else { Vec::new() };
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
-    let over = limit_reached(&run, batch, top);
+    let over = run.limit_reached(batch, top);
     let news = found.iter().any(|fact| fact.number > request.known);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
     writing.apply()?;
@@ -141,21 +143,6 @@ fn known_answer(tx: &Tx, run: &Run, known: &Request, request: &CommitRequest) ->
         format!("the request {} was made before with another content", request.request_id),
     )
     .into())
-}
-
-/// The limit that the ops of a batch reach.
-fn limit_reached(run: &Run, batch: &Batch, top: u32) -> Option<WaitReason> {
-    if run.status != Status::Running || batch.ops.is_empty() {
-        return None;
-    }
-    let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
-    let total = run.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
-    if steps > 0 && run.step_limit.is_some_and(|limit| total > limit) {
-        return Some(WaitReason::StepLimit);
-    }
-    let stateless = run.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
-    let long = top as usize + batch.ops.len() >= run.tail_limit as usize;
-    (stateless && long).then_some(WaitReason::TailLimit)
 }
 
 /// A batch on its way into the rows.
@@ -224,7 +211,7 @@ impl<'a> Writing<'a, '_> {
         match &op.body {
             OpBody::Entry(new) => return op::append(tx, run, log, slot, op, new),
             OpBody::Task(new) => {
-                let task = TaskRow::new(run, slot, new, tx.now);
+                let task = TaskRow::new(run, run.home.key.org, op::place(run, op.sequence), slot, new, tx.now);
                 let ends = |report: &AttemptReport| report.sequence == op.sequence && report.attempt == 1;
                 if new.placement == Placement::Queue {
                     task.emit(run, log, EventKind::TaskScheduled, json!({}))?;
@@ -239,7 +226,7 @@ impl<'a> Writing<'a, '_> {
             OpBody::Usage { model, usage } => {
                 let mut totals = usage_of(tx, run)?;
                 totals.add(model, usage);
-                tx.put(&USED, row![run.key.org.0, run.key.run, text_of(&totals)?]);
+                tx.put(&USED, row![run.home.key.org.0, run.home.key.run, text_of(&totals)?]);
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
             OpBody::Step => run.step_count = run.step_count.saturating_add(1),
@@ -253,7 +240,7 @@ impl<'a> Writing<'a, '_> {
         let place = op::place(&self.run, slot.sequence);
         let mut there = silent.map_or_else(|| op::label_at(self.tx, place), |label| Ok(Some(label)))?;
         if there.is_none() && self.run.forked.is_some() {
-            let inherited = segment::inherited(self.tx, self.run.key)?.ops;
+            let inherited = segment::inherited(self.tx, self.run.home.key)?.ops;
             let same = |op: &op::Recorded| op.op.segment == slot.segment && op.op.sequence == slot.sequence;
             there = inherited.into_iter().find(same).map(|op| op.op.label);
         }
@@ -273,7 +260,7 @@ impl<'a> Writing<'a, '_> {
         let Some(mut row) = self.inline(sequence, attempt.wrapping_sub(1))? else { return Ok(()) };
         let silent = self.batch.attempts.iter().any(|report| report.sequence == sequence && report.attempt == attempt);
         if !silent && after_loss(&row.task) == Verdict::Quarantine {
-            return row.lose_attempt(self.tx, &mut self.run, &mut self.log);
+            return row.lose_attempt(&mut self.run, &mut self.log);
         }
         row.task.attempt = attempt;
         row.task.losses += 1;
@@ -298,7 +285,7 @@ impl<'a> Writing<'a, '_> {
         if let Some(index) = silent.filter(|_| report.attempt == 1) {
             let (mut task, op) = self.silent.swap_remove(index);
             task.task.started_at = Some(started(report.duration));
-            self.found.extend(task.end_attempt(tx, run, log, report.result.clone())?);
+            self.found.extend(task.end_attempt(run, log, report.result.clone())?);
             return task.insert(tx, run, op);
         }
         let Some(mut row) = TaskRow::at(tx, op::place(run, report.sequence))? else { return Ok(()) };
@@ -308,12 +295,12 @@ impl<'a> Writing<'a, '_> {
         if row.runs_inline() {
             row.task.started_at = Some(started(report.duration));
         }
-        self.found.extend(row.end_attempt(tx, run, log, report.result.clone())?);
+        self.found.extend(row.end_attempt(run, log, report.result.clone())?);
         row.save(tx)
     }
 
     fn consume(&self, consumed: &Consumed) -> Done<()> {
-        let key = self.run.key;
+        let key = self.run.home.key;
         let taken: Option<(Option<u32>, Option<u32>)> = self.tx.first(
             "SELECT consumed_segment, consumed_sequence FROM agent_signal WHERE org_id = $1 AND id = $2 AND run = $3",
             row![key.org.0, consumed.signal.0, key.run],
@@ -343,14 +330,14 @@ impl<'a> Writing<'a, '_> {
     fn orphan(&mut self, sequence: u32) -> Done<()> {
         let place = op::place(&self.run, sequence);
         op::disarm(self.tx, place);
-        let key = self.run.key;
+        let key = self.run.home.key;
         self.tx.execute(
             "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
              WHERE org_id = $1 AND run = $2 AND consumed_segment = $3 AND consumed_sequence = $4",
             row![key.org.0, key.run, self.batch.segment, sequence],
         )?;
         if let Some(mut task) = TaskRow::at(self.tx, place)?.filter(|task| !task.task.status.is_terminal()) {
-            task.cancel(self.tx, &mut self.run, &mut self.log)?;
+            task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());
         }
         Ok(())
@@ -371,22 +358,22 @@ impl<'a> Writing<'a, '_> {
             pause = run.quarantined.then_some(WaitReason::Quarantined);
         }
         match &self.batch.end {
-            BatchEnd::Complete(output) => self.found.extend(run.finish(tx, log, Ending::Completed(output))?),
-            BatchEnd::Fail(failure) => self.found.extend(run.finish(tx, log, Ending::Failed(failure))?),
+            BatchEnd::Complete(output) => self.found.extend(run.finish(log, Ending::Completed(output))?),
+            BatchEnd::Fail(failure) => self.found.extend(run.finish(log, Ending::Failed(failure))?),
             BatchEnd::Cancelled(output) => {
-                self.found.extend(run.finish(tx, log, Ending::Cancelled(output.as_ref(), "agent"))?);
+                self.found.extend(run.finish(log, Ending::Cancelled(output.as_ref(), "agent"))?);
             }
             BatchEnd::Pause { .. } if run.status == Status::Cancelling => {
-                self.found.extend(run.finish(tx, log, Ending::Cancelled(None, "graceful"))?);
+                self.found.extend(run.finish(log, Ending::Cancelled(None, "graceful"))?);
             }
-            BatchEnd::Pause { reason, failure } => run.pause(tx, log, *reason, failure.as_ref())?,
+            BatchEnd::Pause { reason, failure } => run.pause(log, *reason, failure.as_ref())?,
             BatchEnd::Checkpoint(new) => {
                 checkpoint(tx, run, log, new)?;
                 self.top = 0;
                 return self.go_on(pause, regained);
             }
             BatchEnd::Suspend(wait) if pause.is_none() && !news => {
-                self.suspend(wait, sender)?;
+                run.suspend(log, wait, sender)?;
                 return Ok((Committed::Suspended, None));
             }
             BatchEnd::Continue | BatchEnd::Suspend(_) => return self.go_on(pause, regained),
@@ -395,7 +382,7 @@ impl<'a> Writing<'a, '_> {
     }
 
     fn go_on(&mut self, pause: Option<WaitReason>, regained: bool) -> Done<(Committed, Option<WaitReason>)> {
-        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        let (run, log) = (&mut self.run, &mut self.log);
         match pause {
             None => {
                 if regained {
@@ -405,26 +392,12 @@ impl<'a> Writing<'a, '_> {
                 return Ok((Committed::Continue, None));
             }
             Some(WaitReason::Quarantined) => {
-                run.quarantine(tx, log)?;
+                run.quarantine(log)?;
             }
-            Some(reason) => run.pause(tx, log, reason, None)?,
+            Some(reason) => run.pause(log, reason, None)?,
         }
         // The run's row is written by the caller; a pause ends the sender's right.
         Ok((Committed::Finished(run.status), pause))
-    }
-
-    fn suspend(&mut self, wait: &Wait, sender: WorkerId) -> Done<()> {
-        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
-        run.drop_holder();
-        run.last_worker = Some(sender);
-        if run.status == Status::Running {
-            run.status = Status::Waiting;
-        }
-        run.set_wait(Some(wait))?;
-        run.review_wait(tx)?;
-        let reason = if wait.tasks { run.wait().and_then(|wait| wait.reason) } else { wait.reason };
-        log.event(EventKind::Waiting, &json!({ "reason": reason, "signals": wait.signals }))?;
-        Ok(())
     }
 }
 
@@ -443,7 +416,7 @@ static CHECKPOINT: Set = Set::insert(
 fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
     let found = tx.first(
         "SELECT usage FROM agent_execution WHERE org_id = $1 AND run = $2",
-        row![run.key.org.0, run.key.run],
+        row![run.home.key.org.0, run.home.key.run],
         |row| super::values::json::<UsageTotals>(row, 0),
     )?;
     Ok(found.unwrap_or_default())
@@ -451,11 +424,11 @@ fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
 
 /// Ends the segment.
 fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, saved: &NewCheckpoint) -> Done<()> {
-    let open = open_attached(tx, run)?;
+    let open = tx.open_attached(run)?;
     if !open.is_empty() {
         let mut names = Vec::with_capacity(open.len());
         for row in &open {
-            let label = op::label_at(tx, row.place())?.map(|label| label.to_string()).unwrap_or_default();
+            let label = op::label_at(tx, row.place)?.map(|label| label.to_string()).unwrap_or_default();
             names.push(format!("{} {label}", row.task.slot));
         }
         let names = names.join(", ");
@@ -492,8 +465,8 @@ pub(super) fn store_checkpoint(
     tx.put(
         &CHECKPOINT,
         row![
-            run.key.org.0,
-            run.key.run,
+            run.home.key.org.0,
+            run.home.key.run,
             sequence,
             text_of(&saved.leaves)?,
             &saved.metadata,

@@ -3,9 +3,9 @@
 use super::fault::Done;
 use super::locks::Last;
 use super::request::position;
-use super::run::{Cause, Ending, Run, Stop, execution_at, execution_of};
+use super::run::{Home, Run, execution_at, execution_of};
 use super::sets::{Set, row};
-use super::task::{TaskRow, open_attached, open_with};
+use super::task::TaskRow;
 use super::tx::{Log, Tx};
 use super::values::{Key, Place, cell, text_of};
 use super::{facts, op, payloads};
@@ -18,6 +18,8 @@ use crate::model::{
     Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::sql::Statements;
+use crate::storage::sql::run::{Cause, Ending, Stop};
 use serde_json::json;
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
     let mut log = Log::open(tx, &run)?;
     log.event(EventKind::Created, &json!({ "kind": new.kind, "queue": new.queue }))?;
     run.announce(tx);
-    Ok(Created { execution: execution_at(tx, run.key)?, existing: false })
+    Ok(Created { execution: execution_at(tx, run.home.key)?, existing: false })
 }
 
 /// Writes the row of a new run; none where its id is taken.
@@ -49,7 +51,7 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
     }
     let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
     let mut run = Run {
-        key: Key { org: new.org, run: 0 },
+        home: Home { key: Key { org: new.org, run: 0 }, last: Some(Last::default()) },
         id: new.id,
         status: Status::Pending,
         epoch: 0,
@@ -75,7 +77,6 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
         forked: fork.map(|fork| fork.0),
         claim_number: 0,
         concurrency_key: new.concurrency_key.clone(),
-        last: Some(Last::default()),
     };
     let made = tx.execute_returning(
         "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
@@ -113,7 +114,7 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
         |row| row.get(0),
     )?;
     let Some(number) = made else { return Ok(None) };
-    run.key.run = number;
+    run.home.key.run = number;
     payloads::refer(tx, &run, &new.input)?;
     Ok(Some(run))
 }
@@ -129,7 +130,7 @@ static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint,
 /// Stores a signal and wakes a run that waits for it.
 pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
     let mut run = Run::find(tx, new.org, new.execution)?;
-    let key = run.key;
+    let key = run.home.key;
     let repeated: Option<uuid::Uuid> = tx.first(
         "SELECT id FROM agent_signal WHERE org_id = $1 AND run = $2 AND idempotency_key = $3 \
          UNION ALL SELECT id FROM agent_signal WHERE org_id = $1 AND id = $4 AND run = $2",
@@ -140,7 +141,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
-        return Err(execution_at(tx, run.key)?.takes_no_signals().into());
+        return Err(execution_at(tx, run.home.key)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
     let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
@@ -164,7 +165,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         run.save(tx)?;
     }
     if new.delivery == Delivery::Now {
-        let calls = open_with(tx, &run, TaskStatus::Running)?;
+        let calls = tx.open_with(&run, TaskStatus::Running)?;
         for mut call in calls.into_iter().filter(|row| row.task.is_interrupted()) {
             call.stop = true;
             call.save(tx)?;
@@ -179,28 +180,28 @@ pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation:
     let never_claimed = run.status == Status::Pending && run.epoch == 0;
     let graceful = cancellation.mode == CancelMode::Graceful;
     if run.status.is_terminal() || (graceful && run.status == Status::Cancelling) {
-        return execution_at(tx, run.key);
+        return execution_at(tx, run.home.key);
     }
     let mut log = Log::open(tx, &run)?;
     if !graceful {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
         run.epoch += 1;
-        run.finish(tx, &mut log, Ending::Cancelled(None, "hard"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "hard"))?;
     } else if never_claimed || run.status == Status::Paused {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
-        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
         run.wait = None;
         run.status = Status::Cancelling;
         let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
         run.stop = Some(Stop { number, cancellation, until: tx.now.after(cancellation.grace).0 });
-        for mut task in open_attached(tx, &run)? {
+        for mut task in tx.open_attached(&run)? {
             task.stop = true;
             task.save(tx)?;
         }
     }
     run.save(tx)?;
-    execution_at(tx, run.key)
+    execution_at(tx, run.home.key)
 }
 
 /// Continues a paused run.
@@ -209,14 +210,14 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     if let Some(request) = &request.request_id {
         let made = tx.first(
             "SELECT run FROM resume_request WHERE org_id = $1 AND run = $2 AND request_id = $3",
-            row![run.key.org.0, run.key.run, request.0],
+            row![run.home.key.org.0, run.home.key.run, request.0],
             |row| row.get::<i64>(0),
         )?;
         if made.is_some() {
-            return execution_at(tx, run.key);
+            return execution_at(tx, run.home.key);
         }
     }
-    let execution = execution_at(tx, run.key)?;
+    let execution = execution_at(tx, run.home.key)?;
     let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
     let limits = execution.new.limits;
     if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
@@ -233,7 +234,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         append_message(tx, &mut run, &mut log, message)?;
     }
     if let Some(request) = &request.request_id {
-        tx.put(&RESUMED, row![run.key.org.0, run.key.run, request.0]);
+        tx.put(&RESUMED, row![run.home.key.org.0, run.home.key.run, request.0]);
     }
     if let Some(more) = request.max_steps.or(limits.max_steps) {
         run.step_limit = Some(run.step_count.saturating_add(more));
@@ -245,19 +246,19 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     if request.budget.is_some() {
         let limits = crate::model::StartLimits { budget: request.budget.clone(), ..limits };
-        tx.put(&LIMITS, row![run.key.org.0, run.key.run, text_of(&limits)?]);
+        tx.put(&LIMITS, row![run.home.key.org.0, run.home.key.run, text_of(&limits)?]);
     }
     if reason == WaitReason::Quarantined {
-        for mut task in open_with(tx, &run, TaskStatus::Quarantined)? {
+        for mut task in tx.open_with(&run, TaskStatus::Quarantined)? {
             task.task.losses = MAX_LOSSES - 1;
-            task.carry_out(tx, &mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
+            task.carry_out(&mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
             task.save(tx)?;
         }
         run.quarantined = false;
     }
-    run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": reason }))?;
+    run.unpause(&mut log, EventKind::Continued, &json!({ "from": reason }))?;
     run.save(tx)?;
-    execution_at(tx, run.key)
+    execution_at(tx, run.home.key)
 }
 
 fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Payload) -> Done<()> {
@@ -288,12 +289,12 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
         Some(once) => tx.first(
             "SELECT segment, sequence FROM task_execution WHERE org_id = $1 AND run = $2 AND once_name = $3 \
              AND once_n = $4",
-            row![run.key.org.0, run.key.run, &*once.name, once.n],
+            row![run.home.key.org.0, run.home.key.run, &*once.name, once.n],
             |row| Ok(Slot { segment: row.get(0)?, sequence: row.get(1)? }),
         )?,
     };
     let row = match slot {
-        Some(slot) => TaskRow::at(tx, Place { key: run.key, slot })?,
+        Some(slot) => TaskRow::at(tx, Place { key: run.home.key, slot })?,
         None => None,
     };
     let Some(mut row) = row else { return Err(unknown("task", op).into()) };
@@ -315,12 +316,12 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
         }
         Resolution::Retry => Verdict::Retry(Duration::ZERO),
     };
-    row.carry_out(tx, &mut run, &mut log, verdict, None)?;
+    row.carry_out(&mut run, &mut log, verdict, None)?;
     row.save(tx)?;
     if run.pause_reason() == Some(WaitReason::Quarantined) && !super::task::has_open(tx, &run, TaskStatus::Quarantined)?
     {
         run.quarantined = false;
-        run.unpause(tx, &mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
+        run.unpause(&mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
     }
     run.save(tx)?;
     Ok(row.task)
@@ -330,19 +331,19 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
 pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision: Divergence) -> Done<Execution> {
     let mut run = Run::find(tx, org, id)?;
     if run.pause_reason() != Some(WaitReason::Divergence) {
-        return Err(transition(&execution_at(tx, run.key)?, "decide about a divergence of").into());
+        return Err(transition(&execution_at(tx, run.home.key)?, "decide about a divergence of").into());
     }
     match decision {
-        Divergence::Stay => execution_at(tx, run.key),
+        Divergence::Stay => execution_at(tx, run.home.key),
         Divergence::Continue => {
             let mut log = Log::open(tx, &run)?;
             run.code = Some("mixed".into());
-            run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
+            run.unpause(&mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
             run.save(tx)?;
-            execution_at(tx, run.key)
+            execution_at(tx, run.home.key)
         }
         Divergence::Fork => {
-            let name = format!("divergence-{}", super::tx::high(tx, run.key)?);
+            let name = format!("divergence-{}", super::tx::high(tx, run.home.key)?);
             let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
             let from = ForkFrom::Latest;
             let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };

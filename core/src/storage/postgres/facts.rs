@@ -47,7 +47,7 @@ pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u
     let rows = tx.all(
         "SELECT number, at, kind, segment, sequence FROM event WHERE org_id = $1 AND run = $2 AND number > $3 \
          AND number <= $4 AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY number",
-        row![run.key.org.0, run.key.run, after, until],
+        row![run.home.key.org.0, run.home.key.run, after, until],
         |row| {
             Ok((
                 row.get::<u64>(0)?,
@@ -63,7 +63,7 @@ pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u
         let slot = sequence.map(|sequence| Slot { segment, sequence });
         let fact = match (EventKind::from_number(kind), slot) {
             (Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled), Some(slot)) => {
-                let row = TaskRow::at(tx, Place { key: run.key, slot })?;
+                let row = TaskRow::at(tx, Place { key: run.home.key, slot })?;
                 let counts =
                     |row: &TaskRow| from.is_none_or(|from| slot.segment >= from || row.task.new.options.detached);
                 row.filter(|row| row.ended_number == Some(number) && counts(row)).and_then(|row| row.fact())
@@ -74,7 +74,7 @@ pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u
             }
             (Some(EventKind::Signal), _) => {
                 let sql = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number = $3");
-                tx.first(sql, row![run.key.org.0, run.key.run, number], signal)?
+                tx.first(sql, row![run.home.key.org.0, run.home.key.run, number], signal)?
                     .filter(|signal| from.is_none_or(|from| signal.consumed_by.is_none_or(|slot| slot.segment >= from)))
                     .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) })
             }

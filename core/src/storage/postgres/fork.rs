@@ -27,9 +27,9 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
         None => {}
     }
     let (_, base) = position(&parent);
-    let high = parent.last.as_ref().map_or(0, |last| last.high);
+    let high = parent.home.last.as_ref().map_or(0, |last| last.high);
     let point = Point { segment: at.segment, sequence: at.sequence, high, base };
-    let copied = if at.segment > 0 { checkpoint_at(tx, parent.key, at.segment)? } else { None };
+    let copied = if at.segment > 0 { checkpoint_at(tx, parent.home.key, at.segment)? } else { None };
     if request.state.is_some() && copied.is_none() {
         return Err(invalid(format!("the run {} has no state to replace; fork it without one", request.execution)));
     }
@@ -41,7 +41,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
             )));
         }
     }
-    let original = execution_at(tx, parent.key)?;
+    let original = execution_at(tx, parent.home.key)?;
     let mut new = original.new.clone();
     new.id = request.id;
     new.key = request.key.clone();
@@ -51,7 +51,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
         new.input_digest = digest.unwrap_or(new.input_digest);
         new.input = input.clone();
     }
-    let Some(mut run) = insert(tx, &new, Some((parent.key.run, at, point.high, point.base)))? else {
+    let Some(mut run) = insert(tx, &new, Some((parent.home.key.run, at, point.high, point.base)))? else {
         return Err(execution_of(tx, request.org, request.id)?.is_in_the_way().into());
     };
     run.segment = at.segment;
@@ -73,14 +73,14 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
     let data = json!({ "execution": at.execution.to_string(), "segment": at.segment, "sequence": at.sequence });
     log.event(EventKind::Forked, &data)?;
     run.save(tx)?;
-    execution_at(tx, run.key)
+    execution_at(tx, run.home.key)
 }
 
 fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
     let execution = request.execution;
     let at_op = |slot: Slot| ForkPoint { execution, segment: slot.segment, sequence: Some(slot.sequence) };
     let at_checkpoint = |segment| ForkPoint { execution, segment, sequence: None };
-    let (org, row) = (run.key.org, run.key.run);
+    let (org, row) = (run.home.key.org, run.home.key.run);
     let newest: Option<u32> = tx.first(
         "SELECT sequence FROM agent_checkpoint WHERE org_id = $1 AND run = $2 ORDER BY sequence DESC LIMIT 1",
         row![org.0, row],
@@ -114,7 +114,7 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
             )?;
             let slot = match own {
                 Some(slot) => Some(slot),
-                None => inherited(tx, run.key)?.ops.into_iter().find_map(|op| match op.op.body {
+                None => inherited(tx, run.home.key)?.ops.into_iter().find_map(|op| match op.op.body {
                     RecordedBody::Entry { id, .. } if id == entry => {
                         Some(Slot { segment: op.op.segment, sequence: op.op.sequence })
                     }
@@ -132,7 +132,7 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
 
 fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
     let inherits = |slot: Slot| -> Done<bool> {
-        let ops = inherited(tx, run.key)?.ops;
+        let ops = inherited(tx, run.home.key)?.ops;
         Ok(ops.iter().any(|op| op.op.segment == slot.segment && op.op.sequence == slot.sequence))
     };
     if slot.segment != run.segment {
@@ -147,13 +147,13 @@ fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
     let own = tx.first(
         "SELECT id FROM agent_entry WHERE org_id = $1 AND run = $2 AND segment = $3 AND sequence <= $4 AND thread = '' \
          ORDER BY segment DESC, sequence DESC LIMIT 1",
-        row![parent.key.org.0, parent.key.run, point.segment, sequence],
+        row![parent.home.key.org.0, parent.home.key.run, point.segment, sequence],
         |row| row.get(0).map(EntryId),
     )?;
     if own.is_some() || parent.forked.is_none() {
         return Ok(own);
     }
-    let above = inherited(tx, parent.key)?.ops;
+    let above = inherited(tx, parent.home.key)?.ops;
     Ok(above.iter().rev().filter(|op| op.op.sequence <= sequence).find_map(|op| match &op.op.body {
         RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
         _ => None,
@@ -167,14 +167,14 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
             "SELECT max(sequence) FROM (SELECT max(sequence) AS sequence FROM agent_op WHERE org_id = $1 AND run = $2 \
              UNION ALL SELECT max(sequence) FROM agent_entry WHERE org_id = $1 AND run = $2 \
              UNION ALL SELECT max(sequence) FROM task_execution WHERE org_id = $1 AND run = $2) AS ops",
-            row![run.key.org.0, run.key.run],
+            row![run.home.key.org.0, run.home.key.run],
             |row| row.get(0),
         )?
         .flatten();
     if let Some(sequence) = own {
         return Ok(Some(Slot { segment: run.segment, sequence }));
     }
-    let ops = inherited(tx, run.key)?.ops;
+    let ops = inherited(tx, run.home.key)?.ops;
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
 }
 
@@ -183,7 +183,7 @@ fn checkpoint_above(tx: &Tx, org: OrgId, run: &Run, entry: EntryId) -> Done<Opti
     let branch = super::segment::branch(tx, org, entry)?;
     let above: BTreeSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
     let counts = |checkpoint: &Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
-    Ok(checkpoints(tx, run.key)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
+    Ok(checkpoints(tx, run.home.key)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
 }
 
 fn invalid(message: String) -> Fault {

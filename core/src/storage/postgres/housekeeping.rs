@@ -6,7 +6,7 @@ use super::PostgresStorage;
 use super::claims::{lose_host_timers, split};
 use super::fault::Done;
 use super::locks;
-use super::run::{Cause, Ending, Run, run_columns};
+use super::run::{Run, run_columns};
 use super::sets::{Set, row};
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
@@ -14,10 +14,9 @@ use super::values::{Key, micros};
 use crate::clock::Timestamp;
 use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
-use crate::journal::retry::MAX_LOSSES;
-use crate::model::{EventKind, Failure, Status, TaskStatus, WaitReason};
+use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
-use serde_json::json;
+use crate::storage::sql::run::{Cause, Ending};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -147,7 +146,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
     if runs.is_empty() {
         return Ok(());
     }
-    let keys: Vec<Key> = runs.iter().map(|run| run.key).collect();
+    let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     locks::adopt(tx, runs)?;
     let mut due: BTreeMap<Key, (Run, Log<'_, '_>)> = BTreeMap::new();
     for &key in &keys {
@@ -175,13 +174,13 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
     }
     let mut before = None;
     for mut row in tx.all(DUE_TASKS, listed(), TaskRow::read)? {
-        let Some((run, log)) = due.get_mut(&row.key) else { continue };
-        if before == Some(row.key) {
+        let Some((run, log)) = due.get_mut(&row.place.key) else { continue };
+        if before == Some(row.place.key) {
             // The end of another task of the run may have changed it meanwhile.
-            let Some(fresh) = TaskRow::at(tx, row.place())? else { continue };
+            let Some(fresh) = TaskRow::at(tx, row.place)? else { continue };
             row.task.status = fresh.task.status;
         }
-        before = Some(row.key);
+        before = Some(row.place.key);
         keep_task(tx, row, run, log)?;
     }
     Ok(())
@@ -195,31 +194,12 @@ fn keep_run(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
     if reached(run.ends_at) {
         let message = "the run did not end within its timeout".to_owned();
         run.epoch += 1;
-        run.finish(tx, log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
+        run.finish(log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
     } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
         run.epoch += 1;
-        run.finish(tx, log, Ending::Cancelled(None, "grace"))?;
+        run.finish(log, Ending::Cancelled(None, "grace"))?;
     } else if run.worker.is_some() && reached(run.lease_expires) {
-        lose_holder(tx, run, log)?;
-    }
-    Ok(())
-}
-
-fn lose_holder(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
-    run.drop_holder();
-    run.last_worker = None;
-    run.losses += 1;
-    let running = run.status == Status::Running;
-    if running {
-        run.status = Status::Pending;
-    }
-    log.event(EventKind::LeaseLost, &json!({ "epoch": run.epoch, "losses": run.losses }))?;
-    if running && run.losses >= MAX_LOSSES {
-        let message = format!("the run lost its worker {} times in a row without one commit", run.losses);
-        let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
-        run.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
-    } else if running && run.quarantined {
-        run.quarantine(tx, log)?;
+        run.lose_holder(log)?;
     }
     Ok(())
 }
@@ -235,11 +215,11 @@ fn keep_task(tx: &Tx, mut row: TaskRow, run: &mut Run, log: &mut Log<'_, '_>) ->
     let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
     match (row.task.status, deadline, timeout, silence) {
         (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
-            row.time_out(tx, run, log, "deadline", limit)?;
+            row.time_out(run, log, "deadline", limit)?;
         }
-        (TaskStatus::Running, _, Some(limit), _) => row.time_out(tx, run, log, "timeout", limit)?,
-        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(tx, run, log, "heartbeat timeout", limit)?,
-        (TaskStatus::Running, ..) if lost => row.lose_attempt(tx, run, log)?,
+        (TaskStatus::Running, _, Some(limit), _) => row.time_out(run, log, "timeout", limit)?,
+        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(run, log, "heartbeat timeout", limit)?,
+        (TaskStatus::Running, ..) if lost => row.lose_attempt(run, log)?,
         // A pause is over: the task is visible now.
         _ => row.save(tx)?,
     }

@@ -23,7 +23,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
         }
         // A fork's tail has rows of its parents too.
         let execution = row.execution;
-        let key = Run::find(tx, org, execution)?.key;
+        let key = Run::find(tx, org, execution)?.home.key;
         let (segments, sequences): (Vec<Value>, Vec<Value>) = of
             .iter()
             .filter(|row| row.execution == execution)

@@ -44,8 +44,8 @@ impl Locked {
     }
 
     fn insert(&mut self, run: Run) {
-        self.keys.insert((run.key.org, run.id), run.key);
-        self.runs.insert(run.key, run);
+        self.keys.insert((run.home.key.org, run.id), run.home.key);
+        self.runs.insert(run.home.key, run);
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn adopt(tx: &Tx, runs: Vec<Run>) -> Done<()> {
     if runs.is_empty() {
         return Ok(());
     }
-    let targets: Vec<_> = runs.iter().map(|run| (run.key.org, run.id)).collect();
+    let targets: Vec<_> = runs.iter().map(|run| (run.home.key.org, run.id)).collect();
     let rows = tx.ask(LAST, ids(&targets))?;
     fill(tx, runs, &rows)
 }
@@ -106,7 +106,7 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
     }
     let mut locked = tx.locked.borrow_mut();
     for mut run in runs {
-        run.last = told.remove(&run.key);
+        run.home.last = told.remove(&run.home.key);
         locked.insert(run);
     }
     Ok(())

@@ -375,7 +375,7 @@ impl AgentStorage for PostgresStorage {
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
         self.read("read a run's facts", move |tx| {
             let run = run::Run::find(tx, org, execution)?;
-            let high = tx::high(tx, run.key)?;
+            let high = tx::high(tx, run.home.key)?;
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
         })
         .await

@@ -15,6 +15,7 @@ use crate::model::{
     Entry, EventKind, Fact, FactKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp,
 };
 use crate::payload::Digest;
+use crate::storage::sql::Statements;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -58,9 +59,9 @@ fn depth_above(tx: &Tx, run: &Run, parent: EntryId) -> Done<Option<u32>> {
     if let Some(depth) = tx.depths.borrow().get(&parent) {
         return Ok(Some(*depth));
     }
-    match run.last.as_ref().and_then(|last| last.leaf) {
+    match run.home.last.as_ref().and_then(|last| last.leaf) {
         Some((leaf, depth)) if leaf == parent => Ok(Some(depth)),
-        _ => depth_of(tx, run.key.org, parent),
+        _ => depth_of(tx, run.home.key.org, parent),
     }
 }
 
@@ -93,8 +94,8 @@ pub(super) fn append(
     tx.put(
         &ENTRY,
         row![
-            run.key.org.0,
-            run.key.run,
+            run.home.key.org.0,
+            run.home.key.run,
             slot.segment,
             slot.sequence,
             new.id.0,
@@ -179,8 +180,8 @@ pub(super) fn insert(tx: &Tx, run: &Run, slot: Slot, op: &NewOp) -> Done<()> {
     tx.put(
         &OP,
         row![
-            run.key.org.0,
-            run.key.run,
+            run.home.key.org.0,
+            run.home.key.run,
             slot.segment,
             slot.sequence,
             kind as u8,
@@ -213,7 +214,7 @@ static COUNTED: Set =
 
 /// The place of an op of the run's current segment.
 pub(super) fn place(run: &Run, sequence: u32) -> Place {
-    Place { key: run.key, slot: Slot { segment: run.segment, sequence } }
+    Place { key: run.home.key, slot: Slot { segment: run.segment, sequence } }
 }
 
 /// What holds a slot of the run's own current segment.
@@ -223,7 +224,7 @@ pub(super) fn label_at(tx: &Tx, place: Place) -> Done<Option<Label>> {
 
 /// The timers of a run that are armed never fire.
 pub(super) fn disarm_all(tx: &Tx, run: &Run) {
-    tx.put(&ALL_DISARMED, row![run.key.org.0, run.key.run, None::<i64>]);
+    tx.put(&ALL_DISARMED, row![run.home.key.org.0, run.home.key.run, None::<i64>]);
 }
 
 /// The timer of an op never fires.

@@ -123,7 +123,7 @@ static REFERENCE: Set = Set::add("payload_reference", "org_id uuid, hash bytea, 
 /// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
 pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
     let Some((hash, size)) = payload.stored() else { return Ok(()) };
-    let key = run.key;
+    let key = run.home.key;
     let there = tx.first(
         "SELECT complete FROM payload WHERE org_id = $1 AND hash = $2 AND size = $3",
         row![key.org.0, &hash.0[..], size],

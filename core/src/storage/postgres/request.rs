@@ -136,7 +136,7 @@ pub(super) fn request_of(tx: &Tx, run: &Run, id: RequestId) -> Done<Option<Reque
             request_columns!(),
             " FROM event r WHERE r.org_id = $1 AND r.run = $2 AND r.number >= $3 AND r.request_id = $4"
         ),
-        row![run.key.org.0, run.key.run, run.claim_number, id.0],
+        row![run.home.key.org.0, run.home.key.run, run.claim_number, id.0],
         Request::read,
     )?;
     if on_event.is_some() {
@@ -145,7 +145,7 @@ pub(super) fn request_of(tx: &Tx, run: &Run, id: RequestId) -> Done<Option<Reque
     tx.first(
         "SELECT high, number, at, request_id, digest, top, known, fact_high, outcome FROM commit_request \
          WHERE org_id = $1 AND run = $2 AND request_id = $3",
-        row![run.key.org.0, run.key.run, id.0],
+        row![run.home.key.org.0, run.home.key.run, id.0],
         Request::read,
     )
 }
@@ -154,15 +154,15 @@ static FORGOTTEN: Set = Set::delete("commit_request", 2, "org_id uuid, run bigin
 
 /// Ends an epoch: what its last commit told is kept in the run's row, and what moved aside is deleted.
 pub(super) fn forget_requests(tx: &Tx, run: &mut Run) {
-    let Some(last) = run.last.as_ref().and_then(|last| last.request.as_ref()) else { return };
+    let Some(last) = run.home.last.as_ref().and_then(|last| last.request.as_ref()) else { return };
     run.base = run.base.max(last.number);
     run.top = run.top.max(last.top);
     run.fact_high = run.fact_high.max(last.fact_high);
-    tx.put(&FORGOTTEN, row![run.key.org.0, run.key.run]);
+    tx.put(&FORGOTTEN, row![run.home.key.org.0, run.home.key.run]);
 }
 
 /// The next free sequence of a locked run's segment and its last commit's number.
 pub(super) fn position(run: &Run) -> (u32, u64) {
-    let last = run.last.as_ref().and_then(|last| last.request.as_ref());
+    let last = run.home.last.as_ref().and_then(|last| last.request.as_ref());
     last.map_or((run.top, run.base), |last| (run.top.max(last.top), run.base.max(last.number)))
 }

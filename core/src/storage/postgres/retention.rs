@@ -34,7 +34,7 @@ macro_rules! delete {
 /// Removes runs that ended at least `keep` ago and that no other needs.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let runs = tx.all(ENDED, row![tx.now.0.saturating_sub(micros(keep)), SHARE], Run::read)?;
-    let keys: Vec<Key> = runs.iter().map(|run| run.key).collect();
+    let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     if keys.is_empty() {
         return Ok(0);
     }

@@ -1,22 +1,16 @@
-//! The row of a run: what decides its life, how it is saved, and the transitions that several commands share.
+//! The statements about runs: how a row is found, locked, read and saved; its transitions are in `sql::run`.
 
 use super::fault::Done;
 use super::locks::{self, Last};
 use super::sets::{Set, row};
-use super::tx::{Log, Mode, Tx, none};
-use super::values::{
-    Key, Row, cell, duration, json as json_column, json_opt, micros, one_of, payload, payload_opt, text_of,
-};
+use super::tx::{Mode, Tx, none};
+use super::values::{Key, Row, duration, json as json_column, json_opt, micros, one_of, payload, payload_opt};
 use crate::clock::Timestamp;
-use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
-use crate::journal::retry::{MAX_LOSSES, described};
-use crate::model::{
-    CancelMode, Cancellation, EventKind, Execution, Fact, Failure, ForkPoint, Lease, NewExecution, Status, TaskStatus,
-    Wait, WaitReason,
-};
-use crate::payload::{Digest, Payload};
-use serde_json::{Value, json};
+use crate::model::{CancelMode, Cancellation, Execution, ForkPoint, NewExecution, Status};
+use crate::payload::Digest;
+use crate::storage::sql;
+use crate::storage::sql::run::{Stop, not_found};
 use uuid::Uuid;
 
 /// The columns of [`Run`], in its order.
@@ -63,53 +57,16 @@ static PROGRESS: Set = Set::update(
     2,
     "org_id uuid, run bigint, leaf uuid, step_count int, code text, losses int, updated_at bigint",
 );
-static ENDED: Set =
-    Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
-static FAILURE: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text");
 
-/// A stop that was asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stop {
-    /// The number of its fact.
-    pub number: u64,
-    pub cancellation: Cancellation,
-    pub until: i64,
-}
-
-/// What decides a run's life.
+/// Where the rows of a run are.
 #[derive(Debug, Clone)]
-pub(super) struct Run {
+pub(super) struct Home {
     pub key: Key,
-    pub id: ExecutionId,
-    pub status: Status,
-    pub epoch: u64,
-    pub worker: Option<WorkerId>,
-    pub last_worker: Option<WorkerId>,
-    pub lease_expires: Option<i64>,
-    pub lease_ttl: i64,
-    pub segment: u32,
-    pub base: u64,
-    pub top: u32,
-    pub fact_high: u64,
-    pub losses: u32,
-    pub step_count: u32,
-    pub step_limit: Option<u32>,
-    pub tail_limit: u32,
-    pub leaf: Option<EntryId>,
-    pub code: Option<String>,
-    pub stop: Option<Stop>,
-    pub begins_at: Option<i64>,
-    pub ends_at: Option<i64>,
-    pub wait: Option<String>,
-    /// It may have a quarantined task.
-    pub quarantined: bool,
-    pub forked: Option<i64>,
-    /// The event of the last claim.
-    pub claim_number: u64,
-    pub concurrency_key: Option<String>,
     /// What its events told when it was locked; nothing for a run that is only read.
     pub last: Option<Last>,
 }
+
+pub(super) type Run = sql::run::Run<Home>;
 
 impl Run {
     /// The run of an org with an id, or `ExecutionNotFound`. Locked, where the transaction writes.
@@ -165,7 +122,7 @@ impl Run {
             None => None,
         };
         Ok(Self {
-            key: Key { org: OrgId(row.get(0)?), run: row.get(1)? },
+            home: Home { key: Key { org: OrgId(row.get(0)?), run: row.get(1)? }, last: None },
             id: ExecutionId(row.get(2)?),
             status: one_of(&Status::ALL, 3, row)?,
             epoch: row.get(4)?,
@@ -191,49 +148,7 @@ impl Run {
             forked: row.get(27)?,
             claim_number: row.get(28)?,
             concurrency_key: row.get(29)?,
-            last: None,
         })
-    }
-
-    /// What it waits for.
-    pub(super) fn wait(&self) -> Option<Wait> {
-        self.wait.as_deref().and_then(|text| serde_json::from_str(text).ok())
-    }
-
-    /// Sets what it waits for.
-    pub(super) fn set_wait(&mut self, wait: Option<&Wait>) -> Done<()> {
-        self.wait = wait.map(text_of).transpose()?;
-        Ok(())
-    }
-
-    /// When housekeeping must look at it.
-    pub(super) fn due(&self, now: i64) -> Option<i64> {
-        [
-            self.begins_at.filter(|at| self.status == Status::Pending && *at > now),
-            self.lease_expires.filter(|_| self.worker.is_some()),
-            self.stop.map(|stop| stop.until).filter(|_| self.status == Status::Cancelling),
-            self.ends_at.filter(|_| !self.status.is_terminal()),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-    }
-
-    /// Whether it may be claimed now.
-    pub(super) fn is_ready(&self, now: Timestamp) -> bool {
-        self.is_claimable() && self.begins_at.is_none_or(|at| at <= now.0)
-    }
-
-    /// Announces what follows from what it is now.
-    pub(super) fn announce(&self, tx: &Tx) {
-        // A run that holds its key no longer makes room for another.
-        let frees = self.concurrency_key.is_some() && self.status != Status::Running;
-        if self.is_ready(tx.now) || frees {
-            tx.agents_ready();
-        }
-        if let Some(due) = self.due(tx.now.0) {
-            tx.due(due);
-        }
     }
 
     /// Writes everything that may have changed and announces what follows from it.
@@ -242,8 +157,8 @@ impl Run {
         tx.put(
             &SAVED,
             row![
-                self.key.org.0,
-                self.key.run,
+                self.home.key.org.0,
+                self.home.key.run,
                 self.status as u8,
                 self.is_ready(tx.now),
                 self.epoch,
@@ -284,8 +199,8 @@ impl Run {
         tx.put(
             &PROGRESS,
             row![
-                self.key.org.0,
-                self.key.run,
+                self.home.key.org.0,
+                self.home.key.run,
                 self.leaf.map(|id| id.0),
                 self.step_count,
                 self.code.as_deref(),
@@ -295,217 +210,13 @@ impl Run {
         );
     }
 
-    /// Takes the holder away.
-    pub(super) fn drop_holder(&mut self) {
-        self.worker = None;
-        self.lease_expires = None;
-    }
-
-    /// Whether a worker may claim it, its moment aside.
-    pub(super) fn is_claimable(&self) -> bool {
-        match self.status {
-            Status::Pending => true,
-            Status::Cancelling => self.worker.is_none() && self.wait.is_none(),
-            _ => false,
-        }
-    }
-
-    /// Why it is paused, if it is.
-    pub(super) fn pause_reason(&self) -> Option<WaitReason> {
-        self.wait().filter(|_| self.status == Status::Paused).and_then(|wait| wait.reason)
-    }
-
-    /// Stops it until somebody decides. The caller saves, as in all of these.
-    pub(super) fn pause(
-        &mut self,
-        tx: &Tx,
-        log: &mut Log<'_, '_>,
-        reason: WaitReason,
-        failure: Option<&Failure>,
-    ) -> Done<()> {
-        self.status = Status::Paused;
-        self.drop_holder();
-        self.last_worker = None;
-        self.set_wait(Some(&Wait { reason: Some(reason), ..Wait::default() }))?;
-        let mut data = json!({ "reason": reason });
-        if let Some(failure) = failure {
-            data["error"] = json!(failure);
-        }
-        log.event(EventKind::Paused, &data)?;
-        self.set_failure(tx, failure)
-    }
-
-    /// Makes a paused run runnable.
-    pub(super) fn unpause(&mut self, tx: &Tx, log: &mut Log<'_, '_>, kind: EventKind, data: &Value) -> Done<()> {
-        self.status = Status::Pending;
-        self.wait = None;
-        self.losses = self.losses.min(MAX_LOSSES - 1);
-        log.event(kind, data)?;
-        self.set_failure(tx, None)
-    }
-
-    /// Ends it: open tasks are cancelled, timers disarmed, and it leaves what `end` says.
-    /// The facts are those tasks' ends.
-    pub(super) fn finish(&mut self, tx: &Tx, log: &mut Log<'_, '_>, end: Ending<'_>) -> Done<Vec<Fact>> {
-        let (status, kind, output, failure, data) = match end {
-            Ending::Completed(output) => (Status::Completed, EventKind::Completed, Some(output), None, json!({})),
-            Ending::Failed(failure) => {
-                (Status::Failed, EventKind::Failed, None, Some(failure), json!({ "error": failure }))
-            }
-            Ending::Cancelled(output, reason) => {
-                (Status::Cancelled, EventKind::Cancelled, output, None, json!({ "reason": reason }))
-            }
-        };
-        // First of all, so that the ends of its tasks wake nobody.
-        self.wait = None;
-        let mut facts = Vec::new();
-        for mut task in super::task::open_attached(tx, self)? {
-            task.cancel(tx, self, log)?;
-            facts.extend(task.fact());
-        }
-        super::op::disarm_all(tx, self);
-        self.drop_holder();
-        self.status = status;
-        log.event(kind, &data)?;
-        if let Some(output) = output {
-            super::payloads::refer(tx, self, output)?;
-        }
-        let (output, failure) = (output.map(cell).transpose()?, failure.map(text_of).transpose()?);
-        tx.put(&ENDED, row![self.key.org.0, self.key.run, output, failure, tx.now]);
-        Ok(facts)
-    }
-
-    fn set_failure(&self, tx: &Tx, failure: Option<&Failure>) -> Done<()> {
-        tx.put(&FAILURE, row![self.key.org.0, self.key.run, failure.map(text_of).transpose()?]);
-        Ok(())
-    }
-
-    /// Makes a waiting run runnable if it waits for this; tells whether it did.
-    pub(super) fn wake(&mut self, log: &mut Log<'_, '_>, cause: Cause<'_>) -> Done<bool> {
-        if !matches!(self.status, Status::Waiting | Status::Cancelling) {
-            return Ok(false);
-        }
-        let Some(wait) = self.wait() else { return Ok(false) };
-        let (met, reason) = match cause {
-            Cause::Task => (wait.tasks, "task"),
-            Cause::Timer => (wait.timers, "timer"),
-            Cause::Signal(name) => (wait.signals.iter().any(|awaited| awaited == name), "signal"),
-        };
-        if met {
-            self.wait = None;
-            if self.status == Status::Waiting {
-                self.status = Status::Pending;
-                log.event(EventKind::Woken, &json!({ "reason": reason }))?;
-            }
-        }
-        Ok(met)
-    }
-
-    /// Keeps the reason of a wait true while tasks go in and out of doubt.
-    pub(super) fn review_wait(&mut self, tx: &Tx) -> Done<()> {
-        if !matches!(self.status, Status::Waiting | Status::Cancelling) {
-            return Ok(());
-        }
-        let Some(mut wait) = self.wait().filter(|wait| wait.tasks) else { return Ok(()) };
-        if super::task::has_open(tx, self, TaskStatus::InDoubt)? {
-            wait.reason = Some(WaitReason::InDoubt);
-        } else if wait.reason == Some(WaitReason::InDoubt) {
-            wait.reason = Some(WaitReason::Task);
-        }
-        self.set_wait(Some(&wait))
-    }
-
-    /// Pauses the run because of a quarantined task, if it has one.
-    pub(super) fn quarantine(&mut self, tx: &Tx, log: &mut Log<'_, '_>) -> Done<bool> {
-        let Some(task) = super::task::open_with(tx, self, TaskStatus::Quarantined)?.into_iter().next() else {
-            self.quarantined = false;
-            return Ok(false);
-        };
-        let task = &task.task;
-        let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
-        let failure = described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts);
-        self.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
-        Ok(true)
-    }
-
-    /// Gives it back unfinished.
-    pub(super) fn give_back(&mut self, tx: &Tx, log: &mut Log<'_, '_>) -> Done<()> {
-        self.drop_holder();
-        self.last_worker = None;
-        if self.status == Status::Running {
-            self.status = Status::Pending;
-            log.event(EventKind::Woken, &json!({ "reason": "released" }))?;
-            if self.quarantined {
-                self.quarantine(tx, log)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether it waits by a timer that runs in this worker's process alone.
-    pub(super) fn is_timed_by(&self, worker: WorkerId) -> bool {
-        let waits = self.status == Status::Waiting && self.last_worker == Some(worker);
-        waits && self.wait().is_some_and(|wait| wait.host_timer)
-    }
-
-    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
-    pub(super) fn lose_host_timer(&mut self, log: &mut Log<'_, '_>) -> Done<()> {
-        self.last_worker = None;
-        self.wait = None;
-        self.status = Status::Pending;
-        log.event(EventKind::Woken, &json!({ "reason": "host_timer" }))?;
-        Ok(())
-    }
-
     /// Whether another run of its concurrency key is RUNNING.
     pub(super) fn is_key_held(&self, tx: &Tx) -> Done<bool> {
         let Some(key) = self.concurrency_key.as_deref() else { return Ok(false) };
         let sql =
             "SELECT run FROM agent_execution WHERE org_id = $1 AND concurrency_key = $2 AND status = 1 AND run <> $3";
-        Ok(tx.first(sql, row![self.key.org.0, key, self.key.run], |row| row.get::<i64>(0))?.is_some())
+        Ok(tx.first(sql, row![self.home.key.org.0, key, self.home.key.run], |row| row.get::<i64>(0))?.is_some())
     }
-
-    /// Refuses who does not hold it.
-    pub(super) fn check_lease(&self, lease: Lease) -> Result<(), Error> {
-        let held = matches!(self.status, Status::Running | Status::Cancelling);
-        if held && self.epoch == lease.epoch && self.worker == Some(lease.worker) {
-            return Ok(());
-        }
-        Err(Error::new(
-            Code::LeaseLost,
-            format!(
-                "the worker {} at epoch {} no longer holds the run {}: it is {} at epoch {}; drop the work",
-                lease.worker, lease.epoch, self.id, self.status, self.epoch
-            ),
-        )
-        .with("epoch", self.epoch)
-        .with("status", self.status))
-    }
-}
-
-/// What a run leaves behind.
-pub(super) enum Ending<'a> {
-    Completed(&'a Payload),
-    Failed(&'a Failure),
-    /// What was kept, and who ended it.
-    Cancelled(Option<&'a Payload>, &'static str),
-}
-
-/// What may wake a waiting run.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Cause<'a> {
-    Task,
-    Timer,
-    Signal(&'a str),
-}
-
-/// The error for an unknown run.
-pub(super) fn not_found(execution: ExecutionId) -> Error {
-    Error::new(
-        Code::ExecutionNotFound,
-        format!("no run has the id {execution}; check the id and that this is the database it was started in"),
-    )
-    .with("execution", execution)
 }
 
 /// Reads the row of `select_execution!`.
@@ -522,7 +233,7 @@ pub(super) fn execution(row: &Row) -> Done<Execution> {
     let last_event: Option<i64> = row.get(51)?;
     Ok(Execution {
         new: NewExecution {
-            org: run.key.org,
+            org: run.home.key.org,
             id: run.id,
             kind: row.get(30)?,
             queue: row.get(31)?,

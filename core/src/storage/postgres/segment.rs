@@ -5,20 +5,21 @@ use super::executions::unknown;
 use super::facts::{select_signal, signal};
 use super::fault::{Done, Fault};
 use super::op::{Recorded, between, entry, of_onces, select_entry};
-use super::run::{Ending, Run, execution_at};
+use super::run::{Run, execution_at};
 use super::sets::{Value, row};
-use super::task::{TaskRow, open_with, select_task};
+use super::task::{TaskRow, open, select_task};
 use super::tx::{Log, Tx, high};
 use super::values::{Key, Row, json, payload};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{
-    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, Placement, RecordedBody, Segment,
-    SideEffects, Signal, Status, TaskStatus, WaitReason,
+    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, RecordedBody, Segment, SideEffects,
+    Signal, Status, WaitReason,
 };
 use crate::storage::PAGE;
 use crate::storage::allowance::Allowance;
+use crate::storage::sql::run::Ending;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ pub(super) fn load(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease, no
     let mut checkpoint = None;
     let mut sequence = run.segment;
     while sequence > 0 && checkpoint.is_none() {
-        checkpoint = match checkpoint_at(tx, run.key, sequence) {
+        checkpoint = match checkpoint_at(tx, run.home.key, sequence) {
             Ok(found) => found.filter(|found| is_good(tx, org, found).unwrap_or(false)),
             Err(Fault::Unreadable(_)) => None,
             Err(fault) => return Err(fault),
@@ -85,12 +86,12 @@ pub(super) fn load(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease, no
     let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
     let tail = tail(tx, &run, from)?;
     Ok(Loaded::Segment(Box::new(Segment {
-        execution: execution_at(tx, run.key)?,
+        execution: execution_at(tx, run.home.key)?,
         checkpoint,
         tail: tail.ops.into_iter().map(|op| op.op).collect(),
         facts: tail.facts,
         once: tail.once.into_values().collect(),
-        high: high(tx, run.key)?,
+        high: high(tx, run.home.key)?,
         now,
     })))
 }
@@ -103,19 +104,19 @@ pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     let mut log = Log::open(tx, &run)?;
     if !lost.is_empty() {
         for mut row in lost {
-            row.lose_attempt(tx, &mut run, &mut log)?;
+            row.lose_attempt(&mut run, &mut log)?;
         }
         run.save(tx)?;
         return Ok(Ok(()));
     }
-    let tried: Vec<_> = checkpoint_numbers(tx, run.key)?.iter().map(u32::to_string).collect();
+    let tried: Vec<_> = checkpoint_numbers(tx, run.home.key)?.iter().map(u32::to_string).collect();
     let tried = tried.join(", ");
     let message = format!("no checkpoint of the run {execution} has its hash; tried {tried}");
     if run.status == Status::Cancelling {
-        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
         let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", message.clone());
-        run.pause(tx, &mut log, WaitReason::Quarantined, Some(&failure))?;
+        run.pause(&mut log, WaitReason::Quarantined, Some(&failure))?;
     }
     run.save(tx)?;
     Ok(Err(Error::new(Code::CorruptCheckpoint, message).with("tried", tried)))
@@ -128,12 +129,11 @@ fn checkpoint_numbers(tx: &Tx, key: Key) -> Done<Vec<u32>> {
 
 /// Inline attempts of earlier claims that must not simply run again.
 fn lost_inline(tx: &Tx, run: &Run, epoch: u64) -> Done<Vec<TaskRow>> {
-    let running = open_with(tx, run, TaskStatus::Running)?;
     let lost = |row: &TaskRow| {
         let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
-        row.task.new.placement == Placement::Inline && row.epoch < epoch && careful
+        row.runs_inline() && row.epoch < epoch && careful
     };
-    Ok(running.into_iter().filter(lost).collect())
+    Ok(open(tx, run)?.into_iter().filter(lost).collect())
 }
 
 fn is_good(tx: &Tx, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
@@ -152,9 +152,9 @@ pub(super) struct Tail {
 
 /// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
 fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
-    let mut tail = if run.forked.is_some() { inherited(tx, run.key)? } else { Tail::default() };
-    let mut ops = between(tx, run.key, Slot { segment: from, sequence: 0 }, LAST)?;
-    let onces = of_onces(tx, run.key)?;
+    let mut tail = if run.forked.is_some() { inherited(tx, run.home.key)? } else { Tail::default() };
+    let mut ops = between(tx, run.home.key, Slot { segment: from, sequence: 0 }, LAST)?;
+    let onces = of_onces(tx, run.home.key)?;
     tail.once.extend(results(&onces));
     if from > 0 {
         ops.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
@@ -167,23 +167,23 @@ fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
     let ended = |op: &&Recorded| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. });
     let slots: Vec<Slot> = ops.iter().filter(ended).map(Recorded::slot).collect();
     let mut allowance = Allowance::default();
-    facts.extend(tasks_at(tx, run.key, &slots, &mut allowance)?.iter().filter_map(TaskRow::fact));
+    facts.extend(tasks_at(tx, run.home.key, &slots, &mut allowance)?.iter().filter_map(TaskRow::fact));
     let detached = tx.all(
         concat!(
             select_task!(),
             "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment < $3 AND t.ended_number IS NOT NULL"
         ),
-        row![run.key.org.0, run.key.run, from],
+        row![run.home.key.org.0, run.home.key.run, from],
         |row| task(row, &mut allowance),
     )?;
     let loaded = |row: &&TaskRow| ops.iter().any(|op| op.slot() == row.task.slot);
     facts.extend(detached.iter().filter(|row| !loaded(row)).filter_map(TaskRow::fact));
     let slots: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
     let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
-    facts.extend(signals(tx, run.key, from)?.into_iter().filter(mailbox).map(fact_of_signal));
+    facts.extend(signals(tx, run.home.key, from)?.into_iter().filter(mailbox).map(fact_of_signal));
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
         let sql = "SELECT at FROM event WHERE org_id = $1 AND run = $2 AND number = $3";
-        let at = tx.first(sql, row![run.key.org.0, run.key.run, stop.number], |row| row.get(0))?;
+        let at = tx.first(sql, row![run.home.key.org.0, run.home.key.run, stop.number], |row| row.get(0))?;
         let at = Timestamp(at.unwrap_or_default());
         facts.push(Fact { number: stop.number, at, kind: FactKind::Cancel(stop.cancellation) });
     }
@@ -270,10 +270,10 @@ pub(super) struct Point {
 
 /// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
 pub(super) fn inheritance(tx: &Tx, parent: &Run, point: &Point) -> Done<Tail> {
-    let above = if parent.forked.is_some() { inherited(tx, parent.key)? } else { Tail::default() };
+    let above = if parent.forked.is_some() { inherited(tx, parent.home.key)? } else { Tail::default() };
     let own = match point.sequence {
-        Some(sequence) => between(tx, parent.key, Slot::default(), Slot { segment: point.segment, sequence })?,
-        None => of_onces(tx, parent.key)?,
+        Some(sequence) => between(tx, parent.home.key, Slot::default(), Slot { segment: point.segment, sequence })?,
+        None => of_onces(tx, parent.home.key)?,
     };
     let reached = |op: &Recorded| match point.sequence {
         Some(sequence) => op.slot() <= Slot { segment: point.segment, sequence },
@@ -347,7 +347,7 @@ fn consumed(tx: &Tx, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
         select_signal!(),
         "WHERE org_id = $1 AND run = $2 AND consumed_segment <= $3 AND consumed_commit <= $4 ORDER BY number"
     );
-    tx.all(sql, row![parent.key.org.0, parent.key.run, point.segment, point.base], signal)
+    tx.all(sql, row![parent.home.key.org.0, parent.home.key.run, point.segment, point.base], signal)
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
@@ -360,9 +360,9 @@ fn parent_tasks(
 ) -> Done<BTreeMap<Slot, TaskRow>> {
     let of_ops = own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. }));
     let slots: Vec<Slot> = of_ops.map(Recorded::slot).collect();
-    let mut tasks = tasks_at(tx, parent.key, &slots, allowance)?;
+    let mut tasks = tasks_at(tx, parent.home.key, &slots, allowance)?;
     let sql = concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment <= $3");
-    let params = row![parent.key.org.0, parent.key.run, point.segment];
+    let params = row![parent.home.key.org.0, parent.home.key.run, point.segment];
     tasks.extend(tx.all(sql, params, |row| task(row, allowance))?);
     Ok(tasks.into_iter().map(|row| (row.task.slot, row)).collect())
 }

@@ -7,13 +7,16 @@ use super::fault::{Done, Fault};
 use super::link::{Ask, Link};
 use super::locks::Locked;
 use super::request::Request;
-use super::run::Run;
+use super::run::{Home, Run};
 use super::sets::{Set, Value, Writes, row};
-use super::values::{Key, Row};
+use super::task::TaskRow;
+use super::values::{Key, Place, Row, cell, text_of};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, Slot};
-use crate::model::EventKind;
-use serde_json::Value as Json;
+use crate::id::{EntryId, ExecutionId};
+use crate::model::{Failure, TaskStatus};
+use crate::payload::Payload;
+use crate::storage::sql::log::Numbered;
+use crate::storage::sql::{self, Statements};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
@@ -176,30 +179,6 @@ impl<'l> Tx<'l> {
         }
         Ok(self.news.into_inner())
     }
-
-    fn changed(&self, execution: ExecutionId, high: u64) {
-        let changed = &mut self.news.borrow_mut().changed;
-        match changed.last_mut() {
-            Some((last, number)) if *last == execution => *number = high,
-            _ => changed.push((execution, high)),
-        }
-    }
-
-    /// Announces that a run may be claimed.
-    pub(super) fn agents_ready(&self) {
-        self.news.borrow_mut().agents = true;
-    }
-
-    /// Announces that a task may be claimed.
-    pub(super) fn tasks_ready(&self) {
-        self.news.borrow_mut().tasks = true;
-    }
-
-    /// Announces that time will bring something.
-    pub(super) fn due(&self, at: i64) {
-        let due = &mut self.news.borrow_mut().due;
-        *due = Some(due.map_or(at, |before| before.min(at)));
-    }
 }
 
 /// The number of a run's last event; 0 before the first.
@@ -215,100 +194,111 @@ static EVENT: Set = Set::insert(
      outcome smallint",
 );
 
-/// The events of one run: gives each the next number, and announces the run when it is dropped.
-pub(super) struct Log<'t, 'l> {
-    tx: &'t Tx<'l>,
-    key: Key,
-    id: ExecutionId,
-    /// The run's current segment.
-    pub segment: u32,
-    /// The last number given.
-    pub high: u64,
-    /// The last event, held back because a commit will be recorded on it.
-    held: Option<Held>,
-    holds: bool,
+/// The events of one run.
+pub(super) type Log<'t, 'l> = sql::log::Log<'t, Tx<'l>>;
+
+fn event_row(tx: &Tx, key: Key, event: Numbered, commit: Option<&Request>) -> Vec<Value> {
+    let mut row =
+        row![key.org.0, key.run, event.number, tx.now, event.kind as u8, event.segment, event.sequence, event.data];
+    match commit {
+        Some(request) => row.extend(request.columns()),
+        None => row.extend(std::iter::repeat_n(Value::Null, 8)),
+    }
+    row
 }
 
-struct Held {
-    number: u64,
-    kind: EventKind,
-    segment: u32,
-    sequence: Option<u32>,
-    data: Option<String>,
-}
-
-impl<'t, 'l> Log<'t, 'l> {
-    /// Continues a run's events.
-    pub(super) fn open(tx: &'t Tx<'l>, run: &Run) -> Done<Self> {
-        let high = match &run.last {
-            Some(last) => last.high,
-            None => high(tx, run.key)?,
-        };
-        Ok(Self { tx, key: run.key, id: run.id, segment: run.segment, high, held: None, holds: false })
-    }
-
-    /// Continues a run's events after the last number, for a commit that ends with [`record`](Self::record).
-    pub(super) fn of_commit(tx: &'t Tx<'l>, run: &Run, high: u64) -> Self {
-        Self { tx, key: run.key, id: run.id, segment: run.segment, high, held: None, holds: true }
-    }
-
-    /// Writes an event about the run.
-    pub(super) fn event(&mut self, kind: EventKind, data: &Json) -> Done<u64> {
-        self.write(kind, None, data.to_string())
-    }
-
-    /// Writes an event about an op; `data` is JSON.
-    pub(super) fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Done<u64> {
-        self.write(kind, Some(slot), data)
-    }
-
-    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Done<u64> {
-        self.high += 1;
-        let event = Held {
-            number: self.high,
-            kind,
-            segment: slot.map_or(self.segment, |slot| slot.segment),
-            sequence: slot.map(|slot| slot.sequence),
-            data: (data != "{}").then_some(data),
-        };
-        let event = if self.holds { self.held.replace(event) } else { Some(event) };
-        if let Some(event) = event {
-            self.put(event, None);
-        }
-        Ok(self.high)
-    }
-
-    fn put(&self, event: Held, commit: Option<&Request>) {
-        let mut row = row![
-            self.key.org.0,
-            self.key.run,
-            event.number,
-            self.tx.now,
-            event.kind as u8,
-            event.segment,
-            event.sequence,
-            event.data
-        ];
-        match commit {
-            Some(request) => row.extend(request.columns()),
-            None => row.extend(std::iter::repeat_n(Value::Null, 8)),
-        }
-        self.tx.put(&EVENT, row);
-    }
-
+impl Log<'_, '_> {
     /// Records a commit on the run's last event. `before` is the commit before it.
     pub(super) fn record(mut self, request: &Request, before: Option<&Request>) -> Done<()> {
         match self.held.take() {
-            Some(event) => self.put(event, Some(request)),
+            Some(event) => self.tx.put(&EVENT, event_row(self.tx, self.key, event, Some(request))),
             None => request.attach(self.tx, self.key, before),
         }
         Ok(())
     }
 }
 
-impl Drop for Log<'_, '_> {
-    fn drop(&mut self) {
-        self.tx.changed(self.id, self.high);
+static ENDED: Set =
+    Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
+static FAILURE: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text");
+
+impl Statements for Tx<'_> {
+    type Fault = Fault;
+    type Home = Home;
+    type Key = Key;
+    type Place = Place;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn changed(&self, execution: ExecutionId, high: u64) {
+        let changed = &mut self.news.borrow_mut().changed;
+        match changed.last_mut() {
+            Some((last, number)) if *last == execution => *number = high,
+            _ => changed.push((execution, high)),
+        }
+    }
+
+    fn agents_ready(&self) {
+        self.news.borrow_mut().agents = true;
+    }
+
+    fn tasks_ready(&self) {
+        self.news.borrow_mut().tasks = true;
+    }
+
+    fn due(&self, at: i64) {
+        let due = &mut self.news.borrow_mut().due;
+        *due = Some(due.map_or(at, |before| before.min(at)));
+    }
+
+    fn key(home: &Home) -> Key {
+        home.key
+    }
+
+    fn high(&self, run: &Run) -> Done<u64> {
+        match &run.home.last {
+            Some(last) => Ok(last.high),
+            None => high(self, run.home.key),
+        }
+    }
+
+    fn put_event(&self, key: Key, event: Numbered) -> Done<()> {
+        self.put(&EVENT, event_row(self, key, event, None));
+        Ok(())
+    }
+
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        super::payloads::refer(self, run, payload)
+    }
+
+    fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
+        let (output, failure) = (output.map(cell).transpose()?, failure.map(text_of).transpose()?);
+        self.put(&ENDED, row![run.home.key.org.0, run.home.key.run, output, failure, self.now]);
+        Ok(())
+    }
+
+    fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
+        self.put(&FAILURE, row![run.home.key.org.0, run.home.key.run, failure.map(text_of).transpose()?]);
+        Ok(())
+    }
+
+    fn disarm_all(&self, run: &Run) -> Done<()> {
+        super::op::disarm_all(self, run);
+        Ok(())
+    }
+
+    fn save_task(&self, task: &TaskRow) -> Done<()> {
+        task.save(self)
+    }
+
+    fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
+        super::task::open(self, run)
+    }
+
+    fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
+        super::task::has_open(self, run, status)
     }
 }
 

@@ -143,18 +143,21 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
         let (kind, queue): (String, String) = tx
             .first(
                 "SELECT kind, queue FROM agent_execution WHERE org_id = $1 AND run = $2",
-                row![run.key.org.0, run.key.run],
+                row![run.home.key.org.0, run.home.key.run],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?
             .unwrap_or_default();
         log.event(EventKind::NoWorker, &json!({ "kind": kind, "queue": queue }))?;
-        tx.put(&TOLD_RUN, row![run.key.org.0, run.key.run, run.epoch]);
+        tx.put(&TOLD_RUN, row![run.home.key.org.0, run.home.key.run, run.epoch]);
     }
     for (target, slot) in waits.tasks {
         let Some((run, log)) = logs.get_mut(&target) else { continue };
-        let Some(row) = TaskRow::at(tx, Place { key: run.key, slot })? else { continue };
+        let Some(row) = TaskRow::at(tx, Place { key: run.home.key, slot })? else { continue };
         row.emit(run, log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;
-        tx.put(&TOLD_TASK, row![run.key.org.0, run.key.run, slot.segment, slot.sequence, row.task.visible_at]);
+        tx.put(
+            &TOLD_TASK,
+            row![run.home.key.org.0, run.home.key.run, slot.segment, slot.sequence, row.task.visible_at],
+        );
         // Whoever runs the agent brings the kinds of its inline tasks along.
         let awaited = run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.tasks);
         if row.born_inline && awaited {

@@ -8,8 +8,8 @@ use crate::error::{Code, Error};
 use crate::id::{OnceSlot, OrgId, Slot};
 use crate::model::{LabelKey, Seen};
 use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
+pub(super) use crate::storage::sql::values::{duration, micros, text_of};
 use bytes::Bytes;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use tokio_postgres::types::FromSql;
@@ -185,15 +185,6 @@ pub(super) fn json_opt<T: DeserializeOwned>(row: &Row, index: usize) -> Done<Opt
     text.map(|text| serde_json::from_str(text).map_err(|_| unreadable(index, "JSON"))).transpose()
 }
 
-/// A value as JSON text.
-pub(super) fn text_of<T: Serialize + ?Sized>(value: &T) -> Done<String> {
-    serde_json::to_string(value).map_err(|error| {
-        Error::new(Code::NotSerializable, format!("a row could not be written as JSON: {error}"))
-            .caused_by(error)
-            .into()
-    })
-}
-
 /// A label's key as a column value: tag 1 and the author's text, or tag 0 and a digest.
 pub(super) fn label_key(key: &LabelKey) -> Vec<u8> {
     match key {
@@ -237,16 +228,6 @@ pub(super) fn read_once(row: &Row, index: usize) -> Done<Option<OnceSlot>> {
 pub(super) fn one_of<T: Copy>(all: &[T], index: usize, row: &Row) -> Done<T> {
     let place: u8 = row.get(index)?;
     all.get(usize::from(place)).copied().ok_or_else(|| unreadable(index, "known value"))
-}
-
-/// A duration in microseconds, as columns hold it.
-pub(super) fn micros(duration: std::time::Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// The duration of a column.
-pub(super) fn duration(micros: i64) -> std::time::Duration {
-    std::time::Duration::from_micros(micros.max(0) as u64)
 }
 
 /// The error for a row that ought to be there.

@@ -84,7 +84,7 @@ fn by_place<T>(
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     slot: impl Fn(&T) -> Slot,
 ) -> Done<Page<T>> {
-    let (low, high) = span(run.run);
+    let (low, high) = span(run.home.run);
     let low = match cursor(page, parse_slot)? {
         Some(after) if after.segment > run.segment => high,
         Some(after) => place_of(conn, run, after)? + 1,
@@ -118,11 +118,11 @@ pub(super) fn checkpoints(
     let run = Run::find(conn, org, id)?;
     let after = cursor(page, parse_number::<u32>)?;
     let low = match after {
-        Some(after) => key(run.run, i64::from(after))? + 1,
-        None => span(run.run).0,
+        Some(after) => key(run.home.run, i64::from(after))? + 1,
+        None => span(run.home.run).0,
     };
     let sql = concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key LIMIT ?3");
-    let rows = all(conn, sql, params![low, span(run.run).1, (page.limit + 1) as i64], checkpoint)?;
+    let rows = all(conn, sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], checkpoint)?;
     Ok(cut(rows, page, |row| row.sequence.to_string()))
 }
 
@@ -130,18 +130,18 @@ pub(super) fn checkpoints(
 pub(super) fn signals(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
     let run = Run::find(conn, org, id)?;
     let low = match cursor(page, parse_number::<i64>)? {
-        Some(after) => key(run.run, after)? + 1,
-        None => span(run.run).0,
+        Some(after) => key(run.home.run, after)? + 1,
+        None => span(run.home.run).0,
     };
     let sql = concat!(select_signal!(), "WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3");
-    let rows = all(conn, sql, params![low, span(run.run).1, (page.limit + 1) as i64], signal)?;
+    let rows = all(conn, sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], signal)?;
     Ok(cut(rows, page, |row| row.number.to_string()))
 }
 
 /// Durable events of a run after a number, oldest first.
 pub(super) fn events(conn: &Connection, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
     let run = Run::find(conn, org, id)?;
-    let (low, high) = span(run.run);
+    let (low, high) = span(run.home.run);
     let low = low.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)).saturating_add(1);
     all(
         conn,
@@ -175,13 +175,13 @@ pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u
     };
     let last = match segment < run.segment {
         true => match start_of(conn, &run, segment + 1) {
-            Ok(next) => key(run.run, next)? - 1,
+            Ok(next) => key(run.home.run, next)? - 1,
             Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
         },
-        false => span(run.run).1,
+        false => span(run.home.run).1,
     };
-    Ok(between(conn, key(run.run, start)?, last)?.into_iter().map(|op| op.op).collect())
+    Ok(between(conn, key(run.home.run, start)?, last)?.into_iter().map(|op| op.op).collect())
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.

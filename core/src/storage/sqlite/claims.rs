@@ -174,7 +174,7 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
     Ok(Some(Claim {
-        execution: execution_at(tx.conn, run.run)?,
+        execution: execution_at(tx.conn, run.home.run)?,
         lease: Lease { worker: claim.worker, epoch: run.epoch },
         high: log.high,
     }))
@@ -186,7 +186,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
     let only = match claim.only {
         Some(only) => match Run::find(tx.conn, claim.org, only) {
-            Ok(run) => Some(span(run.run)),
+            Ok(run) => Some(span(run.home.run)),
             Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
         },
@@ -250,7 +250,7 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<()> {
         super::payloads::refer(tx, &run, output)?;
     }
     let before = (run.status, run.wait.clone());
-    row.end_attempt(tx, &mut run, &mut log, report.result.clone())?;
+    row.end_attempt(&mut run, &mut log, report.result.clone())?;
     row.save(tx)?;
     if before != (run.status, run.wait.clone()) {
         run.save(tx)?;
@@ -279,7 +279,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         };
         run.lease_expires = Some(expires);
         run.save(tx)?;
-        let high = super::tx::high(tx.conn, run.run)?;
+        let high = super::tx::high(tx.conn, run.home.run)?;
         if high > known && !super::facts::between(tx.conn, &run, known, high, None)?.is_empty() {
             answer.stale_executions.push(execution);
         }
@@ -318,7 +318,7 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     if timed {
         run.lose_host_timer(&mut log)?;
     } else {
-        run.give_back(tx, &mut log)?;
+        run.give_back(&mut log)?;
     }
     run.save(tx)
 }
@@ -342,7 +342,7 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
     tx.execute("DELETE FROM worker WHERE id = ?1", [blob(&worker.0)])?;
     for mut run in held_runs(tx.conn, worker)? {
         let mut log = Log::open(tx, &run)?;
-        run.give_back(tx, &mut log)?;
+        run.give_back(&mut log)?;
         run.save(tx)?;
     }
     for row in held_tasks(tx.conn, worker)? {
@@ -374,7 +374,7 @@ pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
 pub(super) fn lose_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let Some(mut run) = Run::at(tx.conn, row.place >> super::values::SHIFT)? else { return Ok(()) };
     let mut log = Log::open(tx, &run)?;
-    row.lose_attempt(tx, &mut run, &mut log)?;
+    row.lose_attempt(&mut run, &mut log)?;
     run.save(tx)
 }
 

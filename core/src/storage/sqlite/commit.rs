@@ -5,8 +5,8 @@
 
 use super::fault::Done;
 use super::request::{Request, last_request, request_of};
-use super::run::{Ending, Run};
-use super::task::{TaskRow, has_open, open_attached};
+use super::run::Run;
+use super::task::{TaskRow, has_open};
 use super::tx::{Log, Tx};
 use super::values::{Cell, blob, key, text_of};
 use super::{facts, op, payloads, segment};
@@ -16,8 +16,10 @@ use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
-    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, Wait, WaitReason,
+    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, WaitReason,
 };
+use crate::storage::sql::Statements;
+use crate::storage::sql::run::Ending;
 use rusqlite::params;
 use serde_json::json;
 use std::time::Duration;
@@ -88,7 +90,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let found = if after < before { facts::between(tx.conn, &run, after, before, None)? } else { Vec::new() };
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
-    let over = limit_reached(&run, batch, top);
+    let over = run.limit_reached(batch, top);
     let news = found.iter().any(|fact| fact.number > request.known);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
     writing.apply()?;
@@ -140,21 +142,6 @@ fn known_answer(tx: &Tx, run: &Run, known: &Request, request: &CommitRequest) ->
         format!("the request {} was made before with another content", request.request_id),
     )
     .into())
-}
-
-/// The limit that the ops of a batch reach.
-fn limit_reached(run: &Run, batch: &Batch, top: u32) -> Option<WaitReason> {
-    if run.status != Status::Running || batch.ops.is_empty() {
-        return None;
-    }
-    let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
-    let total = run.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
-    if steps > 0 && run.step_limit.is_some_and(|limit| total > limit) {
-        return Some(WaitReason::StepLimit);
-    }
-    let stateless = run.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
-    let long = top as usize + batch.ops.len() >= run.tail_limit as usize;
-    (stateless && long).then_some(WaitReason::TailLimit)
 }
 
 /// A batch on its way into the rows.
@@ -227,7 +214,7 @@ impl<'a> Writing<'a, '_> {
         match &op.body {
             OpBody::Entry(new) => return op::append(tx, run, log, slot, op, new),
             OpBody::Task(new) => {
-                let task = TaskRow::new(run, place, slot, new, tx.now);
+                let task = TaskRow::new(run, run.home.org, place, slot, new, tx.now);
                 let ends = |report: &AttemptReport| report.sequence == op.sequence && report.attempt == 1;
                 if new.placement == Placement::Queue {
                     task.emit(run, log, EventKind::TaskScheduled, json!({}))?;
@@ -244,7 +231,7 @@ impl<'a> Writing<'a, '_> {
                 totals.add(model, usage);
                 tx.execute(
                     "UPDATE agent_execution SET usage = ?2 WHERE run = ?1",
-                    params![run.run, text_of(&totals)?],
+                    params![run.home.run, text_of(&totals)?],
                 )?;
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
@@ -258,7 +245,7 @@ impl<'a> Writing<'a, '_> {
         let silent = self.silent.iter().find(|(task, _)| task.place == place).map(|(_, op)| op.label.clone());
         let mut there = silent.map_or_else(|| op::label_at(self.tx.conn, place), |label| Ok(Some(label)))?;
         if there.is_none() && self.run.forked.is_some() {
-            let inherited = segment::inherited(self.tx.conn, self.run.run)?.ops;
+            let inherited = segment::inherited(self.tx.conn, self.run.home.run)?.ops;
             let same = |op: &op::Recorded| op.op.segment == slot.segment && op.op.sequence == slot.sequence;
             there = inherited.into_iter().find(same).map(|op| op.op.label);
         }
@@ -278,7 +265,7 @@ impl<'a> Writing<'a, '_> {
         let Some(mut row) = self.inline(sequence, attempt.wrapping_sub(1))? else { return Ok(()) };
         let silent = self.batch.attempts.iter().any(|report| report.sequence == sequence && report.attempt == attempt);
         if !silent && after_loss(&row.task) == Verdict::Quarantine {
-            return row.lose_attempt(self.tx, &mut self.run, &mut self.log);
+            return row.lose_attempt(&mut self.run, &mut self.log);
         }
         row.task.attempt = attempt;
         row.task.losses += 1;
@@ -303,7 +290,7 @@ impl<'a> Writing<'a, '_> {
         if let Some(index) = silent.filter(|_| report.attempt == 1) {
             let (mut task, op) = self.silent.swap_remove(index);
             task.task.started_at = Some(started(report.duration));
-            self.found.extend(task.end_attempt(tx, run, log, report.result.clone())?);
+            self.found.extend(task.end_attempt(run, log, report.result.clone())?);
             return task.insert(tx, run, op);
         }
         let Some(mut row) = TaskRow::at(tx.conn, op::place(run, report.sequence)?)? else { return Ok(()) };
@@ -313,14 +300,14 @@ impl<'a> Writing<'a, '_> {
         if row.runs_inline() {
             row.task.started_at = Some(started(report.duration));
         }
-        self.found.extend(row.end_attempt(tx, run, log, report.result.clone())?);
+        self.found.extend(row.end_attempt(run, log, report.result.clone())?);
         row.save(tx)
     }
 
     fn consume(&self, consumed: &Consumed) -> Done<()> {
         let taken: Option<(Option<u32>, Option<u32>)> = self.tx.first(
             "SELECT consumed_segment, consumed_sequence FROM agent_signal WHERE id = ?1 AND run = ?2",
-            params![blob(&consumed.signal.0), self.run.run],
+            params![blob(&consumed.signal.0), self.run.home.run],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
         match taken {
@@ -352,10 +339,10 @@ impl<'a> Writing<'a, '_> {
         self.tx.execute(
             "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
              WHERE run = ?1 AND consumed_segment = ?2 AND consumed_sequence = ?3",
-            params![self.run.run, self.batch.segment, sequence],
+            params![self.run.home.run, self.batch.segment, sequence],
         )?;
         if let Some(mut task) = TaskRow::at(self.tx.conn, place)?.filter(|task| !task.task.status.is_terminal()) {
-            task.cancel(self.tx, &mut self.run, &mut self.log)?;
+            task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());
         }
         Ok(())
@@ -376,22 +363,22 @@ impl<'a> Writing<'a, '_> {
             pause = run.quarantined.then_some(WaitReason::Quarantined);
         }
         match &self.batch.end {
-            BatchEnd::Complete(output) => self.found.extend(run.finish(tx, log, Ending::Completed(output))?),
-            BatchEnd::Fail(failure) => self.found.extend(run.finish(tx, log, Ending::Failed(failure))?),
+            BatchEnd::Complete(output) => self.found.extend(run.finish(log, Ending::Completed(output))?),
+            BatchEnd::Fail(failure) => self.found.extend(run.finish(log, Ending::Failed(failure))?),
             BatchEnd::Cancelled(output) => {
-                self.found.extend(run.finish(tx, log, Ending::Cancelled(output.as_ref(), "agent"))?);
+                self.found.extend(run.finish(log, Ending::Cancelled(output.as_ref(), "agent"))?);
             }
             BatchEnd::Pause { .. } if run.status == Status::Cancelling => {
-                self.found.extend(run.finish(tx, log, Ending::Cancelled(None, "graceful"))?);
+                self.found.extend(run.finish(log, Ending::Cancelled(None, "graceful"))?);
             }
-            BatchEnd::Pause { reason, failure } => run.pause(tx, log, *reason, failure.as_ref())?,
+            BatchEnd::Pause { reason, failure } => run.pause(log, *reason, failure.as_ref())?,
             BatchEnd::Checkpoint(new) => {
                 checkpoint(tx, run, log, self.top, new)?;
                 self.top = 0;
                 return self.go_on(pause, regained);
             }
             BatchEnd::Suspend(wait) if pause.is_none() && !news => {
-                self.suspend(wait, sender)?;
+                run.suspend(log, wait, sender)?;
                 return Ok((Committed::Suspended, None));
             }
             BatchEnd::Continue | BatchEnd::Suspend(_) => return self.go_on(pause, regained),
@@ -400,7 +387,7 @@ impl<'a> Writing<'a, '_> {
     }
 
     fn go_on(&mut self, pause: Option<WaitReason>, regained: bool) -> Done<(Committed, Option<WaitReason>)> {
-        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
+        let (run, log) = (&mut self.run, &mut self.log);
         match pause {
             None => {
                 if regained {
@@ -410,31 +397,17 @@ impl<'a> Writing<'a, '_> {
                 return Ok((Committed::Continue, None));
             }
             Some(WaitReason::Quarantined) => {
-                run.quarantine(tx, log)?;
+                run.quarantine(log)?;
             }
-            Some(reason) => run.pause(tx, log, reason, None)?,
+            Some(reason) => run.pause(log, reason, None)?,
         }
         // The run's row is written by the caller; a pause ends the sender's right.
         Ok((Committed::Finished(run.status), pause))
     }
-
-    fn suspend(&mut self, wait: &Wait, sender: WorkerId) -> Done<()> {
-        let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
-        run.drop_holder();
-        run.last_worker = Some(sender);
-        if run.status == Status::Running {
-            run.status = Status::Waiting;
-        }
-        run.set_wait(Some(wait))?;
-        run.review_wait(tx)?;
-        let reason = if wait.tasks { run.wait().and_then(|wait| wait.reason) } else { wait.reason };
-        log.event(EventKind::Waiting, &json!({ "reason": reason, "signals": wait.signals }))?;
-        Ok(())
-    }
 }
 
 fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
-    let found = tx.first("SELECT usage FROM agent_execution WHERE run = ?1", [run.run], |row| {
+    let found = tx.first("SELECT usage FROM agent_execution WHERE run = ?1", [run.home.run], |row| {
         super::values::json::<UsageTotals>(row, 0)
     })?;
     Ok(found.unwrap_or_default())
@@ -442,7 +415,7 @@ fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
 
 /// Ends the segment.
 fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &NewCheckpoint) -> Done<()> {
-    let open = open_attached(tx.conn, run)?;
+    let open = tx.open_attached(run)?;
     if !open.is_empty() {
         let mut names = Vec::with_capacity(open.len());
         for row in &open {
@@ -460,11 +433,11 @@ fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &N
     let sequence = run.segment + 1;
     let usage = usage_of(tx, run)?;
     let hash = Checkpoint::content_hash(sequence, &saved.state.settled_hash(), &saved.leaves, &usage);
-    let start = run.start + i64::from(top);
+    let start = run.home.start + i64::from(top);
     store_checkpoint(tx, run, start, sequence, saved, &usage, &hash, tx.now)?;
     op::disarm_all(tx, run)?;
     run.segment = sequence;
-    run.start = start;
+    run.home.start = start;
     run.top = 0;
     log.segment = sequence;
     log.event(EventKind::Checkpoint, &json!({ "sequence": sequence }))?;
@@ -488,7 +461,7 @@ pub(super) fn store_checkpoint(
         "INSERT INTO agent_checkpoint (key, start, leaves, metadata, usage, hash, created_at, state) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
-            key(run.run, i64::from(sequence))?,
+            key(run.home.run, i64::from(sequence))?,
             start,
             text_of(&saved.leaves)?,
             saved.metadata,

@@ -2,8 +2,8 @@
 
 use super::fault::Done;
 use super::request::position;
-use super::run::{Cause, Ending, Run, Stop, execution_at, execution_of};
-use super::task::{TaskRow, open_attached, open_with};
+use super::run::{Run, execution_at, execution_of};
+use super::task::TaskRow;
 use super::tx::{Log, Tx};
 use super::values::{Cell, blob, key, text_of};
 use super::{facts, op, payloads};
@@ -16,6 +16,8 @@ use crate::model::{
     Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::sql::Statements;
+use crate::storage::sql::run::{Cause, Ending, Stop};
 use rusqlite::params;
 use serde_json::json;
 use std::time::Duration;
@@ -42,7 +44,7 @@ pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
     let mut log = Log::open(tx, &run)?;
     log.event(EventKind::Created, &json!({ "kind": new.kind, "queue": new.queue }))?;
     run.save(tx)?;
-    Ok(Created { execution: execution_at(tx.conn, run.run)?, existing: false })
+    Ok(Created { execution: execution_at(tx.conn, run.home.run)?, existing: false })
 }
 
 /// Writes the row of a new run.
@@ -100,14 +102,14 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
     let repeated: Option<uuid::Uuid> = tx.first(
         "SELECT id FROM agent_signal WHERE run = ?1 AND idempotency_key = ?2 \
          UNION ALL SELECT id FROM agent_signal WHERE id = ?3 AND run = ?1",
-        params![run.run, new.idempotency_key, blob(&new.id.0)],
+        params![run.home.run, new.idempotency_key, blob(&new.id.0)],
         |row| super::values::id(row, 0),
     )?;
     if let Some(id) = repeated {
         return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
-        return Err(execution_at(tx.conn, run.run)?.takes_no_signals().into());
+        return Err(execution_at(tx.conn, run.home.run)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
     let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
@@ -116,8 +118,8 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         "INSERT INTO agent_signal (key, run, id, name, delivery, idempotency_key, created_at, payload) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
-            key(run.run, number as i64)?,
-            run.run,
+            key(run.home.run, number as i64)?,
+            run.home.run,
             blob(&new.id.0),
             new.name,
             facts::delivery_number(new.delivery),
@@ -131,7 +133,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         run.save(tx)?;
     }
     if new.delivery == Delivery::Now {
-        let calls = open_with(tx.conn, &run, TaskStatus::Running)?;
+        let calls = tx.open_with(&run, TaskStatus::Running)?;
         for mut call in calls.into_iter().filter(|row| row.task.is_interrupted()) {
             call.stop = true;
             call.save(tx)?;
@@ -146,28 +148,28 @@ pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation:
     let never_claimed = run.status == Status::Pending && run.epoch == 0;
     let graceful = cancellation.mode == CancelMode::Graceful;
     if run.status.is_terminal() || (graceful && run.status == Status::Cancelling) {
-        return execution_at(tx.conn, run.run);
+        return execution_at(tx.conn, run.home.run);
     }
     let mut log = Log::open(tx, &run)?;
     if !graceful {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
         run.epoch += 1;
-        run.finish(tx, &mut log, Ending::Cancelled(None, "hard"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "hard"))?;
     } else if never_claimed || run.status == Status::Paused {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
-        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
         run.wait = None;
         run.status = Status::Cancelling;
         let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
         run.stop = Some(Stop { number, cancellation, until: tx.now.after(cancellation.grace).0 });
-        for mut task in open_attached(tx.conn, &run)? {
+        for mut task in tx.open_attached(&run)? {
             task.stop = true;
             task.save(tx)?;
         }
     }
     run.save(tx)?;
-    execution_at(tx.conn, run.run)
+    execution_at(tx.conn, run.home.run)
 }
 
 /// Continues a paused run.
@@ -176,14 +178,14 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     if let Some(request) = &request.request_id {
         let made = tx.first(
             "SELECT 1 FROM resume_request WHERE run = ?1 AND request_id = ?2",
-            params![run.run, blob(&request.0)],
+            params![run.home.run, blob(&request.0)],
             |_| Ok(()),
         )?;
         if made.is_some() {
-            return execution_at(tx.conn, run.run);
+            return execution_at(tx.conn, run.home.run);
         }
     }
-    let execution = execution_at(tx.conn, run.run)?;
+    let execution = execution_at(tx.conn, run.home.run)?;
     let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
     let limits = execution.new.limits;
     if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
@@ -200,7 +202,10 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         append_message(tx, &mut run, &mut log, message)?;
     }
     if let Some(request) = &request.request_id {
-        tx.execute("INSERT INTO resume_request (run, request_id) VALUES (?1, ?2)", params![run.run, blob(&request.0)])?;
+        tx.execute(
+            "INSERT INTO resume_request (run, request_id) VALUES (?1, ?2)",
+            params![run.home.run, blob(&request.0)],
+        )?;
     }
     if let Some(more) = request.max_steps.or(limits.max_steps) {
         run.step_limit = Some(run.step_count.saturating_add(more));
@@ -212,19 +217,19 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     if request.budget.is_some() {
         let limits = crate::model::StartLimits { budget: request.budget.clone(), ..limits };
-        tx.execute("UPDATE agent_execution SET limits = ?2 WHERE run = ?1", params![run.run, text_of(&limits)?])?;
+        tx.execute("UPDATE agent_execution SET limits = ?2 WHERE run = ?1", params![run.home.run, text_of(&limits)?])?;
     }
     if reason == WaitReason::Quarantined {
-        for mut task in open_with(tx.conn, &run, TaskStatus::Quarantined)? {
+        for mut task in tx.open_with(&run, TaskStatus::Quarantined)? {
             task.task.losses = MAX_LOSSES - 1;
-            task.carry_out(tx, &mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
+            task.carry_out(&mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
             task.save(tx)?;
         }
         run.quarantined = false;
     }
-    run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": reason }))?;
+    run.unpause(&mut log, EventKind::Continued, &json!({ "from": reason }))?;
     run.save(tx)?;
-    execution_at(tx.conn, run.run)
+    execution_at(tx.conn, run.home.run)
 }
 
 fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Payload) -> Done<()> {
@@ -255,7 +260,7 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
         Some(once) => tx
             .first(
                 "SELECT place FROM task_execution WHERE run = ?1 AND once_name = ?2 AND once_n = ?3",
-                params![run.run, &*once.name, once.n],
+                params![run.home.run, &*once.name, once.n],
                 |row| row.get(0),
             )?
             .map(Ok),
@@ -285,13 +290,13 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
         }
         Resolution::Retry => Verdict::Retry(Duration::ZERO),
     };
-    row.carry_out(tx, &mut run, &mut log, verdict, None)?;
+    row.carry_out(&mut run, &mut log, verdict, None)?;
     row.save(tx)?;
     if run.pause_reason() == Some(WaitReason::Quarantined)
         && !super::task::has_open(tx.conn, &run, TaskStatus::Quarantined)?
     {
         run.quarantined = false;
-        run.unpause(tx, &mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
+        run.unpause(&mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
     }
     run.save(tx)?;
     Ok(row.task)
@@ -301,19 +306,19 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
 pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision: Divergence) -> Done<Execution> {
     let mut run = Run::find(tx.conn, org, id)?;
     if run.pause_reason() != Some(WaitReason::Divergence) {
-        return Err(transition(&execution_at(tx.conn, run.run)?, "decide about a divergence of").into());
+        return Err(transition(&execution_at(tx.conn, run.home.run)?, "decide about a divergence of").into());
     }
     match decision {
-        Divergence::Stay => execution_at(tx.conn, run.run),
+        Divergence::Stay => execution_at(tx.conn, run.home.run),
         Divergence::Continue => {
             let mut log = Log::open(tx, &run)?;
             run.code = Some("mixed".into());
-            run.unpause(tx, &mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
+            run.unpause(&mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
             run.save(tx)?;
-            execution_at(tx.conn, run.run)
+            execution_at(tx.conn, run.home.run)
         }
         Divergence::Fork => {
-            let name = format!("divergence-{}", super::tx::high(tx.conn, run.run)?);
+            let name = format!("divergence-{}", super::tx::high(tx.conn, run.home.run)?);
             let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
             let from = ForkFrom::Latest;
             let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };

@@ -45,28 +45,31 @@ pub(super) fn signal(row: &Row<'_>) -> rusqlite::Result<Signal> {
 /// The place of op 0 of a segment.
 pub(super) fn start_of(conn: &Connection, run: &Run, segment: u32) -> Done<i64> {
     if segment == run.segment {
-        return Ok(run.start);
+        return Ok(run.home.start);
     }
     if segment == 0 {
         return Ok(0);
     }
-    let found =
-        first(conn, "SELECT start FROM agent_checkpoint WHERE key = ?1", [key(run.run, i64::from(segment))?], |row| {
-            row.get(0)
-        })?;
+    let found = first(
+        conn,
+        "SELECT start FROM agent_checkpoint WHERE key = ?1",
+        [key(run.home.run, i64::from(segment))?],
+        |row| row.get(0),
+    )?;
     found.ok_or_else(|| super::values::missing("the checkpoint of a segment").into())
 }
 
 /// The place of an op of any of a run's own segments.
 pub(super) fn place_of(conn: &Connection, run: &Run, slot: Slot) -> Done<i64> {
-    key(run.run, start_of(conn, run, slot.segment)? + i64::from(slot.sequence))
+    key(run.home.run, start_of(conn, run, slot.segment)? + i64::from(slot.sequence))
 }
 
 /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
 pub(super) fn between(conn: &Connection, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
-    let limit = span(run.run).1;
-    let low = key(run.run, i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1).min(number_of(limit) as i64))?;
-    let high = key(run.run, (until as i64).min(number_of(limit) as i64))?;
+    let limit = span(run.home.run).1;
+    let low =
+        key(run.home.run, i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1).min(number_of(limit) as i64))?;
+    let high = key(run.home.run, (until as i64).min(number_of(limit) as i64))?;
     let rows = all(
         conn,
         "SELECT key, at, kind, segment, sequence FROM event WHERE key BETWEEN ?1 AND ?2 \
@@ -97,7 +100,7 @@ pub(super) fn between(conn: &Connection, run: &Run, after: u64, until: u64, from
                 counts.then_some(Fact { number, at, kind: FactKind::Timer { slot } })
             }
             (Some(EventKind::Signal), _) => {
-                first(conn, concat!(select_signal!(), "WHERE key = ?1"), [key(run.run, number as i64)?], signal)?
+                first(conn, concat!(select_signal!(), "WHERE key = ?1"), [key(run.home.run, number as i64)?], signal)?
                     .filter(|signal| from.is_none_or(|from| signal.consumed_by.is_none_or(|slot| slot.segment >= from)))
                     .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) })
             }

@@ -28,11 +28,11 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
         Err(fault) => return Err(fault),
     }
     let (_, base) = position(tx, &parent)?;
-    let point = Point { segment: at.segment, sequence: at.sequence, high: high(tx.conn, parent.run)?, base };
+    let point = Point { segment: at.segment, sequence: at.sequence, high: high(tx.conn, parent.home.run)?, base };
     let copied = first(
         tx.conn,
         concat!(select_checkpoint!(), "WHERE c.key = ?1"),
-        [key(parent.run, i64::from(at.segment))?],
+        [key(parent.home.run, i64::from(at.segment))?],
         checkpoint,
     )?
     .filter(|_| at.segment > 0);
@@ -47,7 +47,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
             )));
         }
     }
-    let original = execution_at(tx.conn, parent.run)?;
+    let original = execution_at(tx.conn, parent.home.run)?;
     let mut new = original.new.clone();
     new.id = request.id;
     new.key = request.key.clone();
@@ -57,7 +57,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
         new.input_digest = digest.unwrap_or(new.input_digest);
         new.input = input.clone();
     }
-    let mut run = insert(tx, &new, Some((parent.run, at, point.high, point.base)))?;
+    let mut run = insert(tx, &new, Some((parent.home.run, at, point.high, point.base)))?;
     run.segment = at.segment;
     run.top = at.sequence.map_or(0, |sequence| sequence.saturating_add(1));
     run.code = original.code.filter(|_| copied.is_none());
@@ -77,7 +77,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
     let data = json!({ "execution": at.execution.to_string(), "segment": at.segment, "sequence": at.sequence });
     log.event(EventKind::Forked, &data)?;
     run.save(tx)?;
-    execution_at(tx.conn, run.run)
+    execution_at(tx.conn, run.home.run)
 }
 
 fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
@@ -86,13 +86,13 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
     let at_checkpoint = |segment| ForkPoint { execution, segment, sequence: None };
     let newest = tx.first(
         concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key DESC LIMIT 1"),
-        [span(run.run).0, span(run.run).1],
+        [span(run.home.run).0, span(run.home.run).1],
         |row| row.get::<_, i64>(0),
     )?;
     let with_state = newest.is_some();
     match request.from {
         ForkFrom::Checkpoint(sequence) => {
-            let row = key(run.run, i64::from(sequence))?;
+            let row = key(run.home.run, i64::from(sequence))?;
             let there = tx.first("SELECT 1 FROM agent_checkpoint WHERE key = ?1", [row], |_| Ok(()))?;
             match there {
                 Some(()) => Ok(at_checkpoint(sequence)),
@@ -113,12 +113,12 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
             }
             let own: Option<Slot> = tx.first(
                 "SELECT segment, sequence FROM agent_entry WHERE id = ?1 AND run = ?2",
-                rusqlite::params![blob(&entry.0), run.run],
+                rusqlite::params![blob(&entry.0), run.home.run],
                 |row| Ok(Slot { segment: row.get(0)?, sequence: row.get(1)? }),
             )?;
             let slot = match own {
                 Some(slot) => Some(slot),
-                None => inherited(tx.conn, run.run)?.ops.into_iter().find_map(|op| match op.op.body {
+                None => inherited(tx.conn, run.home.run)?.ops.into_iter().find_map(|op| match op.op.body {
                     RecordedBody::Entry { id, .. } if id == entry => {
                         Some(Slot { segment: op.op.segment, sequence: op.op.sequence })
                     }
@@ -136,7 +136,7 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
 
 fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
     let inherits = |slot: Slot| -> Done<bool> {
-        let ops = inherited(tx.conn, run.run)?.ops;
+        let ops = inherited(tx.conn, run.home.run)?.ops;
         Ok(ops.iter().any(|op| op.op.segment == slot.segment && op.op.sequence == slot.sequence))
     };
     if slot.segment != run.segment {
@@ -148,7 +148,7 @@ fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
 /// The last entry of the main thread up to a point of a run without checkpoints; entries are always part of a fork.
 fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
     let Some(sequence) = point.sequence else { return Ok(None) };
-    let (low, high) = (span(parent.run).0, super::op::place(parent, sequence)?);
+    let (low, high) = (span(parent.home.run).0, super::op::place(parent, sequence)?);
     let own = tx.first(
         "SELECT id FROM agent_entry WHERE place BETWEEN ?1 AND ?2 AND thread = '' ORDER BY place DESC LIMIT 1",
         [low, high],
@@ -157,7 +157,7 @@ fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
     if own.is_some() || parent.forked.is_none() {
         return Ok(own);
     }
-    let above = inherited(tx.conn, parent.run)?.ops;
+    let above = inherited(tx.conn, parent.home.run)?.ops;
     Ok(above.iter().rev().filter(|op| op.op.sequence <= sequence).find_map(|op| match &op.op.body {
         RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
         _ => None,
@@ -166,7 +166,7 @@ fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
 
 /// The last op of a run without checkpoints.
 fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
-    let (low, high) = span(run.run);
+    let (low, high) = span(run.home.run);
     let own: Option<u32> = tx
         .first(
             "SELECT max(sequence) FROM (SELECT max(sequence) AS sequence FROM agent_op WHERE place BETWEEN ?1 AND ?2 \
@@ -179,7 +179,7 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
     if let Some(sequence) = own {
         return Ok(Some(Slot { segment: run.segment, sequence }));
     }
-    let ops = inherited(tx.conn, run.run)?.ops;
+    let ops = inherited(tx.conn, run.home.run)?.ops;
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
 }
 
@@ -188,7 +188,7 @@ fn checkpoint_above(tx: &Tx, org: OrgId, run: &Run, entry: EntryId) -> Done<Opti
     let branch = super::segment::branch(tx.conn, org, entry)?;
     let above: BTreeSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
     let counts = |checkpoint: &Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
-    Ok(checkpoints(tx.conn, run.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
+    Ok(checkpoints(tx.conn, run.home.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
 }
 
 fn invalid(message: String) -> Fault {

@@ -4,18 +4,17 @@ use super::SqliteStorage;
 use super::claims::{begin_delayed, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
-use super::run::{Cause, Ending, Run};
+use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, all, first};
 use super::values::{SHIFT, id, micros};
 use crate::clock::Timestamp;
 use crate::error::{Code, Result};
 use crate::id::{Slot, WorkerId};
-use crate::journal::retry::MAX_LOSSES;
-use crate::model::{EventKind, Failure, Status, TaskStatus, WaitReason};
+use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::run::{Cause, Ending};
 use rusqlite::{Connection, params};
-use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -162,7 +161,7 @@ fn bury(tx: &Tx, locks: &Arc<Locks>, worker: WorkerId) -> Done<()> {
     }
     for mut run in held_runs(tx.conn, worker)? {
         let mut log = Log::open(tx, &run)?;
-        lose_holder(tx, &mut run, &mut log)?;
+        run.lose_holder(&mut log)?;
         run.save(tx)?;
     }
     for row in held_tasks(tx.conn, worker)? {
@@ -259,33 +258,14 @@ fn keep_run(tx: &Tx, mut run: Run) -> Done<()> {
     if reached(run.ends_at) {
         let message = "the run did not end within its timeout".to_owned();
         run.epoch += 1;
-        run.finish(tx, &mut log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
+        run.finish(&mut log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
     } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
         run.epoch += 1;
-        run.finish(tx, &mut log, Ending::Cancelled(None, "grace"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "grace"))?;
     } else if run.worker.is_some() && reached(run.lease_expires) {
-        lose_holder(tx, &mut run, &mut log)?;
+        run.lose_holder(&mut log)?;
     }
     run.save(tx)
-}
-
-fn lose_holder(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
-    run.drop_holder();
-    run.last_worker = None;
-    run.losses += 1;
-    let running = run.status == Status::Running;
-    if running {
-        run.status = Status::Pending;
-    }
-    log.event(EventKind::LeaseLost, &json!({ "epoch": run.epoch, "losses": run.losses }))?;
-    if running && run.losses >= MAX_LOSSES {
-        let message = format!("the run lost its worker {} times in a row without one commit", run.losses);
-        let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
-        run.pause(tx, log, WaitReason::Quarantined, Some(&failure))?;
-    } else if running && run.quarantined {
-        run.quarantine(tx, log)?;
-    }
-    Ok(())
 }
 
 fn fire_timers(tx: &Tx) -> Done<()> {
@@ -325,11 +305,11 @@ fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
     match (row.task.status, deadline, timeout, silence) {
         (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
-            row.time_out(tx, &mut run, &mut log, "deadline", limit)?;
+            row.time_out(&mut run, &mut log, "deadline", limit)?;
         }
-        (TaskStatus::Running, _, Some(limit), _) => row.time_out(tx, &mut run, &mut log, "timeout", limit)?,
-        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(tx, &mut run, &mut log, "heartbeat timeout", limit)?,
-        (TaskStatus::Running, ..) if lost => row.lose_attempt(tx, &mut run, &mut log)?,
+        (TaskStatus::Running, _, Some(limit), _) => row.time_out(&mut run, &mut log, "timeout", limit)?,
+        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(&mut run, &mut log, "heartbeat timeout", limit)?,
+        (TaskStatus::Running, ..) if lost => row.lose_attempt(&mut run, &mut log)?,
         // A pause is over: the task is visible now.
         _ => row.save(tx)?,
     }

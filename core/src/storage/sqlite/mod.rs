@@ -279,7 +279,7 @@ impl AgentStorage for SqliteStorage {
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
         self.read("read a run's facts", move |conn| {
             let run = run::Run::find(conn, org, execution)?;
-            let high = tx::high(conn, run.run)?;
+            let high = tx::high(conn, run.home.run)?;
             Ok((facts::between(conn, &run, after, high, Some(run.segment))?, high))
         })
         .await

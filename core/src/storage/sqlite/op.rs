@@ -14,6 +14,7 @@ use crate::model::{
     Entry, EventKind, Fact, FactKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp,
 };
 use crate::payload::{Body, Digest};
+use crate::storage::sql::Statements;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
 use serde_json::value::RawValue;
@@ -75,7 +76,7 @@ pub(super) fn append(
 ) -> Done<()> {
     let depth = match new.parent {
         None => 0,
-        Some(parent) => depth_of(tx.conn, run.org, parent)?.map(|depth| depth + 1).ok_or_else(|| {
+        Some(parent) => depth_of(tx.conn, run.home.org, parent)?.map(|depth| depth + 1).ok_or_else(|| {
             Error::new(
                 Code::InvalidArgument,
                 format!("{} follows the entry {parent}, which does not exist; append that first", op.label),
@@ -134,7 +135,7 @@ pub(super) fn append(
 
 /// The task among the run's last ops whose output is a content: what a model or a tool answered is stored once.
 fn task_with(tx: &Tx, run: &Run, place: i64, content: &ToSqlOutput<'_>) -> Done<Option<i64>> {
-    let low = span(run.run).0.max(place - REPEATED_WITHIN);
+    let low = span(run.home.run).0.max(place - REPEATED_WITHIN);
     tx.first(
         "SELECT place FROM task_execution WHERE place BETWEEN ?1 AND ?2 \
          AND octet_length(output) = octet_length(?3) AND output = ?3 ORDER BY place DESC LIMIT 1",
@@ -213,7 +214,7 @@ pub(super) fn insert(tx: &Tx, run: &Run, slot: Slot, op: &NewOp) -> Done<()> {
 
 /// The place of an op of the run's current segment.
 pub(super) fn place(run: &Run, sequence: u32) -> Done<i64> {
-    key(run.run, run.start + i64::from(sequence))
+    key(run.home.run, run.home.start + i64::from(sequence))
 }
 
 /// What holds a slot of the run's own current segment.
@@ -223,7 +224,7 @@ pub(super) fn label_at(conn: &Connection, place: i64) -> Done<Option<Label>> {
 
 /// The timers of a run that are armed never fire.
 pub(super) fn disarm_all(tx: &Tx, run: &Run) -> Done<()> {
-    let (low, high) = span(run.run);
+    let (low, high) = span(run.home.run);
     tx.execute("UPDATE agent_op SET due_at = NULL WHERE place BETWEEN ?1 AND ?2 AND due_at IS NOT NULL", [low, high])?;
     Ok(())
 }

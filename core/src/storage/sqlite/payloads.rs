@@ -144,7 +144,7 @@ fn closed() -> Error {
 
 /// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
 pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
-    refer_from(tx, run.org, run.run, payload)
+    refer_from(tx, run.home.org, run.home.run, payload)
 }
 
 /// Like [`refer`], for a run whose row is being made.

@@ -110,12 +110,12 @@ impl Request {
 
 /// The number of the run's last event, and the last commit of the current epoch. One seek, where the last event is a commit's.
 pub(super) fn last_request(tx: &Tx, run: &Run) -> Done<(u64, Option<Request>)> {
-    let low = key(run.run, run.claim_number as i64)?;
+    let low = key(run.home.run, run.claim_number as i64)?;
     let mut statement = tx.conn.prepare_cached(
         "SELECT key, commit_number, committed_at, request_id, digest, top, known, fact_high, outcome FROM event \
          WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC",
     )?;
-    let mut rows = statement.query([low, span(run.run).1])?;
+    let mut rows = statement.query([low, span(run.home.run).1])?;
     let mut high = 0;
     while let Some(row) = rows.next()? {
         if high == 0 {
@@ -130,11 +130,11 @@ pub(super) fn last_request(tx: &Tx, run: &Run) -> Done<(u64, Option<Request>)> {
 
 /// A commit of the current epoch by its id.
 pub(super) fn request_of(tx: &Tx, run: &Run, id: RequestId) -> Done<Option<Request>> {
-    let low = key(run.run, run.claim_number as i64)?;
+    let low = key(run.home.run, run.claim_number as i64)?;
     let on_event = tx.first(
         "SELECT key, commit_number, committed_at, request_id, digest, top, known, fact_high, outcome FROM event \
          WHERE key BETWEEN ?1 AND ?2 AND request_id = ?3",
-        params![low, span(run.run).1, blob(&id.0)],
+        params![low, span(run.home.run).1, blob(&id.0)],
         Request::read,
     )?;
     if on_event.is_some() {
@@ -143,7 +143,7 @@ pub(super) fn request_of(tx: &Tx, run: &Run, id: RequestId) -> Done<Option<Reque
     tx.first(
         "SELECT high, key, at, request_id, digest, top, known, fact_high, outcome FROM commit_request \
          WHERE key BETWEEN ?1 AND ?2 AND request_id = ?3",
-        params![span(run.run).0, span(run.run).1, blob(&id.0)],
+        params![span(run.home.run).0, span(run.home.run).1, blob(&id.0)],
         Request::read,
     )
 }
@@ -154,7 +154,10 @@ pub(super) fn forget_requests(tx: &Tx, run: &mut Run) -> Done<()> {
         run.base = run.base.max(last.number);
         run.top = run.top.max(last.top);
         run.fact_high = run.fact_high.max(last.fact_high);
-        tx.execute("DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2", [span(run.run).0, span(run.run).1])?;
+        tx.execute(
+            "DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2",
+            [span(run.home.run).0, span(run.home.run).1],
+        )?;
     }
     Ok(())
 }

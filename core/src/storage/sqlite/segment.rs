@@ -5,18 +5,19 @@ use super::executions::unknown;
 use super::facts::{select_signal, signal, start_of};
 use super::fault::{Done, Fault};
 use super::op::{Recorded, between, entry, of_onces, select_entry};
-use super::run::{Ending, Run, execution_at};
-use super::task::{TaskRow, open_with, select_task};
+use super::run::{Run, execution_at};
+use super::task::{TaskRow, open, select_task};
 use super::tx::{Log, Tx, all, first, high};
 use super::values::{blob, json, key, number_of, payload, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{
-    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, Placement, RecordedBody, Segment,
-    SideEffects, Signal, Status, TaskStatus, WaitReason,
+    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, RecordedBody, Segment, SideEffects,
+    Signal, Status, WaitReason,
 };
 use crate::storage::allowance::Allowance;
+use crate::storage::sql::run::Ending;
 use rusqlite::{Connection, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub(super) fn load(
         let found = first(
             conn,
             concat!(select_checkpoint!(), "WHERE c.key = ?1"),
-            [key(run.run, i64::from(sequence))?],
+            [key(run.home.run, i64::from(sequence))?],
             self::checkpoint,
         );
         checkpoint = match found {
@@ -95,12 +96,12 @@ pub(super) fn load(
     let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
     let tail = tail(conn, &run, from)?;
     Ok(Loaded::Segment(Box::new(Segment {
-        execution: execution_at(conn, run.run)?,
+        execution: execution_at(conn, run.home.run)?,
         checkpoint,
         tail: tail.ops.into_iter().map(|op| op.op).collect(),
         facts: tail.facts,
         once: tail.once.into_values().collect(),
-        high: high(conn, run.run)?,
+        high: high(conn, run.home.run)?,
         now,
     })))
 }
@@ -113,19 +114,19 @@ pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     let mut log = Log::open(tx, &run)?;
     if !lost.is_empty() {
         for mut row in lost {
-            row.lose_attempt(tx, &mut run, &mut log)?;
+            row.lose_attempt(&mut run, &mut log)?;
         }
         run.save(tx)?;
         return Ok(Ok(()));
     }
-    let tried: Vec<_> = checkpoint_numbers(tx.conn, run.run)?.iter().map(u64::to_string).collect();
+    let tried: Vec<_> = checkpoint_numbers(tx.conn, run.home.run)?.iter().map(u64::to_string).collect();
     let tried = tried.join(", ");
     let message = format!("no checkpoint of the run {execution} has its hash; tried {tried}");
     if run.status == Status::Cancelling {
-        run.finish(tx, &mut log, Ending::Cancelled(None, "graceful"))?;
+        run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
         let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", message.clone());
-        run.pause(tx, &mut log, WaitReason::Quarantined, Some(&failure))?;
+        run.pause(&mut log, WaitReason::Quarantined, Some(&failure))?;
     }
     run.save(tx)?;
     Ok(Err(Error::new(Code::CorruptCheckpoint, message).with("tried", tried)))
@@ -140,12 +141,11 @@ fn checkpoint_numbers(conn: &Connection, run: i64) -> Done<Vec<u64>> {
 
 /// Inline attempts of earlier claims that must not simply run again.
 fn lost_inline(conn: &Connection, run: &Run, epoch: u64) -> Done<Vec<TaskRow>> {
-    let running = open_with(conn, run, TaskStatus::Running)?;
     let lost = |row: &TaskRow| {
         let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
-        row.task.new.placement == Placement::Inline && row.epoch < epoch && careful
+        row.runs_inline() && row.epoch < epoch && careful
     };
-    Ok(running.into_iter().filter(lost).collect())
+    Ok(open(conn, run)?.into_iter().filter(lost).collect())
 }
 
 fn is_good(conn: &Connection, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
@@ -164,9 +164,9 @@ pub(super) struct Tail {
 
 /// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
 fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
-    let mut tail = if run.forked.is_some() { inherited(conn, run.run)? } else { Tail::default() };
-    let mut ops = between(conn, key(run.run, start_of(conn, run, from)?)?, span(run.run).1)?;
-    let onces = of_onces(conn, run.run)?;
+    let mut tail = if run.forked.is_some() { inherited(conn, run.home.run)? } else { Tail::default() };
+    let mut ops = between(conn, key(run.home.run, start_of(conn, run, from)?)?, span(run.home.run).1)?;
+    let onces = of_onces(conn, run.home.run)?;
     tail.once.extend(results(&onces));
     if from > 0 {
         ops.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
@@ -180,7 +180,7 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     for op in ops.iter().filter(|op| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. })) {
         facts.extend(task_at(conn, op.place, &mut allowance)?.and_then(|row| row.fact()));
     }
-    let (low, high) = span(run.run);
+    let (low, high) = span(run.home.run);
     let detached = all(
         conn,
         concat!(
@@ -193,10 +193,11 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     facts.extend(detached.iter().filter(|row| !ops.iter().any(|op| op.place == row.place)).filter_map(TaskRow::fact));
     let slots: BTreeSet<Slot> = ops.iter().map(slot_of).collect();
     let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
-    facts.extend(signals(conn, run.run, from)?.into_iter().filter(mailbox).map(fact_of_signal));
+    facts.extend(signals(conn, run.home.run, from)?.into_iter().filter(mailbox).map(fact_of_signal));
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
-        let at =
-            first(conn, "SELECT at FROM event WHERE key = ?1", [key(run.run, stop.number as i64)?], |row| row.get(0))?;
+        let at = first(conn, "SELECT at FROM event WHERE key = ?1", [key(run.home.run, stop.number as i64)?], |row| {
+            row.get(0)
+        })?;
         let at = Timestamp(at.unwrap_or_default());
         facts.push(Fact { number: stop.number, at, kind: FactKind::Cancel(stop.cancellation) });
     }
@@ -274,13 +275,13 @@ pub(super) struct Point {
 
 /// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
 pub(super) fn inheritance(conn: &Connection, parent: &Run, point: &Point) -> Done<Tail> {
-    let above = if parent.forked.is_some() { inherited(conn, parent.run)? } else { Tail::default() };
+    let above = if parent.forked.is_some() { inherited(conn, parent.home.run)? } else { Tail::default() };
     let own = match point.sequence {
         Some(sequence) => {
-            let last = key(parent.run, start_of(conn, parent, point.segment)? + i64::from(sequence))?;
-            between(conn, span(parent.run).0, last)?
+            let last = key(parent.home.run, start_of(conn, parent, point.segment)? + i64::from(sequence))?;
+            between(conn, span(parent.home.run).0, last)?
         }
-        None => of_onces(conn, parent.run)?,
+        None => of_onces(conn, parent.home.run)?,
     };
     let reached = |op: &Recorded| match point.sequence {
         Some(sequence) => slot_of(op) <= Slot { segment: point.segment, sequence },
@@ -353,7 +354,7 @@ fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>>
     all(
         conn,
         concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment <= ?2 AND consumed_commit <= ?3 ORDER BY key"),
-        params![parent.run, point.segment, point.base],
+        params![parent.home.run, point.segment, point.base],
         signal,
     )
 }
@@ -370,7 +371,7 @@ fn parent_tasks(
     for op in own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. })) {
         tasks.extend(task_at(conn, op.place, allowance)?.map(|row| (op.place, row)));
     }
-    let (low, high) = span(parent.run);
+    let (low, high) = span(parent.home.run);
     let detached = all(
         conn,
         concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment <= ?3"),

@@ -1,14 +1,17 @@
 //! One transaction as commands see it: statements, the present moment, event numbers, and the news to announce afterwards.
 
-use super::fault::Done;
+use super::fault::{Done, Fault};
 use super::request::Request;
-use super::run::Run;
-use super::values::{key, number_of, span};
+use super::run::{Home, Run};
+use super::task::TaskRow;
+use super::values::{Cell, key, number_of, span, text_of};
 use crate::clock::Timestamp;
-use crate::id::{ExecutionId, Slot};
-use crate::model::EventKind;
+use crate::id::ExecutionId;
+use crate::model::{Failure, TaskStatus};
+use crate::payload::Payload;
+use crate::storage::sql::log::Numbered;
+use crate::storage::sql::{self, Statements};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
-use serde_json::Value;
 use std::cell::RefCell;
 
 /// An open transaction.
@@ -61,30 +64,6 @@ impl<'c> Tx<'c> {
     ) -> Done<Vec<T>> {
         all(self.conn, sql, params, read)
     }
-
-    fn changed(&self, execution: ExecutionId, high: u64) {
-        let changed = &mut self.news.borrow_mut().changed;
-        match changed.last_mut() {
-            Some((last, number)) if *last == execution => *number = high,
-            _ => changed.push((execution, high)),
-        }
-    }
-
-    /// Announces that a run may be claimed.
-    pub(super) fn agents_ready(&self) {
-        self.news.borrow_mut().agents = true;
-    }
-
-    /// Announces that a task may be claimed.
-    pub(super) fn tasks_ready(&self) {
-        self.news.borrow_mut().tasks = true;
-    }
-
-    /// Announces that time will bring something.
-    pub(super) fn due(&self, at: i64) {
-        let due = &mut self.news.borrow_mut().due;
-        *due = Some(due.map_or(at, |before| before.min(at)));
-    }
 }
 
 /// The first row of a query.
@@ -121,79 +100,20 @@ pub(super) fn high(conn: &Connection, run: i64) -> Done<u64> {
     Ok(found.map_or(0, number_of))
 }
 
-/// The events of one run: gives each the next number, and announces the run when it is dropped.
-pub(super) struct Log<'t, 'c> {
-    tx: &'t Tx<'c>,
-    run: i64,
-    id: ExecutionId,
-    /// The run's current segment.
-    pub segment: u32,
-    /// The last number given.
-    pub high: u64,
-    /// Whether the last event is held back, because a commit will be recorded on it.
-    holds: bool,
-    held: Option<Held>,
-}
+/// The events of one run.
+pub(super) type Log<'t, 'c> = sql::log::Log<'t, Tx<'c>>;
 
-struct Held {
-    row: i64,
-    kind: EventKind,
-    segment: u32,
-    sequence: Option<u32>,
-    data: Option<String>,
-}
-
-impl<'t, 'c> Log<'t, 'c> {
-    /// Continues a run's events.
-    pub(super) fn open(tx: &'t Tx<'c>, run: &Run) -> Done<Self> {
-        let high = high(tx.conn, run.run)?;
-        Ok(Self { tx, run: run.run, id: run.id, segment: run.segment, high, holds: false, held: None })
-    }
-
-    /// Continues a run's events after the last number, for a commit that ends with [`record`](Self::record).
-    pub(super) fn of_commit(tx: &'t Tx<'c>, run: &Run, high: u64) -> Self {
-        Self { tx, run: run.run, id: run.id, segment: run.segment, high, holds: true, held: None }
-    }
-
-    /// Writes an event about the run.
-    pub(super) fn event(&mut self, kind: EventKind, data: &Value) -> Done<u64> {
-        self.write(kind, None, data.to_string())
-    }
-
-    /// Writes an event about an op; `data` is JSON.
-    pub(super) fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Done<u64> {
-        self.write(kind, Some(slot), data)
-    }
-
-    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Done<u64> {
-        self.high += 1;
-        let event = Held {
-            row: key(self.run, self.high as i64)?,
-            kind,
-            segment: slot.map_or(self.segment, |slot| slot.segment),
-            sequence: slot.map(|slot| slot.sequence),
-            data: (data != "{}").then_some(data),
-        };
-        let event = if self.holds { self.held.replace(event) } else { Some(event) };
-        if let Some(event) = event {
-            self.tx.execute(
-                "INSERT INTO event (key, at, kind, segment, sequence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![event.row, self.tx.now.0, event.kind as u8, event.segment, event.sequence, event.data],
-            )?;
-        }
-        Ok(self.high)
-    }
-
+impl Log<'_, '_> {
     /// Records a commit on the run's last event.
     pub(super) fn record(mut self, request: &Request) -> Done<()> {
         let Some(event) = self.held.take() else {
-            return request.attach(self.tx, key(self.run, self.high as i64)?);
+            return request.attach(self.tx, key(self.key, self.high as i64)?);
         };
         self.tx.execute(
             "INSERT INTO event (key, at, kind, segment, sequence, data, commit_number, committed_at, request_id, digest, \
              top, known, fact_high, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?2, ?8, ?9, ?10, ?11, ?12, ?13)",
             params![
-                event.row,
+                key(self.key, event.number as i64)?,
                 self.tx.now.0,
                 event.kind as u8,
                 event.segment,
@@ -212,8 +132,93 @@ impl<'t, 'c> Log<'t, 'c> {
     }
 }
 
-impl Drop for Log<'_, '_> {
-    fn drop(&mut self) {
-        self.tx.changed(self.id, self.high);
+impl Statements for Tx<'_> {
+    type Fault = Fault;
+    type Home = Home;
+    type Key = i64;
+    type Place = i64;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn changed(&self, execution: ExecutionId, high: u64) {
+        let changed = &mut self.news.borrow_mut().changed;
+        match changed.last_mut() {
+            Some((last, number)) if *last == execution => *number = high,
+            _ => changed.push((execution, high)),
+        }
+    }
+
+    fn agents_ready(&self) {
+        self.news.borrow_mut().agents = true;
+    }
+
+    fn tasks_ready(&self) {
+        self.news.borrow_mut().tasks = true;
+    }
+
+    fn due(&self, at: i64) {
+        let due = &mut self.news.borrow_mut().due;
+        *due = Some(due.map_or(at, |before| before.min(at)));
+    }
+
+    fn key(home: &Home) -> i64 {
+        home.run
+    }
+
+    fn high(&self, run: &Run) -> Done<u64> {
+        high(self.conn, run.home.run)
+    }
+
+    fn put_event(&self, run: i64, event: Numbered) -> Done<()> {
+        self.execute(
+            "INSERT INTO event (key, at, kind, segment, sequence, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                key(run, event.number as i64)?,
+                self.now.0,
+                event.kind as u8,
+                event.segment,
+                event.sequence,
+                event.data
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        super::payloads::refer(self, run, payload)
+    }
+
+    fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
+        self.execute(
+            "UPDATE agent_execution SET output = ?2, failure = ?3, ended_at = ?4 WHERE run = ?1",
+            params![run.home.run, output.map(Cell), failure.map(text_of).transpose()?, self.now.0],
+        )?;
+        Ok(())
+    }
+
+    fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
+        self.execute(
+            "UPDATE agent_execution SET failure = ?2 WHERE run = ?1",
+            params![run.home.run, failure.map(text_of).transpose()?],
+        )?;
+        Ok(())
+    }
+
+    fn disarm_all(&self, run: &Run) -> Done<()> {
+        super::op::disarm_all(self, run)
+    }
+
+    fn save_task(&self, task: &TaskRow) -> Done<()> {
+        task.save(self)
+    }
+
+    fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
+        super::task::open(self.conn, run)
+    }
+
+    fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
+        super::task::has_open(self.conn, run, status)
     }
 }

@@ -94,12 +94,12 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
     for run in waits.runs {
         let Some(run) = Run::at(tx.conn, run)? else { continue };
         let (kind, queue): (String, String) = tx
-            .first("SELECT kind, queue FROM agent_execution WHERE run = ?1", [run.run], |row| {
+            .first("SELECT kind, queue FROM agent_execution WHERE run = ?1", [run.home.run], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?
             .unwrap_or_default();
         Log::open(tx, &run)?.event(EventKind::NoWorker, &json!({ "kind": kind, "queue": queue }))?;
-        tx.execute("UPDATE agent_execution SET no_worker = epoch WHERE run = ?1", [run.run])?;
+        tx.execute("UPDATE agent_execution SET no_worker = epoch WHERE run = ?1", [run.home.run])?;
     }
     for place in waits.tasks {
         let Some(row) = TaskRow::at(tx.conn, place)? else { continue };

@@ -10,10 +10,10 @@ use crate::error::{Code, Error};
 use crate::id::OnceSlot;
 use crate::model::{LabelKey, Seen};
 use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
+pub(super) use crate::storage::sql::values::{duration, micros, text_of};
 use bytes::Bytes;
 use rusqlite::types::{FromSqlError, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use uuid::Uuid;
@@ -177,15 +177,6 @@ pub(super) fn json_opt<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusq
     }
 }
 
-/// A value as JSON text.
-pub(super) fn text_of<T: Serialize + ?Sized>(value: &T) -> Done<String> {
-    serde_json::to_string(value).map_err(|error| {
-        Error::new(Code::NotSerializable, format!("a row could not be written as JSON: {error}"))
-            .caused_by(error)
-            .into()
-    })
-}
-
 /// A label's key as a column value: text for the author's, a blob for a digest.
 pub(super) fn label_key(key: &LabelKey) -> ToSqlOutput<'_> {
     ToSqlOutput::Borrowed(match key {
@@ -232,16 +223,6 @@ pub(super) fn read_once(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<
 pub(super) fn one_of<T: Copy>(all: &[T], index: usize, row: &Row<'_>) -> rusqlite::Result<T> {
     let place: usize = row.get(index)?;
     all.get(place).copied().ok_or_else(|| unreadable(index, "known value"))
-}
-
-/// A duration in microseconds, as columns hold it.
-pub(super) fn micros(duration: std::time::Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// The duration of a column.
-pub(super) fn duration(micros: i64) -> std::time::Duration {
-    std::time::Duration::from_micros(micros.max(0) as u64)
 }
 
 /// The error for a row that ought to be there.

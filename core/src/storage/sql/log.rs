@@ -1,0 +1,78 @@
+//! The events of one run: each gets the next number, and the run is announced when the log is dropped.
+
+use super::Statements;
+use super::run::Run;
+use crate::id::{ExecutionId, Slot};
+use crate::model::EventKind;
+use serde_json::Value;
+
+/// An event with its number.
+pub(in crate::storage) struct Numbered {
+    pub number: u64,
+    pub kind: EventKind,
+    pub segment: u32,
+    pub sequence: Option<u32>,
+    pub data: Option<String>,
+}
+
+/// The events of one run, as a command writes them.
+pub(in crate::storage) struct Log<'t, T: Statements> {
+    pub tx: &'t T,
+    pub key: T::Key,
+    id: ExecutionId,
+    /// The run's current segment.
+    pub segment: u32,
+    /// The last number given.
+    pub high: u64,
+    /// The last event, held back because a commit will be recorded on it.
+    pub held: Option<Numbered>,
+    holds: bool,
+}
+
+impl<'t, T: Statements> Log<'t, T> {
+    /// Continues a run's events.
+    pub fn open(tx: &'t T, run: &Run<T::Home>) -> Result<Self, T::Fault> {
+        Ok(Self::after(tx, run, tx.high(run)?, false))
+    }
+
+    /// Continues a run's events after the last number, for a commit that will be recorded on its last event.
+    pub fn of_commit(tx: &'t T, run: &Run<T::Home>, high: u64) -> Self {
+        Self::after(tx, run, high, true)
+    }
+
+    fn after(tx: &'t T, run: &Run<T::Home>, high: u64, holds: bool) -> Self {
+        Self { tx, key: T::key(&run.home), id: run.id, segment: run.segment, high, held: None, holds }
+    }
+
+    /// Writes an event about the run.
+    pub fn event(&mut self, kind: EventKind, data: &Value) -> Result<u64, T::Fault> {
+        self.write(kind, None, data.to_string())
+    }
+
+    /// Writes an event about an op; `data` is JSON.
+    pub fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Result<u64, T::Fault> {
+        self.write(kind, Some(slot), data)
+    }
+
+    fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Result<u64, T::Fault> {
+        self.high += 1;
+        let event = Numbered {
+            number: self.high,
+            kind,
+            segment: slot.map_or(self.segment, |slot| slot.segment),
+            sequence: slot.map(|slot| slot.sequence),
+            data: (data != "{}").then_some(data),
+        };
+        let event = if self.holds { self.held.replace(event) } else { Some(event) };
+        if let Some(event) = event {
+            self.tx.put_event(self.key, event)?;
+        }
+        Ok(self.high)
+    }
+}
+
+impl<T: Statements> Drop for Log<'_, T> {
+    fn drop(&mut self) {
+        self.tx.changed(self.id, self.high);
+    }
+}

@@ -1,0 +1,377 @@
+//! The row of a run in memory: what decides its life, and the transitions that several commands share.
+
+use super::Statements;
+use super::log::Log;
+use super::values::text_of;
+use crate::clock::Timestamp;
+use crate::error::{Code, Error};
+use crate::id::{EntryId, ExecutionId, WorkerId};
+use crate::journal::retry::{MAX_LOSSES, described};
+use crate::model::{
+    Batch, BatchEnd, Cancellation, EventKind, Fact, Failure, Lease, OpBody, Status, TaskStatus, Wait, WaitReason,
+};
+use crate::payload::Payload;
+use serde_json::{Value, json};
+
+/// A stop that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::storage) struct Stop {
+    /// The number of its fact.
+    pub number: u64,
+    pub cancellation: Cancellation,
+    pub until: i64,
+}
+
+/// What decides a run's life.
+#[derive(Debug, Clone)]
+pub(in crate::storage) struct Run<H> {
+    /// Where its rows are, with what only the dialect keeps of it.
+    pub home: H,
+    pub id: ExecutionId,
+    pub status: Status,
+    pub epoch: u64,
+    pub worker: Option<WorkerId>,
+    pub last_worker: Option<WorkerId>,
+    pub lease_expires: Option<i64>,
+    pub lease_ttl: i64,
+    pub segment: u32,
+    pub base: u64,
+    pub top: u32,
+    pub fact_high: u64,
+    pub losses: u32,
+    pub step_count: u32,
+    pub step_limit: Option<u32>,
+    pub tail_limit: u32,
+    pub leaf: Option<EntryId>,
+    pub code: Option<String>,
+    pub stop: Option<Stop>,
+    pub begins_at: Option<i64>,
+    pub ends_at: Option<i64>,
+    pub wait: Option<String>,
+    /// It may have a quarantined task.
+    pub quarantined: bool,
+    /// The number of the run it was forked from.
+    pub forked: Option<i64>,
+    /// The event of the last claim.
+    pub claim_number: u64,
+    pub concurrency_key: Option<String>,
+}
+
+impl<H> Run<H> {
+    /// What it waits for.
+    pub(in crate::storage) fn wait(&self) -> Option<Wait> {
+        self.wait.as_deref().and_then(|text| serde_json::from_str(text).ok())
+    }
+
+    /// Sets what it waits for.
+    pub(in crate::storage) fn set_wait(&mut self, wait: Option<&Wait>) -> Result<(), Error> {
+        self.wait = wait.map(text_of).transpose()?;
+        Ok(())
+    }
+
+    /// When housekeeping must look at it.
+    pub(in crate::storage) fn due(&self, now: i64) -> Option<i64> {
+        [
+            self.begins_at.filter(|at| self.status == Status::Pending && *at > now),
+            self.lease_expires.filter(|_| self.worker.is_some()),
+            self.stop.map(|stop| stop.until).filter(|_| self.status == Status::Cancelling),
+            self.ends_at.filter(|_| !self.status.is_terminal()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Whether it may be claimed now.
+    pub(in crate::storage) fn is_ready(&self, now: Timestamp) -> bool {
+        self.is_claimable() && self.begins_at.is_none_or(|at| at <= now.0)
+    }
+
+    /// Announces what follows from what it is now.
+    pub(in crate::storage) fn announce<T: Statements<Home = H>>(&self, tx: &T) {
+        // A run that holds its key no longer makes room for another.
+        let frees = self.concurrency_key.is_some() && self.status != Status::Running;
+        if self.is_ready(tx.now()) || frees {
+            tx.agents_ready();
+        }
+        if let Some(due) = self.due(tx.now().0) {
+            tx.due(due);
+        }
+    }
+
+    /// Takes the holder away.
+    pub(in crate::storage) fn drop_holder(&mut self) {
+        self.worker = None;
+        self.lease_expires = None;
+    }
+
+    /// Whether a worker may claim it, its moment aside.
+    pub(in crate::storage) fn is_claimable(&self) -> bool {
+        match self.status {
+            Status::Pending => true,
+            Status::Cancelling => self.worker.is_none() && self.wait.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Why it is paused, if it is.
+    pub(in crate::storage) fn pause_reason(&self) -> Option<WaitReason> {
+        self.wait().filter(|_| self.status == Status::Paused).and_then(|wait| wait.reason)
+    }
+
+    /// Stops it until somebody decides. The caller saves, as in all of these.
+    pub(in crate::storage) fn pause<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        reason: WaitReason,
+        failure: Option<&Failure>,
+    ) -> Result<(), T::Fault> {
+        self.status = Status::Paused;
+        self.drop_holder();
+        self.last_worker = None;
+        self.set_wait(Some(&Wait { reason: Some(reason), ..Wait::default() }))?;
+        let mut data = json!({ "reason": reason });
+        if let Some(failure) = failure {
+            data["error"] = json!(failure);
+        }
+        log.event(EventKind::Paused, &data)?;
+        log.tx.put_failure(self, failure)
+    }
+
+    /// Makes a paused run runnable.
+    pub(in crate::storage) fn unpause<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        kind: EventKind,
+        data: &Value,
+    ) -> Result<(), T::Fault> {
+        self.status = Status::Pending;
+        self.wait = None;
+        self.losses = self.losses.min(MAX_LOSSES - 1);
+        log.event(kind, data)?;
+        log.tx.put_failure(self, None)
+    }
+
+    /// Ends it: open tasks are cancelled, timers disarmed, and it leaves what `end` says.
+    /// The facts are those tasks' ends.
+    pub(in crate::storage) fn finish<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        end: Ending<'_>,
+    ) -> Result<Vec<Fact>, T::Fault> {
+        let (status, kind, output, failure, data) = match end {
+            Ending::Completed(output) => (Status::Completed, EventKind::Completed, Some(output), None, json!({})),
+            Ending::Failed(failure) => {
+                (Status::Failed, EventKind::Failed, None, Some(failure), json!({ "error": failure }))
+            }
+            Ending::Cancelled(output, reason) => {
+                (Status::Cancelled, EventKind::Cancelled, output, None, json!({ "reason": reason }))
+            }
+        };
+        // First of all, so that the ends of its tasks wake nobody.
+        self.wait = None;
+        let mut facts = Vec::new();
+        for mut task in log.tx.open_attached(self)? {
+            task.cancel(self, log)?;
+            facts.extend(task.fact());
+        }
+        log.tx.disarm_all(self)?;
+        self.drop_holder();
+        self.status = status;
+        log.event(kind, &data)?;
+        if let Some(output) = output {
+            log.tx.refer(self, output)?;
+        }
+        log.tx.put_end(self, output, failure)?;
+        Ok(facts)
+    }
+
+    /// Makes a waiting run runnable if it waits for this; tells whether it did.
+    pub(in crate::storage) fn wake<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        cause: Cause<'_>,
+    ) -> Result<bool, T::Fault> {
+        if !matches!(self.status, Status::Waiting | Status::Cancelling) {
+            return Ok(false);
+        }
+        let Some(wait) = self.wait() else { return Ok(false) };
+        let (met, reason) = match cause {
+            Cause::Task => (wait.tasks, "task"),
+            Cause::Timer => (wait.timers, "timer"),
+            Cause::Signal(name) => (wait.signals.iter().any(|awaited| awaited == name), "signal"),
+        };
+        if met {
+            self.wait = None;
+            if self.status == Status::Waiting {
+                self.status = Status::Pending;
+                log.event(EventKind::Woken, &json!({ "reason": reason }))?;
+            }
+        }
+        Ok(met)
+    }
+
+    /// Keeps the reason of a wait true while tasks go in and out of doubt.
+    pub(in crate::storage) fn review_wait<T: Statements<Home = H>>(&mut self, tx: &T) -> Result<(), T::Fault> {
+        if !matches!(self.status, Status::Waiting | Status::Cancelling) {
+            return Ok(());
+        }
+        let Some(mut wait) = self.wait().filter(|wait| wait.tasks) else { return Ok(()) };
+        if tx.has_open(self, TaskStatus::InDoubt)? {
+            wait.reason = Some(WaitReason::InDoubt);
+        } else if wait.reason == Some(WaitReason::InDoubt) {
+            wait.reason = Some(WaitReason::Task);
+        }
+        Ok(self.set_wait(Some(&wait))?)
+    }
+
+    /// Pauses the run because of a quarantined task, if it has one.
+    pub(in crate::storage) fn quarantine<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+    ) -> Result<bool, T::Fault> {
+        let Some(task) = log.tx.open_with(self, TaskStatus::Quarantined)?.into_iter().next() else {
+            self.quarantined = false;
+            return Ok(false);
+        };
+        let task = &task.task;
+        let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
+        let failure = described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts);
+        self.pause(log, WaitReason::Quarantined, Some(&failure))?;
+        Ok(true)
+    }
+
+    /// Gives it back unfinished.
+    pub(in crate::storage) fn give_back<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        self.drop_holder();
+        self.last_worker = None;
+        if self.status == Status::Running {
+            self.status = Status::Pending;
+            log.event(EventKind::Woken, &json!({ "reason": "released" }))?;
+            if self.quarantined {
+                self.quarantine(log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The limit that the ops of a batch reach, where its segment's next free sequence is `top`.
+    pub(in crate::storage) fn limit_reached(&self, batch: &Batch, top: u32) -> Option<WaitReason> {
+        if self.status != Status::Running || batch.ops.is_empty() {
+            return None;
+        }
+        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
+        let total = self.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
+        if steps > 0 && self.step_limit.is_some_and(|limit| total > limit) {
+            return Some(WaitReason::StepLimit);
+        }
+        let stateless = self.segment == 0 && !matches!(batch.end, BatchEnd::Checkpoint(_));
+        let long = top as usize + batch.ops.len() >= self.tail_limit as usize;
+        (stateless && long).then_some(WaitReason::TailLimit)
+    }
+
+    /// Makes it wait, by the commit of its holder.
+    pub(in crate::storage) fn suspend<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        wait: &Wait,
+        sender: WorkerId,
+    ) -> Result<(), T::Fault> {
+        self.drop_holder();
+        self.last_worker = Some(sender);
+        if self.status == Status::Running {
+            self.status = Status::Waiting;
+        }
+        self.set_wait(Some(wait))?;
+        self.review_wait(log.tx)?;
+        let reason = if wait.tasks { self.wait().and_then(|wait| wait.reason) } else { wait.reason };
+        log.event(EventKind::Waiting, &json!({ "reason": reason, "signals": wait.signals }))?;
+        Ok(())
+    }
+
+    /// Its lease has run out: somebody else may go on, unless too many were lost in a row.
+    pub(in crate::storage) fn lose_holder<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        self.drop_holder();
+        self.last_worker = None;
+        self.losses += 1;
+        let running = self.status == Status::Running;
+        if running {
+            self.status = Status::Pending;
+        }
+        log.event(EventKind::LeaseLost, &json!({ "epoch": self.epoch, "losses": self.losses }))?;
+        if running && self.losses >= MAX_LOSSES {
+            let message = format!("the run lost its worker {} times in a row without one commit", self.losses);
+            let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
+            self.pause(log, WaitReason::Quarantined, Some(&failure))?;
+        } else if running && self.quarantined {
+            self.quarantine(log)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it waits by a timer that runs in this worker's process alone.
+    pub(in crate::storage) fn is_timed_by(&self, worker: WorkerId) -> bool {
+        let waits = self.status == Status::Waiting && self.last_worker == Some(worker);
+        waits && self.wait().is_some_and(|wait| wait.host_timer)
+    }
+
+    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
+    pub(in crate::storage) fn lose_host_timer<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        self.last_worker = None;
+        self.wait = None;
+        self.status = Status::Pending;
+        log.event(EventKind::Woken, &json!({ "reason": "host_timer" }))?;
+        Ok(())
+    }
+
+    /// Refuses who does not hold it.
+    pub(in crate::storage) fn check_lease(&self, lease: Lease) -> Result<(), Error> {
+        let held = matches!(self.status, Status::Running | Status::Cancelling);
+        if held && self.epoch == lease.epoch && self.worker == Some(lease.worker) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::LeaseLost,
+            format!(
+                "the worker {} at epoch {} no longer holds the run {}: it is {} at epoch {}; drop the work",
+                lease.worker, lease.epoch, self.id, self.status, self.epoch
+            ),
+        )
+        .with("epoch", self.epoch)
+        .with("status", self.status))
+    }
+}
+
+/// What a run leaves behind.
+pub(in crate::storage) enum Ending<'a> {
+    Completed(&'a Payload),
+    Failed(&'a Failure),
+    /// What was kept, and who ended it.
+    Cancelled(Option<&'a Payload>, &'static str),
+}
+
+/// What may wake a waiting run.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::storage) enum Cause<'a> {
+    Task,
+    Timer,
+    Signal(&'a str),
+}
+
+/// The error for an unknown run.
+pub(in crate::storage) fn not_found(execution: ExecutionId) -> Error {
+    Error::new(
+        Code::ExecutionNotFound,
+        format!("no run has the id {execution}; check the id and that this is the database it was started in"),
+    )
+    .with("execution", execution)
+}

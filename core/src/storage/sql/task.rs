@@ -1,0 +1,362 @@
+//! The row of a task in memory and its transitions: attempts ended, lost, timed out and answered for.
+//!
+//! `journal::retry` judges; this file carries the verdict out: one guarded update, one event, and the fact that may wake
+//! the run.
+
+use super::Statements;
+use super::log::Log;
+use super::run::{Cause, Run};
+use super::values::{micros, text_of};
+use crate::clock::Timestamp;
+use crate::error::Code;
+use crate::id::{OrgId, Slot};
+use crate::journal::retry::{Verdict, after_attempt, after_loss, described};
+use crate::model::{
+    AttemptResult, EventKind, Fact, FactKind, Failure, NewTask, Placement, SideEffects, Status, Task, TaskStatus,
+};
+use crate::payload::Payload;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Every status, in the order of its number.
+pub(in crate::storage) const TASK_STATUS: [TaskStatus; 7] = [
+    TaskStatus::Pending,
+    TaskStatus::Running,
+    TaskStatus::Completed,
+    TaskStatus::Failed,
+    TaskStatus::Cancelled,
+    TaskStatus::InDoubt,
+    TaskStatus::Quarantined,
+];
+
+/// A task as stored.
+#[derive(Debug, Clone)]
+pub(in crate::storage) struct TaskRow<P> {
+    pub place: P,
+    pub task: Task,
+    /// Its op gave it to the agent's own worker, wherever it is now.
+    pub born_inline: bool,
+    /// `reconcile` is to be asked, or is being asked.
+    pub reconcile: bool,
+    /// The claim of the run under which an inline attempt started.
+    pub epoch: u64,
+    /// Its fact number.
+    pub ended_number: Option<u64>,
+    pub lease_expires: Option<i64>,
+    /// When a claimed attempt last gave a sign.
+    pub sign_at: Option<i64>,
+    /// The run was asked to stop while the task was open.
+    pub stop: bool,
+}
+
+impl<P> TaskRow<P> {
+    /// A task that an op of a batch makes, not yet stored.
+    pub(in crate::storage) fn new<H>(
+        run: &Run<H>,
+        org: OrgId,
+        place: P,
+        slot: Slot,
+        new: &NewTask,
+        now: Timestamp,
+    ) -> Self {
+        let inline = new.placement == Placement::Inline;
+        Self {
+            place,
+            task: Task {
+                new: new.clone(),
+                org,
+                execution: run.id,
+                slot,
+                status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
+                attempt: u32::from(inline),
+                failed_attempts: 0,
+                losses: 0,
+                output: None,
+                failure: None,
+                progress: None,
+                visible_at: now,
+                worker: run.worker.filter(|_| inline),
+                created_at: now,
+                started_at: inline.then_some(now),
+                ended_at: None,
+            },
+            born_inline: inline,
+            reconcile: false,
+            epoch: run.epoch,
+            ended_number: None,
+            lease_expires: None,
+            sign_at: None,
+            stop: false,
+        }
+    }
+
+    /// Its placement as its column holds it.
+    pub(in crate::storage) fn placement(&self) -> u8 {
+        match (self.task.new.placement, self.born_inline) {
+            (Placement::Inline, _) => 0,
+            (Placement::Queue, false) => 1,
+            (Placement::Queue, true) => 2,
+        }
+    }
+
+    pub(in crate::storage) fn announce<T: Statements<Place = P>>(&self, tx: &T, due: Option<i64>) {
+        if self.task.status == TaskStatus::Pending && self.task.visible_at <= tx.now() {
+            tx.tasks_ready();
+        }
+        if let Some(due) = due {
+            tx.due(due);
+        }
+    }
+
+    /// When housekeeping must look at it.
+    pub(in crate::storage) fn due(&self, now: i64) -> Option<i64> {
+        let task = &self.task;
+        let options = &task.new.options;
+        let after = |since: Option<i64>, limit: Option<Duration>| Some(since?.saturating_add(micros(limit?)));
+        let deadline = after(Some(task.created_at.0), options.deadline);
+        match task.status {
+            TaskStatus::Pending if task.new.placement == Placement::Queue => {
+                deadline.into_iter().chain(Some(task.visible_at.0).filter(|at| *at > now)).min()
+            }
+            // Inline attempts have no lease of their own: the session that runs them judges.
+            TaskStatus::Running if self.lease_expires.is_some() => [
+                deadline,
+                self.lease_expires,
+                after(task.started_at.map(|at| at.0), options.timeout),
+                after(self.sign_at, options.heartbeat_timeout),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+            _ => None,
+        }
+    }
+
+    /// Whether an end of its current attempt counts.
+    pub(in crate::storage) fn can_end(&self) -> bool {
+        matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
+    }
+
+    /// Whether its attempt runs in the worker that holds the run.
+    pub(in crate::storage) fn runs_inline(&self) -> bool {
+        self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
+    }
+
+    /// Writes an event about it: its id, kind and attempt, and what else there is to say.
+    pub(in crate::storage) fn emit<T: Statements<Place = P>>(
+        &self,
+        run: &Run<T::Home>,
+        log: &mut Log<'_, T>,
+        kind: EventKind,
+        mut data: Value,
+    ) -> Result<u64, T::Fault> {
+        // What happens to a task after its run has ended is nobody's event.
+        if run.status.is_terminal() {
+            return Ok(log.high);
+        }
+        let task = &self.task;
+        let plain = data.as_object().is_none_or(serde_json::Map::is_empty);
+        if plain {
+            let text = format!(
+                r#"{{"task":"{}","kind":{},"attempt":{}}}"#,
+                task.new.id,
+                text_of(&task.new.kind)?,
+                task.attempt
+            );
+            return log.about(kind, task.slot, text);
+        }
+        data["task"] = json!(task.new.id);
+        data["kind"] = json!(task.new.kind);
+        data["attempt"] = json!(task.attempt);
+        log.about(kind, task.slot, data.to_string())
+    }
+
+    /// An attempt ended by itself or ran out of time.
+    pub(in crate::storage) fn end_attempt<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+        result: AttemptResult,
+    ) -> Result<Option<Fact>, T::Fault> {
+        let failure = match &result {
+            AttemptResult::Failed { failure, .. } => {
+                Some(described(&self.task, failure.clone(), self.task.failed_attempts + 1))
+            }
+            _ => None,
+        };
+        let released = matches!(result, AttemptResult::Released);
+        let verdict = after_attempt(&self.task, result);
+        self.task.failed_attempts += u32::from(failure.is_some());
+        if !released {
+            self.task.losses = 0;
+        }
+        // An attempt given back has answered nothing.
+        let still_asked = released && self.reconcile;
+        let fact = self.carry_out(run, log, verdict, failure)?;
+        self.reconcile |= still_asked && self.task.status == TaskStatus::Pending;
+        Ok(fact)
+    }
+
+    /// An attempt's process is gone.
+    pub(in crate::storage) fn lose_attempt<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        let verdict = after_loss(&self.task);
+        self.task.losses += 1;
+        self.carry_out(run, log, verdict, None)?;
+        log.tx.save_task(self)
+    }
+
+    /// A limit of time passed.
+    pub(in crate::storage) fn time_out<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+        what: &str,
+        limit: Duration,
+    ) -> Result<(), T::Fault> {
+        let message = format!("the task {:?} did not end within its {what} of {limit:?}", self.task.new.kind);
+        let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
+        if self.task.status == TaskStatus::Pending {
+            let failure = described(&self.task, failure, self.task.failed_attempts);
+            self.carry_out(run, log, Verdict::Fail(failure), None)?;
+        } else {
+            let retryable = what != "deadline";
+            self.end_attempt(run, log, AttemptResult::Failed { failure, retryable })?;
+        }
+        log.tx.save_task(self)
+    }
+
+    /// Ends it as cancelled.
+    pub(in crate::storage) fn cancel<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        self.carry_out(run, log, Verdict::Cancel, None)?;
+        log.tx.save_task(self)
+    }
+
+    /// One transition; the row is changed in memory and the caller stores it. `error` is what an attempt that is not the
+    /// last one raised. The fact, if it ended.
+    pub(in crate::storage) fn carry_out<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+        verdict: Verdict,
+        error: Option<Failure>,
+    ) -> Result<Option<Fact>, T::Fault> {
+        if self.task.status.is_terminal() {
+            return Ok(None);
+        }
+        let verdict = match verdict {
+            Verdict::Retry(_) | Verdict::InDoubt | Verdict::Quarantine if run.status.is_terminal() => Verdict::Cancel,
+            verdict => verdict,
+        };
+        self.lease_expires = None;
+        self.reconcile = false;
+        let task = &mut self.task;
+        task.worker = None;
+        task.failure = error.or(task.failure.take());
+        match verdict {
+            Verdict::Complete(output) => {
+                log.tx.refer(run, &output)?;
+                task.output = Some(output);
+                task.failure = None;
+                self.end(run, log, (TaskStatus::Completed, EventKind::TaskCompleted), json!({}))
+            }
+            Verdict::Fail(failure) => {
+                let data = json!({ "error": failure });
+                task.failure = Some(failure);
+                self.end(run, log, (TaskStatus::Failed, EventKind::TaskFailed), data)
+            }
+            Verdict::Cancel => {
+                let failure = Failure::new(Code::Cancelled, "Cancelled", "the task was cancelled");
+                task.failure = Some(described(task, failure, task.failed_attempts));
+                self.end(run, log, (TaskStatus::Cancelled, EventKind::TaskCancelled), json!({}))
+            }
+            Verdict::Retry(pause) => {
+                let data = json!({ "error": task.failure, "pause": micros(pause) });
+                self.queue(log.tx.now().after(pause));
+                self.emit(run, log, EventKind::TaskRetry, data)?;
+                self.reviewed(log.tx, run)
+            }
+            Verdict::InDoubt if task.new.options.side_effects == SideEffects::Reconcile => {
+                self.queue(log.tx.now());
+                self.reconcile = true;
+                self.emit(run, log, EventKind::TaskInDoubt, json!({}))?;
+                self.reviewed(log.tx, run)
+            }
+            // A late report of a timeout says nothing new.
+            Verdict::InDoubt if task.status == TaskStatus::InDoubt => Ok(None),
+            Verdict::InDoubt => {
+                task.status = TaskStatus::InDoubt;
+                self.emit(run, log, EventKind::TaskInDoubt, json!({}))?;
+                self.reviewed(log.tx, run)
+            }
+            Verdict::Quarantine => {
+                task.status = TaskStatus::Quarantined;
+                self.emit(run, log, EventKind::TaskQuarantined, json!({}))?;
+                run.quarantined = true;
+                log.tx.save_task(self)?;
+                run.review_wait(log.tx)?;
+                if matches!(run.status, Status::Pending | Status::Waiting) {
+                    run.quarantine(log)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn queue(&mut self, visible_at: Timestamp) {
+        self.task.status = TaskStatus::Pending;
+        self.task.new.placement = Placement::Queue;
+        self.task.visible_at = visible_at;
+    }
+
+    /// A wait's reason depends on the stored rows of its tasks.
+    fn reviewed<T: Statements<Place = P>>(&self, tx: &T, run: &mut Run<T::Home>) -> Result<Option<Fact>, T::Fault> {
+        if run.wait.is_some() {
+            tx.save_task(self)?;
+            run.review_wait(tx)?;
+        }
+        Ok(None)
+    }
+
+    fn end<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+        (status, kind): (TaskStatus, EventKind),
+        data: Value,
+    ) -> Result<Option<Fact>, T::Fault> {
+        self.task.status = status;
+        self.task.ended_at = Some(log.tx.now());
+        if run.status.is_terminal() {
+            return Ok(None);
+        }
+        let number = self.emit(run, log, kind, data)?;
+        self.ended_number = Some(number);
+        self.reviewed(log.tx, run)?;
+        run.wake(log, Cause::Task)?;
+        Ok(self.fact())
+    }
+
+    /// The fact of its end.
+    pub(in crate::storage) fn fact(&self) -> Option<Fact> {
+        let number = self.ended_number?;
+        let kind = FactKind::Task { task: self.task.new.id, result: outcome(&self.task) };
+        Some(Fact { number, at: self.task.ended_at.unwrap_or_default(), kind })
+    }
+}
+
+/// With what a task ended.
+fn outcome(task: &Task) -> Result<Payload, Failure> {
+    match (&task.output, &task.failure) {
+        (Some(output), _) if task.status == TaskStatus::Completed => Ok(output.clone()),
+        (_, Some(failure)) => Err(failure.clone()),
+        _ => Err(Failure::new(Code::TaskFailed, "Unknown", "the task ended without a result")),
+    }
+}
