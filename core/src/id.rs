@@ -48,6 +48,8 @@ ids! {
     SignalId;
     /// One process that advances runs.
     WorkerId;
+    /// A key of an org.
+    KeyId;
     /// One commit request; retried with the same id when its outcome is unknown.
     RequestId;
 }

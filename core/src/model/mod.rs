@@ -1,5 +1,6 @@
 //! Plain data of the engine: what a run, an entry, a task, a signal, an event are. No behaviour, no I/O.
 
+mod access;
 mod batch;
 mod checkpoint;
 mod entry;
@@ -11,6 +12,7 @@ mod signal;
 mod task;
 mod usage;
 
+pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
 pub use checkpoint::{Checkpoint, NewCheckpoint};
 pub use entry::{Entry, NewEntry, Role};

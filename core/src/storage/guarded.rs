@@ -3,7 +3,8 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
+    WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -256,6 +257,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
 }
 
 impl<G: Gate> Storage for Guarded<G> {
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.inner.directory()
+    }
+
     fn hints(&self) -> &Hints {
         self.inner.hints()
     }

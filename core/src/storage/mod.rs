@@ -7,6 +7,7 @@
 mod allowance;
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod directory;
 pub mod guarded;
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -31,6 +32,7 @@ use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use directory::Directory;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -234,6 +236,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     /// The board of previews its runs share: one of this process, unless the backend has one for several.
     fn chunks(&self) -> Chunks {
         Chunks::default()
+    }
+    /// Who may call, where the backend knows; a server's is the server's matter.
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
     }
     /// The org of callers that name none: of a server's token, else the default.
     fn org(&self) -> OrgId {

@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod checkpoints;
 pub mod commit;
 pub mod differential;
+pub mod directory;
 pub mod entries;
 pub mod events;
 pub mod executions;
@@ -88,6 +89,9 @@ macro_rules! conformance_cases {
                 a_detached_task_survives timers_end_with_their_segment the_mailbox_survives once_results_survive
                 an_unfinished_once_stays_in_the_tail a_damaged_one_is_passed_over
                 without_a_good_one_the_run_is_quarantined
+            }
+            directory {
+                an_organization_has_a_name a_key_lives_and_ends
             }
             leases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive

@@ -6,6 +6,7 @@
 mod catalog;
 mod claims;
 mod commit;
+mod directory;
 mod executions;
 mod fork;
 mod housekeeping;
@@ -18,7 +19,8 @@ mod tasks;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
+    WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -233,6 +235,10 @@ impl Housekeeping for MemoryStorage {
 }
 
 impl Storage for MemoryStorage {
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
     fn hints(&self) -> &Hints {
         &self.hints
     }

@@ -34,6 +34,7 @@ pub(super) struct State {
     pub host_timed: BTreeSet<(WorkerId, RunKey)>,
     /// When work without a worker was last looked for.
     pub looked_unserved: Option<Timestamp>,
+    pub callers: super::directory::Callers,
     pub news: News,
 }
 

@@ -10,6 +10,7 @@ mod claims;
 mod clock;
 mod commit;
 mod committer;
+mod directory;
 mod executions;
 mod facts;
 mod fault;
@@ -35,7 +36,8 @@ mod watcher;
 
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
+    WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -572,6 +574,10 @@ impl Housekeeping for PostgresStorage {
 }
 
 impl Storage for PostgresStorage {
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
     fn hints(&self) -> &Hints {
         &self.0.desk.hints
     }

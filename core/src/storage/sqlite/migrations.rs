@@ -15,6 +15,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0004_no_worker.sql"),
     include_str!("migrations/0005_retention.sql"),
     include_str!("migrations/0006_open_task_id.sql"),
+    include_str!("migrations/0007_scopes.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

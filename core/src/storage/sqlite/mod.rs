@@ -8,6 +8,7 @@
 mod catalog;
 mod claims;
 mod commit;
+mod directory;
 mod executions;
 mod facts;
 mod fault;
@@ -35,7 +36,8 @@ pub use files::Synchronous;
 
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
+    WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -478,6 +480,10 @@ impl Housekeeping for SqliteStorage {
 }
 
 impl Storage for SqliteStorage {
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
     fn hints(&self) -> &Hints {
         &self.0.hints
     }

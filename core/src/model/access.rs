@@ -1,0 +1,220 @@
+//! Who may call: organizations, their keys, what each key allows, and how its token looks.
+
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::{KeyId, OrgId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Organization {
+    /// Its id.
+    pub id: OrgId,
+    /// Its slug: lower-case letters, digits and `-`, unique; what people write instead of the id.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// One thing that a key allows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// `exec:read`: look at runs and all they have.
+    Read,
+    /// `exec:write`: start, cancel, resume, fork and decide.
+    Write,
+    /// `exec:signal`: send signals.
+    Signal,
+    /// `worker`: take work of every queue; `worker:QUEUE` of that queue alone.
+    Worker(Option<String>),
+    /// `keys`: make, list and revoke keys of the org.
+    Keys,
+    /// `audit:read`: read what was done to keys and decisions.
+    Audit,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read => f.write_str("exec:read"),
+            Self::Write => f.write_str("exec:write"),
+            Self::Signal => f.write_str("exec:signal"),
+            Self::Worker(None) => f.write_str("worker"),
+            Self::Worker(Some(queue)) => write!(f, "worker:{queue}"),
+            Self::Keys => f.write_str("keys"),
+            Self::Audit => f.write_str("audit:read"),
+        }
+    }
+}
+
+/// What a key allows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scopes(BTreeSet<Scope>);
+
+impl Scopes {
+    /// Everything within one org.
+    pub fn all() -> Self {
+        let plain = [Scope::Read, Scope::Write, Scope::Signal, Scope::Worker(None), Scope::Keys, Scope::Audit];
+        Self(plain.into())
+    }
+
+    /// Whether it allows this.
+    pub fn allows(&self, scope: &Scope) -> bool {
+        self.0.contains(scope) || matches!(scope, Scope::Worker(Some(_)) if self.0.contains(&Scope::Worker(None)))
+    }
+
+    /// Whether it allows to take work of some queue.
+    pub fn serves(&self) -> bool {
+        self.0.iter().any(|scope| matches!(scope, Scope::Worker(_)))
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.0.iter().map(Scope::to_string).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = Error;
+
+    /// Reads scopes and roles: `viewer` reads; `member` also writes and signals; `worker` takes work; `admin` may do all.
+    fn from_str(text: &str) -> Result<Self> {
+        let mut scopes = BTreeSet::new();
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            match word {
+                "viewer" => scopes.extend([Scope::Read]),
+                "member" => scopes.extend([Scope::Read, Scope::Write, Scope::Signal]),
+                "admin" => scopes.extend(Self::all().0),
+                "exec:read" => scopes.extend([Scope::Read]),
+                "exec:write" => scopes.extend([Scope::Write]),
+                "exec:signal" => scopes.extend([Scope::Signal]),
+                "keys" => scopes.extend([Scope::Keys]),
+                "audit:read" => scopes.extend([Scope::Audit]),
+                "worker" => scopes.extend([Scope::Worker(None)]),
+                _ => match word.strip_prefix("worker:") {
+                    Some(queue) if !queue.is_empty() => scopes.extend([Scope::Worker(Some(queue.to_owned()))]),
+                    _ => return Err(unknown_scope(word)),
+                },
+            };
+        }
+        if scopes.is_empty() {
+            return Err(unknown_scope(text));
+        }
+        Ok(Self(scopes))
+    }
+}
+
+fn unknown_scope(word: &str) -> Error {
+    Error::new(
+        Code::InvalidArgument,
+        format!(
+            "{word:?} is no scope; give roles (viewer, member, worker, admin) or scopes (exec:read, exec:write, \
+             exec:signal, worker, worker:QUEUE, keys, audit:read)"
+        ),
+    )
+}
+
+/// A key as the store knows it; its token is nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its org.
+    pub org: OrgId,
+    /// Its id.
+    pub id: KeyId,
+    /// What people call it.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Scopes,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it stops working; never without.
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl ApiKey {
+    /// Whether it works at a moment.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|expires| now < expires)
+    }
+}
+
+/// A key to be made.
+#[derive(Debug, Clone)]
+pub struct NewKey {
+    /// Its org.
+    pub org: OrgId,
+    /// What people call it.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Scopes,
+    /// How long it works; for ever without.
+    pub expires_in: Option<std::time::Duration>,
+    /// The hash of its token.
+    pub hash: TokenHash,
+    /// Who makes it, for the audit.
+    pub actor: String,
+}
+
+/// What the store keeps of a token (BLAKE3): a token cannot be made from it, and looking one up tells nothing by its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl TokenHash {
+    /// Of a token's text.
+    pub fn of(token: &str) -> Self {
+        Self(*blake3::hash(token.as_bytes()).as_bytes())
+    }
+}
+
+/// A fresh token: `fk_`, 256 random bits less the 12 that mark UUIDs, and eight characters by which scanners and typing
+/// errors are told apart from tokens without asking a store.
+pub fn fresh_token() -> String {
+    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    format!("fk_{secret}_{}", mark(&secret))
+}
+
+/// Whether a text looks like a token of [`fresh_token`].
+pub fn is_token(text: &str) -> bool {
+    let parts = text.strip_prefix("fk_").and_then(|rest| rest.split_once('_'));
+    parts.is_some_and(|(secret, check)| mark(secret) == check)
+}
+
+fn mark(secret: &str) -> String {
+    blake3::hash(secret.as_bytes()).to_hex()[..8].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_sets_of_scopes() {
+        let scopes = |text: &str| text.parse::<Scopes>().unwrap();
+        assert!(scopes("member").allows(&Scope::Signal) && !scopes("member").allows(&Scope::Keys));
+        assert_eq!(scopes("viewer,exec:signal").to_string(), "exec:read exec:signal");
+        assert_eq!(scopes(&Scopes::all().to_string()), Scopes::all());
+        let gpu = Scope::Worker(Some("gpu".into()));
+        assert!(scopes("worker").allows(&gpu) && scopes("worker:gpu").allows(&gpu));
+        assert!(!scopes("worker:gpu").allows(&Scope::Worker(None)) && scopes("worker:gpu").serves());
+        assert!(!scopes("worker:cpu").allows(&gpu) && !scopes("member").serves());
+        for wrong in ["", "root", "worker:", "exec:*"] {
+            assert_eq!(wrong.parse::<Scopes>().unwrap_err().code(), Code::InvalidArgument, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_told_from_other_texts() {
+        let token = fresh_token();
+        assert!(is_token(&token) && token != fresh_token());
+        assert!(!is_token(&token.replace("fk_", "fk_0")) && !is_token("fk_") && !is_token("fd_1_2"));
+        assert_ne!(TokenHash::of(&token), TokenHash::of(&token[1..]));
+    }
+}

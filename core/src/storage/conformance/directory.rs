@@ -1,0 +1,57 @@
+//! Organizations and keys.
+
+use super::Factory;
+use super::rig::{Rig, refused};
+use crate::error::Code;
+use crate::id::{KeyId, OrgId};
+use crate::model::{NewKey, TokenHash, fresh_token};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn new(org: OrgId, name: &str, scopes: &str, token: &str) -> NewKey {
+    let (name, actor) = (name.to_owned(), "a test".to_owned());
+    let scopes = scopes.parse().expect("scopes");
+    NewKey { org, name, scopes, expires_in: Some(HOUR), hash: TokenHash::of(token), actor }
+}
+
+/// An organization has one name and keeps its id.
+pub async fn an_organization_has_a_name(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let made = directory.create_organization("otters", "me").await.unwrap();
+    assert_eq!(directory.create_organization("otters", "me").await.unwrap(), made);
+    let default = directory.create_organization("default", "me").await.unwrap();
+    assert_eq!(default.id, OrgId::DEFAULT);
+    assert_eq!(directory.organizations().await.unwrap(), [default, made]);
+    for wrong in ["", "Otters", "-a", "a b", &"x".repeat(64)] {
+        assert_eq!(refused(directory.create_organization(wrong, "me").await), Code::InvalidArgument, "{wrong}");
+    }
+}
+
+/// A key is found by its token, works for its time, and ends when it is revoked; other orgs never see it.
+pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let (own, other) = (OrgId(rig.uuid()), OrgId(rig.uuid()));
+    let token = fresh_token();
+    let key = directory.create_key(new(own, "ci", "member worker:gpu", &token)).await.unwrap();
+    assert_eq!(
+        (key.scopes.to_string().as_str(), key.expires_at),
+        ("exec:read exec:write exec:signal worker:gpu", Some(rig.now().after(HOUR)))
+    );
+    assert!(key.is_live(rig.now()) && !key.is_live(rig.now().after(HOUR)));
+    assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), Some(key.clone()));
+    assert_eq!(directory.key_of(TokenHash::of("fk_guessed")).await.unwrap(), None);
+    rig.clock.advance(Duration::from_secs(1));
+    let second = directory.create_key(new(own, "console", "viewer", &fresh_token())).await.unwrap();
+    assert_eq!(directory.keys(own).await.unwrap(), [key.clone(), second]);
+    assert_eq!(directory.keys(other).await.unwrap(), []);
+    assert_eq!(refused(directory.revoke_key(other, key.id, "me").await), Code::ExecutionNotFound);
+    assert_eq!(refused(directory.revoke_key(own, KeyId(rig.uuid()), "me").await), Code::ExecutionNotFound);
+    let revoked = directory.revoke_key(own, key.id, "me").await.unwrap();
+    assert_eq!((revoked.revoked_at, revoked.is_live(rig.now())), (Some(rig.now()), false));
+    rig.clock.advance(Duration::from_secs(1));
+    assert_eq!(directory.revoke_key(own, key.id, "me").await.unwrap(), revoked);
+    assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), Some(revoked));
+}
