@@ -39,7 +39,7 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let config = ServerConfig {
         grpc: loopback(options.grpc_port),
         http: loopback(options.http_port),
-        access: Access::of([(token.as_str(), Identity::Org(OrgId::DEFAULT))]),
+        access: Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]),
     };
     let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await?;
     let token_files: Vec<_> = dev_token_file(serving.grpc().port()).into_iter().chain(options.token_file).collect();

@@ -7,6 +7,7 @@ mod access;
 mod dev;
 mod grpc;
 mod http;
+mod policy;
 
 pub use access::{Access, Identity};
 pub use dev::{Dev, DevOptions, dev};

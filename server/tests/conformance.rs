@@ -15,7 +15,7 @@ const TOKEN: &str = "conformance";
 
 /// A client of a server over a store.
 async fn fronted(storage: Arc<dyn Storage>, kept: impl Send + Sync + 'static) -> Subject {
-    let access = Access::of([(TOKEN, Identity::Operator)]);
+    let access = Access::of([(TOKEN, Identity::operator())]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
     let serving = serve(storage.clone(), Chunks::default(), config).await.unwrap();
     let options = RemoteOptions { token: Some(TOKEN.into()) };

@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(30);
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_connection_cuts_leases() -> Result<()> {
     let house = Runtime::open("memory:").await?;
-    let access = Access::of([(TOKEN, Identity::Org(OrgId::DEFAULT))]);
+    let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
     let serving = serve(house.storage().clone(), house.chunks().clone(), config).await?;
     let handle = house.client().start("agent", Payload::null(), StartOptions::default()).await?;

@@ -7,7 +7,9 @@ mod streams;
 mod worker;
 
 use self::links::Links;
-use crate::{Identity, Service};
+use crate::{Access, Identity, Service, policy};
+use axum::extract::State;
+use axum::middleware::{Next, from_fn_with_state};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::storage::remote::ORG_HEADER;
@@ -17,6 +19,7 @@ use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
@@ -29,13 +32,16 @@ struct Grpc(Service, Links);
 pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
     let grpc = Grpc(service, Links::default());
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let routes = Routes::new(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .into_axum_router()
+        .layer(from_fn_with_state(grpc.0.access.clone(), admit));
     Server::builder()
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-        .add_service(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerServer::new(grpc).max_decoding_message_size(MAX_MESSAGE))
+        .add_routes(Routes::from(routes))
         .serve_with_incoming_shutdown(incoming, async move {
             let _ = stopping.wait_for(|stop| *stop).await;
         })
@@ -44,17 +50,10 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
 }
 
 impl Grpc {
-    /// Who calls; refused without a token that is known.
+    /// Who calls, as [`admit`] found out.
     fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
-        let header = request.metadata().get("authorization").and_then(|header| header.to_str().ok());
-        let token = header.and_then(|header| header.strip_prefix("Bearer "));
-        let Some(token) = token else {
-            return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
-        };
-        self.0
-            .access
-            .identify(token)
-            .ok_or_else(|| Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"))
+        let identity = request.extensions().get::<Identity>().cloned();
+        identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
     }
 
     /// The org of a call.
@@ -68,6 +67,41 @@ impl Grpc {
         };
         identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
     }
+}
+
+/// Lets a call through whose token allows it; nothing else reaches a method.
+async fn admit(
+    State(access): State<Access>,
+    mut request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    let header = request.headers().get("authorization").and_then(|header| header.to_str().ok());
+    let token = header.and_then(|header| header.strip_prefix("Bearer ")).map(str::to_owned);
+    let path = request.uri().path().to_owned();
+    match identify(&access, &path, token).await {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(status) => status.into_http(),
+    }
+}
+
+async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<Identity, Status> {
+    let Some(need) = policy::of_method(path) else {
+        return Err(Status::unimplemented(format!("this server has no method {path}")));
+    };
+    let Some(token) = token else {
+        return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
+    };
+    let Some(identity) = access.identify(&token).await.map_err(told)? else {
+        return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
+    };
+    if !need.is_met(identity.scopes()) {
+        let why = format!("{path} needs {}; the token has {}", need.told(), identity.scopes());
+        return Err(Status::permission_denied(why));
+    }
+    Ok(identity)
 }
 
 /// An error as the status of a call.

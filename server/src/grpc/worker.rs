@@ -43,8 +43,17 @@ fn lease(wire: Option<v2::Lease>) -> Result<Lease, Status> {
 }
 
 impl Grpc {
+    /// The org of a poll, whose queue the caller may serve.
+    fn of_queue(&self, request: &Request<v2::PollRequest>) -> Result<OrgId, Status> {
+        let queue = &request.get_ref().queue;
+        if self.identity(request)?.serves(queue) {
+            return self.org(request);
+        }
+        Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")))
+    }
+
     /// The org of a held run or task: the one it names, as far as the caller may.
-    fn held_org(&self, identity: crate::Identity, named: &[u8]) -> Result<OrgId, Status> {
+    fn held_org(&self, identity: &crate::Identity, named: &[u8]) -> Result<OrgId, Status> {
         let named = if named.is_empty() { None } else { Some(OrgId(id(named, "org").map_err(told)?)) };
         identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
     }
@@ -91,11 +100,11 @@ impl Worker for Grpc {
         }
         for held in wire.executions {
             let execution = ExecutionId(id(&held.execution, "execution").map_err(told)?);
-            beat.executions.push((self.held_org(identity, &held.org)?, execution, held.epoch, held.known));
+            beat.executions.push((self.held_org(&identity, &held.org)?, execution, held.epoch, held.known));
         }
         for held in wire.tasks {
             let task = TaskId(id(&held.task, "task").map_err(told)?);
-            beat.tasks.push((self.held_org(identity, &held.org)?, task, held.attempt, held.signed));
+            beat.tasks.push((self.held_org(&identity, &held.org)?, task, held.attempt, held.signed));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
         Ok(Response::new(v2::HeartbeatResponse {
@@ -106,7 +115,7 @@ impl Worker for Grpc {
     }
 
     async fn poll_agents(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollAgentsResponse>, Status> {
-        let org = self.org(&request)?;
+        let org = self.of_queue(&request)?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, wire)?;
@@ -121,7 +130,7 @@ impl Worker for Grpc {
     }
 
     async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
-        let org = self.org(&request)?;
+        let org = self.of_queue(&request)?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, wire)?;

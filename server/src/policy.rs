@@ -1,0 +1,103 @@
+//! What each call needs, in one table: a call that is not in it is refused.
+
+use flovyn_core::model::{Scope, Scopes};
+
+/// What a call needs of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// A token that is known.
+    Token,
+    /// To look at runs.
+    Read,
+    /// To start runs and to change what becomes of them.
+    Write,
+    /// To send signals.
+    Signal,
+    /// To take work of some queue; of which, the call itself asks.
+    Work,
+    /// To look at runs, or to take work: what workers need to know of the runs they have.
+    ReadOrWork,
+    /// To write, or to take work: what workers bring.
+    WriteOrWork,
+}
+
+impl Need {
+    /// Whether a caller may.
+    pub(crate) fn is_met(self, scopes: &Scopes) -> bool {
+        match self {
+            Self::Token => true,
+            Self::Read => scopes.allows(&Scope::Read),
+            Self::Write => scopes.allows(&Scope::Write),
+            Self::Signal => scopes.allows(&Scope::Signal) || scopes.allows(&Scope::Write),
+            Self::Work => scopes.serves(),
+            Self::ReadOrWork => scopes.allows(&Scope::Read) || scopes.serves(),
+            Self::WriteOrWork => scopes.allows(&Scope::Write) || scopes.serves(),
+        }
+    }
+
+    /// In the words of a refusal.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Self::Token => "a token",
+            Self::Read => "the scope exec:read",
+            Self::Write => "the scope exec:write",
+            Self::Signal => "the scope exec:signal or exec:write",
+            Self::Work => "the scope worker or worker:QUEUE",
+            Self::ReadOrWork => "the scope exec:read or worker",
+            Self::WriteOrWork => "the scope exec:write or worker",
+        }
+    }
+}
+
+/// What a method of gRPC needs, by its path.
+pub(crate) fn of_method(path: &str) -> Option<Need> {
+    let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
+    Some(match (service, method) {
+        ("Agents", "Identify") => Need::Token,
+        ("Agents", "Start" | "Cancel" | "Resume" | "ResolveTask" | "ResolveDivergence" | "Fork") => Need::Write,
+        ("Agents", "Signal") => Need::Signal,
+        ("Agents", "ListExecutions" | "ListSignals" | "ListTasks" | "ListCheckpoints" | "Journal" | "Unserved") => {
+            Need::Read
+        }
+        ("Agents", "ListEvents" | "Watch" | "GetTask" | "ListEntries") => Need::Read,
+        ("Agents", "GetExecution" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
+        ("Agents", "PutPayload") => Need::WriteOrWork,
+        ("Worker", "Hints") => Need::ReadOrWork,
+        ("Worker", "Register" | "Unregister" | "Heartbeat" | "PollAgents" | "PollTasks" | "LoadSegment") => Need::Work,
+        ("Worker", "Commit" | "FactsAfter" | "ReportTask" | "Release" | "Publish") => Need::Work,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every method that the wire has is in the table.
+    #[test]
+    fn every_method_has_a_need() {
+        let mut methods = 0;
+        for (service, text) in [
+            ("Agents", include_str!("../../proto/flovyn/v2/agents.proto")),
+            ("Worker", include_str!("../../proto/flovyn/v2/worker.proto")),
+        ] {
+            for line in text.lines().filter_map(|line| line.trim().strip_prefix("rpc ")) {
+                let method = line.split('(').next().unwrap();
+                assert!(of_method(&format!("/flovyn.v2.{service}/{method}")).is_some(), "{service}/{method}");
+                methods += 1;
+            }
+        }
+        assert!(methods > 30);
+        assert_eq!(of_method("/flovyn.v2.Agents/Unheard"), None);
+        assert_eq!(of_method("/grpc.health.v1.Health/Check"), None);
+    }
+
+    #[test]
+    fn roles_meet_needs() {
+        let met = |role: &str, need: Need| need.is_met(&role.parse().unwrap());
+        assert!(met("viewer", Need::Read) && !met("viewer", Need::Signal) && !met("viewer", Need::Work));
+        assert!(met("member", Need::Write) && met("member", Need::Signal) && !met("member", Need::Work));
+        assert!(met("worker:gpu", Need::Work) && met("worker", Need::ReadOrWork) && !met("worker", Need::Read));
+        assert!(met("exec:signal", Need::Signal) && !met("exec:signal", Need::Write));
+    }
+}
