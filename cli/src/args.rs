@@ -28,6 +28,14 @@ pub enum When {
 pub enum Command {
     /// Serve a database on this machine, for workers and clients in any process
     Dev(Dev),
+    /// Serve a database to everybody who has a key
+    Server(Server),
+    /// Make, list and revoke the keys of a database's callers
+    #[command(subcommand, arg_required_else_help = true)]
+    Keys(Keys),
+    /// Bring a database to this version's schema; makes it if it is not there
+    #[command(override_usage = "flovyn migrate [URL]")]
+    Migrate(Migrate),
     /// Look at runs and steer them
     #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
     Runs(Runs),
@@ -47,6 +55,82 @@ pub struct Dev {
     /// Write the token to this file too
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Server {
+    /// A file in TOML: db, grpc, http, plaintext
+    #[arg(long, value_name = "FILE")]
+    pub config: std::path::PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Migrate {
+    #[command(flatten)]
+    pub words: Words,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// Make a key and print its token, this once
+    #[command(override_usage = "flovyn keys create [URL] --name NAME [OPTIONS]")]
+    Create(CreateKey),
+    /// List keys, oldest first
+    #[command(override_usage = "flovyn keys list [URL] [OPTIONS]")]
+    List(OfOrg),
+    /// End a key
+    #[command(override_usage = "flovyn keys revoke [URL] <KEY> [OPTIONS]")]
+    Revoke(RevokeKey),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateKey {
+    #[command(flatten)]
+    pub words: Words,
+    /// What people call it
+    #[arg(long)]
+    pub name: String,
+    /// The organization; made if it is not there
+    #[arg(long, default_value = "default")]
+    pub org: String,
+    /// viewer, member, worker, admin, or scopes (exec:read, exec:write, exec:signal, worker:QUEUE, keys, audit:read)
+    #[arg(long, value_name = "SCOPE", value_delimiter = ',', default_values_t = ["member".to_owned(), "worker".to_owned()])]
+    pub scopes: Vec<String>,
+    /// How long it works, at most a year
+    #[arg(long, value_name = "AGE", default_value = "90d", value_parser = age)]
+    pub expires: Duration,
+    /// It works until it is revoked
+    #[arg(long, conflicts_with = "expires")]
+    pub never_expires: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct OfOrg {
+    #[command(flatten)]
+    pub words: Words,
+    /// The organization
+    #[arg(long, default_value = "default")]
+    pub org: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeKey {
+    #[command(flatten)]
+    pub of: OfOrg,
+}
+
+/// Reads `90d` or `12h`.
+fn age(text: &str) -> Result<Duration, String> {
+    const YEAR: u64 = 366 * 24;
+    let hours = match (text.strip_suffix('d'), text.strip_suffix('h')) {
+        (Some(days), _) => days.parse::<u64>().ok().and_then(|days| days.checked_mul(24)),
+        (_, Some(hours)) => hours.parse().ok(),
+        _ => None,
+    };
+    match hours {
+        Some(hours @ 1..=YEAR) => Ok(Duration::from_secs(hours * 3_600)),
+        _ => Err(format!("{text:?} is no age of up to a year; write 90d or 12h")),
+    }
 }
 
 const AFTER: &str = "URL is sqlite:FILE or http://HOST:PORT. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\

@@ -70,7 +70,7 @@ fn execute(cli: Cli) -> i32 {
     };
     let json = cli.json;
     // A server ends in its own order.
-    let ends_itself = matches!(cli.command, args::Command::Dev(_));
+    let ends_itself = matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_));
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {

@@ -4,13 +4,17 @@
 //! answers health checks, `access.rs` says who may call, `dev.rs` is the server of one developer.
 
 mod access;
+mod config;
 mod dev;
 mod grpc;
 mod http;
 mod policy;
+mod replica;
 
 pub use access::{Access, Identity};
+pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
+pub use replica::Replica;
 
 use flovyn_core::client::Client;
 use flovyn_core::error::{Code, Error, Result};

@@ -1,8 +1,9 @@
 //! One module per kind of command.
 
-mod dev;
 mod entries;
+mod keys;
 mod list;
+mod serve;
 mod show;
 mod steer;
 mod watch;
@@ -14,7 +15,10 @@ use crate::print::Output;
 /// Does what was asked.
 pub async fn dispatch(command: Command, out: &mut Output) -> Result {
     let command = match command {
-        Command::Dev(args) => return dev::dev(args, out).await,
+        Command::Dev(args) => return serve::dev(args, out).await,
+        Command::Server(args) => return serve::server(args, out).await,
+        Command::Keys(command) => return keys::keys(command, out).await,
+        Command::Migrate(args) => return keys::migrate(args, out).await,
         Command::Runs(command) => command,
     };
     match command {

@@ -153,7 +153,7 @@ CREATE TABLE api_key (
     id BLOB NOT NULL,
     name TEXT NOT NULL,
     hash BLOB NOT NULL UNIQUE,
-    role TEXT NOT NULL,
+    scopes TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
@@ -352,6 +352,8 @@ CREATE UNIQUE INDEX agent_signal_key ON agent_signal (run, idempotency_key) WHER
 CREATE INDEX agent_signal_mailbox ON agent_signal (run, consumed_segment);
 
 CREATE INDEX audit_newest ON audit (org_id, id);
+
+CREATE UNIQUE INDEX organization_name ON organization (name);
 
 CREATE UNIQUE INDEX payload_hash ON payload (org_id, hash);
 

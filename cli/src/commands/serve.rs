@@ -1,12 +1,12 @@
-//! `flovyn dev`: a server on this machine until it is told to end.
+//! `flovyn dev` and `flovyn server`: a server until it is told to end.
 
 use crate::Result;
-use crate::args::Dev;
+use crate::args::{Dev, Server};
 use crate::print::Output;
-use flovyn_server::DevOptions;
+use flovyn_server::{Config, DevOptions, Replica};
 use serde_json::json;
 
-/// Serves until the process is told to end.
+/// Serves one developer.
 pub async fn dev(args: Dev, out: &mut Output) -> Result {
     let options =
         DevOptions { db: args.db, http_port: args.http_port, grpc_port: args.grpc_port, token_file: args.token_file };
@@ -22,6 +22,22 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         out.line(&format!("  health               {http}/_/ready"))?;
         out.line(&format!("  token                {}", files.join(", ")))?;
         out.line("Ctrl-C ends it.")?;
+    }
+    told_to_end().await?;
+    Ok(server.stop().await?)
+}
+
+/// Serves those who have keys.
+pub async fn server(args: Server, out: &mut Output) -> Result {
+    let config = Config::read(&args.config)?;
+    let server = Replica::start(&config).await?;
+    let (grpc, http, db) = (server.serving().url(), format!("http://{}", server.serving().http()), server.db());
+    if out.is_json() {
+        out.value(&json!({ "grpc": grpc, "http": http, "db": db }))?;
+    } else {
+        out.line(&format!("Flovyn serves {db}"))?;
+        out.line(&format!("  workers and clients  FLOVYN_URL={grpc} FLOVYN_TOKEN=…   (flovyn keys create)"))?;
+        out.line(&format!("  health               {http}/_/ready"))?;
     }
     told_to_end().await?;
     Ok(server.stop().await?)

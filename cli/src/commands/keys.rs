@@ -1,0 +1,140 @@
+//! `flovyn keys` and `flovyn migrate`: what an operator does where the database is.
+
+use crate::args::{CreateKey, Keys, Migrate, OfOrg, RevokeKey};
+use crate::print::{Output, ago, moment};
+use crate::target::Target;
+use crate::{Failed, Result};
+use comfy_table::Cell;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::id::{KeyId, OrgId};
+use flovyn_core::model::{ApiKey, NewKey, TokenHash, fresh_token};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::Directory;
+use serde_json::{Value, json};
+
+/// Makes, lists or revokes keys.
+pub async fn keys(command: Keys, out: &mut Output) -> Result {
+    match command {
+        Keys::Create(args) => create(args, out).await,
+        Keys::List(args) => list(args, out).await,
+        Keys::Revoke(args) => revoke(args, out).await,
+    }
+}
+
+/// Brings a database to this version's schema, and makes it if it is not there.
+pub async fn migrate(args: Migrate, out: &mut Output) -> Result {
+    let target = Target::of(args.words.words, &[])?;
+    let runtime = Runtime::open(target.url()).await?;
+    directory(&runtime)?;
+    let told = runtime.storage().describe();
+    runtime.close().await?;
+    if out.is_json() {
+        return out.value(&json!({ "db": told, "schema": "current" }));
+    }
+    out.line(&format!("{told} has this version's schema"))
+}
+
+async fn create(args: CreateKey, out: &mut Output) -> Result {
+    let target = Target::of(args.words.words, &[])?;
+    let scopes = args.scopes.join(" ").parse()?;
+    let runtime = target.open().await?;
+    let directory = directory(&runtime)?;
+    let org = directory.create_organization(&args.org, &actor()).await?;
+    let token = fresh_token();
+    let expires_in = if args.never_expires { None } else { Some(args.expires) };
+    let new = NewKey { org: org.id, name: args.name, scopes, expires_in, hash: TokenHash::of(&token), actor: actor() };
+    let key = directory.create_key(new).await?;
+    if out.is_json() {
+        let mut value = view(&key);
+        value["token"] = json!(token);
+        return out.value(&value);
+    }
+    out.line(&token)?;
+    let until = key.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {}", moment(at)));
+    let told = format!("key {} of {}: {}, {until}. It is shown this once.", key.id, args.org, key.scopes);
+    out.line(&out.dim(&told))
+}
+
+async fn list(args: OfOrg, out: &mut Output) -> Result {
+    let target = Target::of(args.words.words, &[])?;
+    let runtime = target.open().await?;
+    let directory = directory(&runtime)?;
+    let org = find(directory, &args.org).await?;
+    let keys = directory.keys(org).await?;
+    if out.is_json() {
+        return out.value(&json!({ "items": keys.iter().map(view).collect::<Vec<_>>() }));
+    }
+    if keys.is_empty() {
+        return out.line(&format!("{} has no keys", args.org));
+    }
+    let now = runtime.storage().clock().now();
+    let state = |key: &ApiKey| match (key.revoked_at, key.expires_at) {
+        (Some(at), _) => format!("revoked {}", ago(at, now)),
+        (None, Some(at)) if at <= now => format!("expired {}", ago(at, now)),
+        (None, Some(at)) => format!("until {}", moment(at)),
+        (None, None) => "for ever".to_owned(),
+    };
+    let rows = keys.iter().map(|key| {
+        vec![
+            Cell::new(key.id),
+            Cell::new(&key.name),
+            Cell::new(&key.scopes),
+            Cell::new(ago(key.created_at, now)),
+            Cell::new(state(key)),
+        ]
+    });
+    out.table(&["KEY", "NAME", "SCOPES", "MADE", "WORKS"], rows.collect())
+}
+
+async fn revoke(args: RevokeKey, out: &mut Output) -> Result {
+    let mut target = Target::of(args.of.words.words, &["KEY"])?;
+    let word = target.word("the KEY's id")?;
+    let id: KeyId =
+        word.parse().map_err(|_| Failed::Usage(format!("{word:?} is no id of a key; flovyn keys list names them")))?;
+    let runtime = target.open().await?;
+    let directory = directory(&runtime)?;
+    let org = find(directory, &args.of.org).await?;
+    let key = directory.revoke_key(org, id, &actor()).await?;
+    if out.is_json() {
+        return out.value(&view(&key));
+    }
+    out.line(&format!("{} ({}) is revoked; servers refuse it within 5 s", key.name, key.id))
+}
+
+fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
+    runtime.storage().directory().ok_or_else(|| {
+        let message = format!(
+            "{} tells nobody who may call it; give the URL of its database (postgres://… or sqlite:FILE)",
+            runtime.storage().describe()
+        );
+        Error::new(Code::InvalidArgument, message).into()
+    })
+}
+
+async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId> {
+    let organizations = directory.organizations().await?;
+    if let Some(there) = organizations.iter().find(|org| org.name == name) {
+        return Ok(there.id);
+    }
+    let known: Vec<_> = organizations.into_iter().map(|org| org.name).collect();
+    let message = format!("there is no organization {name:?}; known are: {}", known.join(", "));
+    Err(Error::new(Code::InvalidArgument, message).into())
+}
+
+/// Who did it, for the audit.
+fn actor() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("USERNAME")).unwrap_or_else(|_| "unknown".to_owned());
+    format!("{user} by the flovyn command")
+}
+
+fn view(key: &ApiKey) -> Value {
+    json!({
+        "id": key.id,
+        "org": key.org,
+        "name": key.name,
+        "scopes": key.scopes.to_string(),
+        "createdAt": moment(key.created_at),
+        "expiresAt": key.expires_at.map(moment),
+        "revokedAt": key.revoked_at.map(moment),
+    })
+}

@@ -1,0 +1,124 @@
+//! Keys and the server they open, through the command as an operator uses it.
+
+use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+
+fn flovyn(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flovyn"));
+    command.args(args).env("FLOVYN_URL", "sqlite:agents.db").current_dir(folder);
+    command
+}
+
+fn json(folder: &Path, args: &[&str]) -> Value {
+    let Output { status, stdout, stderr } = flovyn(folder, &[args, &["--json"]].concat()).output().unwrap();
+    assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
+    serde_json::from_slice(&stdout).unwrap()
+}
+
+fn refused(folder: &Path, args: &[&str]) -> (i32, String) {
+    let output = flovyn(folder, args).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+struct Serving(Child, String);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// A server of its own process; the URL of its gRPC.
+fn serve(folder: &Path) -> Serving {
+    let config = "db = \"sqlite:agents.db\"\ngrpc = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n";
+    std::fs::write(folder.join("flovyn.toml"), config).unwrap();
+    let mut child = flovyn(folder, &["server", "--config", "flovyn.toml", "--json"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap();
+    Serving(child, told["grpc"].as_str().unwrap().to_owned())
+}
+
+async fn start(url: &str, token: &str) -> Result<(), Error> {
+    let options = RemoteOptions { token: Some(token.to_owned()) };
+    let runtime = Runtime::over(Arc::new(RemoteStorage::connect(url, options).await?));
+    let started = runtime.client().start("agent", Payload::null(), StartOptions::default()).await;
+    runtime.close().await?;
+    started.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_opens_its_org_for_its_scopes_until_it_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    json(folder, &["migrate"]);
+    let member = json(folder, &["keys", "create", "--name", "ci", "--org", "otters"]);
+    let viewer = json(folder, &["keys", "create", "--name", "screen", "--org", "otters", "--scopes", "viewer"]);
+    let token = |key: &Value| key["token"].as_str().unwrap().to_owned();
+    let server = serve(folder);
+    let url = &server.1;
+
+    start(url, &token(&member)).await.unwrap();
+    let denied = start(url, &token(&viewer)).await.unwrap_err();
+    assert!(denied.message().contains("exec:write"), "{denied}");
+    for stranger in ["fk_guessed", &token(&member).replace("fk_", "fk_0")] {
+        let refused = start(url, stranger).await.unwrap_err();
+        assert!(refused.message().contains("FLOVYN_TOKEN"), "{refused}");
+    }
+
+    let listed = json(folder, &["keys", "list", "--org", "otters"]);
+    let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ci", "screen"]);
+    assert!(!listed.to_string().contains(&token(&member)), "a token is shown once");
+
+    let revoked = json(folder, &["keys", "revoke", member["id"].as_str().unwrap(), "--org", "otters"]);
+    assert!(revoked["revokedAt"].is_string());
+    let gone = async {
+        while start(url, &token(&member)).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), gone).await.expect("a revoked key is refused");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (code, told) = refused(folder, &["keys", "list"]);
+    assert!(code == 1 && told.contains("no database"), "{told}");
+    json(folder, &["migrate"]);
+    for (args, word) in [
+        (&["keys", "create", "--name", "x", "--scopes", "root"][..], "viewer"),
+        (&["keys", "create", "--name", "x", "--org", "No Slug"], "lower-case"),
+        (&["keys", "list", "--org", "nobody"], "nobody"),
+        (&["keys", "revoke", "0194b3a0-0000-7000-8000-000000000000"], "default"),
+        (&["server", "--config", "nowhere.toml"], "nowhere.toml"),
+    ] {
+        let (code, told) = refused(folder, args);
+        assert!(code == 1 && told.contains(word), "{args:?}: {told}");
+    }
+    for args in [&["keys", "create", "--name", "x", "--expires", "10y"][..], &["keys", "revoke", "seven"], &["server"]]
+    {
+        assert_eq!(refused(folder, args).0, 2, "{args:?}");
+    }
+}
+
+#[test]
+fn a_server_without_a_database_says_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("flovyn.toml"), "grpc = \"127.0.0.1:0\"\n").unwrap();
+    let output =
+        flovyn(folder.path(), &["server", "--config", "flovyn.toml"]).env_remove("FLOVYN_DB").output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(Code::InvalidArgument.as_str()) && told.contains("FLOVYN_DB"), "{told}");
+}

@@ -1,0 +1,103 @@
+//! The file that `flovyn server --config` reads.
+
+use flovyn_core::error::{Code, Error, Result};
+use serde::Deserialize;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+/// How a server is started for others than its developer. In TOML; what is left out is as said here.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The backend: `postgres://…` or `sqlite:FILE`; without it, `FLOVYN_DB`, which keeps a password out of the file.
+    pub db: Option<String>,
+    /// Where gRPC listens: `127.0.0.1:9090`.
+    #[serde(default = "grpc")]
+    pub grpc: SocketAddr,
+    /// Where HTTP listens: `127.0.0.1:8080`.
+    #[serde(default = "http")]
+    pub http: SocketAddr,
+    /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
+    #[serde(default)]
+    pub plaintext: bool,
+}
+
+fn grpc() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 9090).into()
+}
+
+fn http() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 8080).into()
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// Errors: `InvalidArgument` for one that cannot be read or says what means nothing, with its place.
+    pub fn read(file: &Path) -> Result<Self> {
+        let wrong = |why: String| Error::new(Code::InvalidArgument, format!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(format!("{error}; give a file in TOML")))?;
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// The URL of the backend.
+    pub fn db(&self) -> Result<String> {
+        let from_environment = || std::env::var("FLOVYN_DB").ok().filter(|url| !url.is_empty());
+        self.db.clone().or_else(from_environment).ok_or_else(|| {
+            let message =
+                "no database is named; write db = \"postgres://USER@HOST/NAME\" in the file, or set FLOVYN_DB";
+            Error::new(Code::InvalidArgument, message)
+        })
+    }
+
+    /// Refuses to send tokens and payloads in clear to other machines.
+    pub fn check_addresses(&self) -> Result<()> {
+        let open = [self.grpc, self.http].into_iter().find(|address| !address.ip().is_loopback());
+        match open {
+            Some(address) if !self.plaintext => Err(Error::new(
+                Code::InvalidArgument,
+                format!(
+                    "{address} is reached from other machines, and this server speaks no TLS: put a proxy in front that \
+                     does and write plaintext = true, or listen on loopback"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::read(file.path())
+    }
+
+    #[test]
+    fn what_is_left_out_is_loopback() {
+        let config = read("db = \"postgres://u@h/d\"").unwrap();
+        assert_eq!((config.grpc.to_string().as_str(), config.http.port()), ("127.0.0.1:9090", 8080));
+        assert_eq!(config.db().unwrap(), "postgres://u@h/d");
+        config.check_addresses().unwrap();
+    }
+
+    #[test]
+    fn the_open_network_needs_a_word() {
+        let open = "grpc = \"0.0.0.0:9090\"\n";
+        let refused = read(open).unwrap().check_addresses().unwrap_err();
+        assert!(refused.message().contains("plaintext = true"), "{refused}");
+        read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_its_place() {
+        for wrong in ["grcp = \"127.0.0.1:1\"", "grpc = 9090", "db ="] {
+            let refused = read(wrong).unwrap_err();
+            assert!(refused.code() == Code::InvalidArgument && refused.message().contains("line 1"), "{refused}");
+        }
+        assert!(Config::read(Path::new("/nowhere/flovyn.toml")).is_err());
+    }
+}
