@@ -21,6 +21,7 @@ use crate::model::{
 };
 use crate::storage::sql::Statements;
 use crate::storage::sql::run::Ending;
+use crate::storage::sql::tail::Recorded;
 use serde_json::json;
 use std::time::Duration;
 
@@ -241,7 +242,7 @@ impl<'a> Writing<'a, '_> {
         let mut there = silent.map_or_else(|| op::label_at(self.tx, place), |label| Ok(Some(label)))?;
         if there.is_none() && self.run.forked.is_some() {
             let inherited = segment::inherited(self.tx, self.run.home.key)?.ops;
-            let same = |op: &op::Recorded| op.op.segment == slot.segment && op.op.sequence == slot.sequence;
+            let same = |op: &Recorded| op.slot() == slot;
             there = inherited.into_iter().find(same).map(|op| op.op.label);
         }
         match there {

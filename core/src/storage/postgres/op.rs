@@ -11,11 +11,10 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{
-    Entry, EventKind, Fact, FactKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp,
-};
+use crate::model::{Entry, EventKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp};
 use crate::payload::Digest;
 use crate::storage::sql::Statements;
+use crate::storage::sql::tail::Recorded;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -237,33 +236,6 @@ pub(super) fn disarm(tx: &Tx, place: Place) {
 pub(super) fn count_reads(tx: &Tx, place: Place, count: u32) {
     let Place { key, slot } = place;
     tx.put(&COUNTED, row![key.org.0, key.run, slot.segment, slot.sequence, OpKind::Read as u8, count]);
-}
-
-/// An op of the journal with what a load needs to know of it.
-#[derive(Debug, Clone)]
-pub(super) struct Recorded {
-    pub op: RecordedOp,
-    /// The number of the fact that ended it, for a task or a timer.
-    pub fact: Option<u64>,
-    pub fired_at: Option<i64>,
-    /// Digest and value of a finished `once`.
-    pub once: Option<OnceResult>,
-}
-
-impl Recorded {
-    /// Where it is in its run.
-    pub(super) fn slot(&self) -> Slot {
-        Slot { segment: self.op.segment, sequence: self.op.sequence }
-    }
-
-    /// The fact of a timer that fired.
-    pub(super) fn timer(&self) -> Option<Fact> {
-        if !matches!(self.op.body, RecordedBody::Timer | RecordedBody::Signal) {
-            return None;
-        }
-        let slot = self.slot();
-        Some(Fact { number: self.fact?, at: Timestamp(self.fired_at?), kind: FactKind::Timer { slot } })
-    }
 }
 
 /// The three selections of the ops of a run, by the same condition.

@@ -4,7 +4,7 @@
 use super::executions::unknown;
 use super::facts::{select_signal, signal};
 use super::fault::{Done, Fault};
-use super::op::{Recorded, between, entry, of_onces, select_entry};
+use super::op::{between, entry, of_onces, select_entry};
 use super::run::{Run, execution_at};
 use super::sets::{Value, row};
 use super::task::{TaskRow, open, select_task};
@@ -12,16 +12,15 @@ use super::tx::{Log, Tx, high};
 use super::values::{Key, Row, json, payload};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
-use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{
-    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, RecordedBody, Segment, SideEffects,
-    Signal, Status, WaitReason,
+    Checkpoint, Entry, Failure, Lease, NewCheckpoint, Segment, SideEffects, Signal, Status, WaitReason,
 };
 use crate::storage::PAGE;
 use crate::storage::allowance::Allowance;
 use crate::storage::sql::run::Ending;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use crate::storage::sql::tail::{Point, Recorded, Tail, Told};
+use std::collections::BTreeMap;
 
 /// The columns of [`checkpoint`], after which comes a condition.
 macro_rules! select_checkpoint {
@@ -142,55 +141,30 @@ fn is_good(tx: &Tx, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
     Ok(checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage))
 }
 
-/// A tail with its facts, or what a fork has of its parent.
-#[derive(Debug, Default)]
-pub(super) struct Tail {
-    pub ops: Vec<Recorded>,
-    pub facts: Vec<Fact>,
-    pub once: BTreeMap<Arc<str>, OnceResult>,
-}
-
 /// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
 fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
-    let mut tail = if run.forked.is_some() { inherited(tx, run.home.key)? } else { Tail::default() };
-    let mut ops = between(tx, run.home.key, Slot { segment: from, sequence: 0 }, LAST)?;
-    let onces = of_onces(tx, run.home.key)?;
-    tail.once.extend(results(&onces));
-    if from > 0 {
-        ops.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
-    }
-    let counts = |op: &Recorded| op.op.segment >= from || in_unfinished(&tail.once, op);
-    ops.retain(counts);
-    tail.ops.retain(|op| op.op.segment >= from || in_unfinished(&tail.once, op));
-
-    let mut facts: Vec<Fact> = ops.iter().filter_map(Recorded::timer).collect();
-    let ended = |op: &&Recorded| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. });
-    let slots: Vec<Slot> = ops.iter().filter(ended).map(Recorded::slot).collect();
+    let key = run.home.key;
+    let mut tail = if run.forked.is_some() { inherited(tx, key)? } else { Tail::default() };
+    let own = between(tx, key, Slot { segment: from, sequence: 0 }, LAST)?;
+    let own = tail.choose(own, of_onces(tx, key)?, from);
     let mut allowance = Allowance::default();
-    facts.extend(tasks_at(tx, run.home.key, &slots, &mut allowance)?.iter().filter_map(TaskRow::fact));
+    let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task());
+    let tasks = tasks_at(tx, key, &ended.map(Recorded::slot).collect::<Vec<_>>(), &mut allowance)?;
     let detached = tx.all(
         concat!(
             select_task!(),
             "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment < $3 AND t.ended_number IS NOT NULL"
         ),
-        row![run.home.key.org.0, run.home.key.run, from],
+        row![key.org.0, key.run, from],
         |row| task(row, &mut allowance),
     )?;
-    let loaded = |row: &&TaskRow| ops.iter().any(|op| op.slot() == row.task.slot);
-    facts.extend(detached.iter().filter(|row| !loaded(row)).filter_map(TaskRow::fact));
-    let slots: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
-    let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
-    facts.extend(signals(tx, run.home.key, from)?.into_iter().filter(mailbox).map(fact_of_signal));
+    let mut told = Told { tasks, detached, signals: signals(tx, key, from)?, stop: None };
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
         let sql = "SELECT at FROM event WHERE org_id = $1 AND run = $2 AND number = $3";
-        let at = tx.first(sql, row![run.home.key.org.0, run.home.key.run, stop.number], |row| row.get(0))?;
-        let at = Timestamp(at.unwrap_or_default());
-        facts.push(Fact { number: stop.number, at, kind: FactKind::Cancel(stop.cancellation) });
+        let at = tx.first(sql, row![key.org.0, key.run, stop.number], |row| row.get(0))?;
+        told.stop = Some(stop.fact(Timestamp(at.unwrap_or_default())));
     }
-    facts.sort_by_key(|fact| fact.number);
-    tail.facts.extend(facts);
-    tail.ops.extend(ops);
-    tail.ops.sort_by_key(|op| (op.op.segment, op.op.sequence));
+    tail.add(own, told, from);
     Ok(tail)
 }
 
@@ -231,18 +205,6 @@ fn signals(tx: &Tx, key: Key, from: u32) -> Done<Vec<Signal>> {
     found.iter().flatten().map(signal).collect()
 }
 
-fn fact_of_signal(signal: Signal) -> Fact {
-    Fact { number: signal.number, at: signal.created_at, kind: FactKind::Signal(signal) }
-}
-
-fn results(ops: &[Recorded]) -> BTreeMap<Arc<str>, OnceResult> {
-    ops.iter().filter_map(|op| op.once.clone()).map(|once| (once.name.clone(), once)).collect()
-}
-
-fn in_unfinished(finished: &BTreeMap<Arc<str>, OnceResult>, op: &Recorded) -> bool {
-    op.op.once.as_ref().is_some_and(|once| !finished.contains_key(&once.name))
-}
-
 /// What a fork has of its parent, as it was when the fork was made; nothing for a run that is no fork.
 pub(super) fn inherited(tx: &Tx, fork: Key) -> Done<Tail> {
     type Origin = (i64, u32, Option<u32>, u64, u64);
@@ -258,87 +220,17 @@ pub(super) fn inherited(tx: &Tx, fork: Key) -> Done<Tail> {
     inheritance(tx, &parent, &point)
 }
 
-/// Where a fork starts, and how far its parent had come.
-pub(super) struct Point {
-    pub segment: u32,
-    /// The last op that counts; none for a fork at a checkpoint.
-    pub sequence: Option<u32>,
-    /// The parent's last event and commit.
-    pub high: u64,
-    pub base: u64,
-}
-
 /// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
 pub(super) fn inheritance(tx: &Tx, parent: &Run, point: &Point) -> Done<Tail> {
     let above = if parent.forked.is_some() { inherited(tx, parent.home.key)? } else { Tail::default() };
-    let own = match point.sequence {
+    let mut own = match point.sequence {
         Some(sequence) => between(tx, parent.home.key, Slot::default(), Slot { segment: point.segment, sequence })?,
         None => of_onces(tx, parent.home.key)?,
     };
-    let reached = |op: &Recorded| match point.sequence {
-        Some(sequence) => op.slot() <= Slot { segment: point.segment, sequence },
-        None => op.op.segment < point.segment,
-    };
-    let own: Vec<Recorded> = own.into_iter().filter(reached).collect();
-    let before: Vec<Recorded> = above.ops.into_iter().filter(reached).collect();
-
-    let mut once = results(&own);
-    for op in before.iter().filter(|op| matches!(op.op.body, RecordedBody::Once { .. })) {
-        let name = op.op.once.as_ref().map_or(&op.op.label.name, |once| &once.name);
-        once.extend(above.once.get(name).map(|result| (name.clone(), result.clone())));
-    }
-    if point.sequence.is_none() {
-        once.extend(above.once);
-    }
-    let kept = |op: &Recorded| point.sequence.is_some() || in_unfinished(&once, op);
-
-    let mut allowance = Allowance::default();
+    own.retain(|op| point.reaches(op));
     let consumed = consumed(tx, parent, point)?;
-    let tasks = parent_tasks(tx, parent, point, &own, &mut allowance)?;
-    let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
-    ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
-    ops.sort_by_key(Recorded::slot);
-    let there: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
-    ops.retain(|op| match op.op.body {
-        RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..op.slot() }),
-        _ => true,
-    });
-
-    let mut awaited: BTreeSet<TaskId> = ops
-        .iter()
-        .filter_map(|op| match op.op.body {
-            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
-            _ => None,
-        })
-        .collect();
-    if point.sequence.is_none() {
-        let old = tasks.values().filter(|row| row.task.slot.segment < point.segment);
-        awaited.extend(old.filter(|row| row.task.new.options.detached).map(|row| row.task.new.id));
-    }
-    let ended = |row: &&TaskRow| row.ended_number.is_some_and(|number| number <= point.high);
-    let mut facts: Vec<Fact> = tasks
-        .values()
-        .filter(ended)
-        .filter(|row| awaited.contains(&row.task.new.id))
-        .filter_map(TaskRow::fact)
-        .collect();
-    if point.sequence.is_some() {
-        facts
-            .extend(ops.iter().filter_map(Recorded::timer).filter(|fact| fact.number > 0 && fact.number <= point.high));
-    }
-    let own_signals = consumed.into_iter().filter(|signal| signal.consumed_by.is_some_and(|by| there.contains(&by)));
-    facts.extend(own_signals.map(fact_of_signal));
-    facts.sort_by_key(|fact| fact.number);
-    let of_above = above.facts.into_iter().filter(|fact| match &fact.kind {
-        FactKind::Task { task, .. } => awaited.contains(task),
-        FactKind::Timer { slot } => there.contains(slot),
-        FactKind::Signal(signal) => signal.consumed_by.is_some_and(|by| there.contains(&by)),
-        FactKind::Cancel(_) => false,
-    });
-    let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
-    // Numbers of the parent mean nothing in the fork.
-    ops.iter_mut().for_each(|op| op.fact = op.fact.map(|_| 0));
-    Ok(Tail { ops, facts, once })
+    let tasks = parent_tasks(tx, parent, point, &own)?;
+    Ok(point.inherit(above, own, consumed, &tasks))
 }
 
 /// Signals of the parent that were consumed when the fork was made.
@@ -351,34 +243,14 @@ fn consumed(tx: &Tx, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
-fn parent_tasks(
-    tx: &Tx,
-    parent: &Run,
-    point: &Point,
-    own: &[Recorded],
-    allowance: &mut Allowance,
-) -> Done<BTreeMap<Slot, TaskRow>> {
-    let of_ops = own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. }));
-    let slots: Vec<Slot> = of_ops.map(Recorded::slot).collect();
-    let mut tasks = tasks_at(tx, parent.home.key, &slots, allowance)?;
+fn parent_tasks(tx: &Tx, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
+    let mut allowance = Allowance::default();
+    let slots: Vec<Slot> = own.iter().filter(|op| op.is_task()).map(Recorded::slot).collect();
+    let mut tasks = tasks_at(tx, parent.home.key, &slots, &mut allowance)?;
     let sql = concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment <= $3");
     let params = row![parent.home.key.org.0, parent.home.key.run, point.segment];
-    tasks.extend(tx.all(sql, params, |row| task(row, allowance))?);
+    tasks.extend(tx.all(sql, params, |row| task(row, &mut allowance))?);
     Ok(tasks.into_iter().map(|row| (row.task.slot, row)).collect())
-}
-
-/// Whether an op of the parent had its outcome, or needs none.
-fn settled(op: &Recorded, point: &Point, consumed: &[Signal], tasks: &BTreeMap<Slot, TaskRow>) -> bool {
-    let fired = op.fact.is_some_and(|number| number <= point.high);
-    match &op.op.body {
-        RecordedBody::Task { .. } | RecordedBody::Timer => fired,
-        RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
-        RecordedBody::Attach { task } => tasks
-            .values()
-            .find(|row| row.task.new.id == *task)
-            .is_none_or(|row| row.ended_number.is_some_and(|number| number <= point.high)),
-        _ => true,
-    }
 }
 
 /// One entry.

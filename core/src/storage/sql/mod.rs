@@ -5,6 +5,7 @@
 
 pub(super) mod log;
 pub(super) mod run;
+pub(super) mod tail;
 pub(super) mod task;
 pub(super) mod values;
 

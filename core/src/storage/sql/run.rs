@@ -8,7 +8,8 @@ use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, described};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, Failure, Lease, OpBody, Status, TaskStatus, Wait, WaitReason,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, TaskStatus, Wait,
+    WaitReason,
 };
 use crate::payload::Payload;
 use serde_json::{Value, json};
@@ -20,6 +21,13 @@ pub(in crate::storage) struct Stop {
     pub number: u64,
     pub cancellation: Cancellation,
     pub until: i64,
+}
+
+impl Stop {
+    /// The fact of the request, which was stored then.
+    pub(in crate::storage) fn fact(&self, at: Timestamp) -> Fact {
+        Fact { number: self.number, at, kind: FactKind::Cancel(self.cancellation) }
+    }
 }
 
 /// What decides a run's life.

@@ -7,13 +7,14 @@ use super::fault::{Done, Fault};
 use super::op::depth_of;
 use super::request::position;
 use super::run::{Run, execution_at, execution_of};
-use super::segment::{Point, checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
+use super::segment::{checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
 use super::tx::{Log, Tx, first, high};
 use super::values::{blob, key, span};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
 use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
 use crate::payload::Digest;
+use crate::storage::sql::tail::Point;
 use serde_json::json;
 use std::collections::BTreeSet;
 

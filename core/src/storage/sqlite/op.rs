@@ -10,11 +10,10 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{
-    Entry, EventKind, Fact, FactKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp,
-};
+use crate::model::{Entry, EventKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp};
 use crate::payload::{Body, Digest};
 use crate::storage::sql::Statements;
+use crate::storage::sql::tail::Recorded;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
 use serde_json::value::RawValue;
@@ -235,29 +234,6 @@ pub(super) fn disarm(tx: &Tx, place: i64) -> Done<()> {
     Ok(())
 }
 
-/// An op of the journal with what a load needs to know of it.
-#[derive(Debug, Clone)]
-pub(super) struct Recorded {
-    pub place: i64,
-    pub op: RecordedOp,
-    /// The number of the fact that ended it, for a task or a timer.
-    pub fact: Option<u64>,
-    pub fired_at: Option<i64>,
-    /// Digest and value of a finished `once`.
-    pub once: Option<OnceResult>,
-}
-
-impl Recorded {
-    /// The fact of a timer that fired.
-    pub(super) fn timer(&self) -> Option<Fact> {
-        if !matches!(self.op.body, RecordedBody::Timer | RecordedBody::Signal) {
-            return None;
-        }
-        let slot = Slot { segment: self.op.segment, sequence: self.op.sequence };
-        Some(Fact { number: self.fact?, at: Timestamp(self.fired_at?), kind: FactKind::Timer { slot } })
-    }
-}
-
 const SELECT_OP: &str = "SELECT place, segment, sequence, kind, label_name, label_key, seen, once_name, once_n, fired, \
                          fired_at, count, task_id, value FROM agent_op ";
 const SELECT_ENTRY_OP: &str = "SELECT place, segment, sequence, id, parent_id, thread, role, label_name, label_key, seen, \
@@ -277,10 +253,10 @@ fn query(conn: &Connection, condition: &str, params: &[&dyn ToSql]) -> Done<Vec<
     let mut ops = all(conn, &format!("{SELECT_OP}{condition}"), params, read_op)?;
     ops.extend(all(conn, &format!("{SELECT_ENTRY_OP}{condition}"), params, read_entry_op)?);
     ops.extend(all(conn, &format!("{}{condition}", select_task_op!()), params, |row| {
-        let (place, op, fact) = recorded_task(row)?;
-        Ok(Recorded { place, op, fact, fired_at: None, once: None })
+        let (op, fact) = recorded_task(row)?;
+        Ok(Recorded { op, fact, fired_at: None, once: None })
     })?);
-    ops.sort_unstable_by_key(|op| op.place);
+    ops.sort_unstable_by_key(Recorded::slot);
     Ok(ops)
 }
 
@@ -312,7 +288,6 @@ fn read_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         _ => None,
     };
     Ok(Recorded {
-        place: row.get(0)?,
         op: RecordedOp {
             segment: row.get(1)?,
             sequence: row.get(2)?,
@@ -330,7 +305,6 @@ fn read_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
 fn read_entry_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
     let role: String = row.get(6)?;
     Ok(Recorded {
-        place: row.get(0)?,
         op: RecordedOp {
             segment: row.get(1)?,
             sequence: row.get(2)?,

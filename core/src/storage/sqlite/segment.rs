@@ -2,25 +2,24 @@
 //! branch above a leaf.
 
 use super::executions::unknown;
-use super::facts::{select_signal, signal, start_of};
+use super::facts::{place_of, select_signal, signal, start_of};
 use super::fault::{Done, Fault};
-use super::op::{Recorded, between, entry, of_onces, select_entry};
+use super::op::{between, entry, of_onces, select_entry};
 use super::run::{Run, execution_at};
 use super::task::{TaskRow, open, select_task};
 use super::tx::{Log, Tx, all, first, high};
 use super::values::{blob, json, key, number_of, payload, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
-use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{
-    Checkpoint, Entry, Fact, FactKind, Failure, Lease, NewCheckpoint, OnceResult, RecordedBody, Segment, SideEffects,
-    Signal, Status, WaitReason,
+    Checkpoint, Entry, Failure, Lease, NewCheckpoint, Segment, SideEffects, Signal, Status, WaitReason,
 };
 use crate::storage::allowance::Allowance;
 use crate::storage::sql::run::Ending;
+use crate::storage::sql::tail::{Point, Recorded, Tail, Told};
 use rusqlite::{Connection, Row, params};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// The columns of [`checkpoint`], after which comes a condition.
 macro_rules! select_checkpoint {
@@ -154,33 +153,17 @@ fn is_good(conn: &Connection, org: OrgId, checkpoint: &Checkpoint) -> Done<bool>
     Ok(checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage))
 }
 
-/// A tail with its facts, or what a fork has of its parent.
-#[derive(Debug, Default)]
-pub(super) struct Tail {
-    pub ops: Vec<Recorded>,
-    pub facts: Vec<Fact>,
-    pub once: BTreeMap<Arc<str>, OnceResult>,
-}
-
 /// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
 fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     let mut tail = if run.forked.is_some() { inherited(conn, run.home.run)? } else { Tail::default() };
-    let mut ops = between(conn, key(run.home.run, start_of(conn, run, from)?)?, span(run.home.run).1)?;
-    let onces = of_onces(conn, run.home.run)?;
-    tail.once.extend(results(&onces));
-    if from > 0 {
-        ops.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
-    }
-    let counts = |op: &Recorded| op.op.segment >= from || in_unfinished(&tail.once, op);
-    ops.retain(counts);
-    tail.ops.retain(|op| op.op.segment >= from || in_unfinished(&tail.once, op));
-
-    let mut allowance = Allowance::default();
-    let mut facts: Vec<Fact> = ops.iter().filter_map(Recorded::timer).collect();
-    for op in ops.iter().filter(|op| op.fact.is_some() && matches!(op.op.body, RecordedBody::Task { .. })) {
-        facts.extend(task_at(conn, op.place, &mut allowance)?.and_then(|row| row.fact()));
-    }
     let (low, high) = span(run.home.run);
+    let own = between(conn, key(run.home.run, start_of(conn, run, from)?)?, high)?;
+    let own = tail.choose(own, of_onces(conn, run.home.run)?, from);
+    let mut allowance = Allowance::default();
+    let mut tasks = Vec::new();
+    for op in own.iter().filter(|op| op.fact.is_some() && op.is_task()) {
+        tasks.extend(task_at(conn, place_of(conn, run, op.slot())?, &mut allowance)?);
+    }
     let detached = all(
         conn,
         concat!(
@@ -190,21 +173,13 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
         params![low, high, from],
         |row| task(row, &mut allowance),
     )?;
-    facts.extend(detached.iter().filter(|row| !ops.iter().any(|op| op.place == row.place)).filter_map(TaskRow::fact));
-    let slots: BTreeSet<Slot> = ops.iter().map(slot_of).collect();
-    let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
-    facts.extend(signals(conn, run.home.run, from)?.into_iter().filter(mailbox).map(fact_of_signal));
+    let mut told = Told { tasks, detached, signals: signals(conn, run.home.run, from)?, stop: None };
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
-        let at = first(conn, "SELECT at FROM event WHERE key = ?1", [key(run.home.run, stop.number as i64)?], |row| {
-            row.get(0)
-        })?;
-        let at = Timestamp(at.unwrap_or_default());
-        facts.push(Fact { number: stop.number, at, kind: FactKind::Cancel(stop.cancellation) });
+        let event = key(run.home.run, stop.number as i64)?;
+        let at = first(conn, "SELECT at FROM event WHERE key = ?1", [event], |row| row.get(0))?;
+        told.stop = Some(stop.fact(Timestamp(at.unwrap_or_default())));
     }
-    facts.sort_by_key(|fact| fact.number);
-    tail.facts.extend(facts);
-    tail.ops.extend(ops);
-    tail.ops.sort_by_key(|op| (op.op.segment, op.op.sequence));
+    tail.add(own, told, from);
     Ok(tail)
 }
 
@@ -231,22 +206,6 @@ fn signals(conn: &Connection, run: i64, from: u32) -> Done<Vec<Signal>> {
     Ok(found)
 }
 
-fn fact_of_signal(signal: Signal) -> Fact {
-    Fact { number: signal.number, at: signal.created_at, kind: FactKind::Signal(signal) }
-}
-
-fn slot_of(op: &Recorded) -> Slot {
-    Slot { segment: op.op.segment, sequence: op.op.sequence }
-}
-
-fn results(ops: &[Recorded]) -> BTreeMap<Arc<str>, OnceResult> {
-    ops.iter().filter_map(|op| op.once.clone()).map(|once| (once.name.clone(), once)).collect()
-}
-
-fn in_unfinished(finished: &BTreeMap<Arc<str>, OnceResult>, op: &Recorded) -> bool {
-    op.op.once.as_ref().is_some_and(|once| !finished.contains_key(&once.name))
-}
-
 /// What a fork has of its parent, as it was when the fork was made; nothing for a run that is no fork.
 pub(super) fn inherited(conn: &Connection, fork: i64) -> Done<Tail> {
     type Origin = (Option<i64>, u32, Option<u32>, u64, u64);
@@ -263,90 +222,20 @@ pub(super) fn inherited(conn: &Connection, fork: i64) -> Done<Tail> {
     inheritance(conn, &parent, &point)
 }
 
-/// Where a fork starts, and how far its parent had come.
-pub(super) struct Point {
-    pub segment: u32,
-    /// The last op that counts; none for a fork at a checkpoint.
-    pub sequence: Option<u32>,
-    /// The parent's last event and commit.
-    pub high: u64,
-    pub base: u64,
-}
-
 /// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
 pub(super) fn inheritance(conn: &Connection, parent: &Run, point: &Point) -> Done<Tail> {
     let above = if parent.forked.is_some() { inherited(conn, parent.home.run)? } else { Tail::default() };
-    let own = match point.sequence {
+    let mut own = match point.sequence {
         Some(sequence) => {
-            let last = key(parent.home.run, start_of(conn, parent, point.segment)? + i64::from(sequence))?;
+            let last = place_of(conn, parent, Slot { segment: point.segment, sequence })?;
             between(conn, span(parent.home.run).0, last)?
         }
         None => of_onces(conn, parent.home.run)?,
     };
-    let reached = |op: &Recorded| match point.sequence {
-        Some(sequence) => slot_of(op) <= Slot { segment: point.segment, sequence },
-        None => op.op.segment < point.segment,
-    };
-    let own: Vec<Recorded> = own.into_iter().filter(reached).collect();
-    let before: Vec<Recorded> = above.ops.into_iter().filter(reached).collect();
-
-    let mut once = results(&own);
-    for op in before.iter().filter(|op| matches!(op.op.body, RecordedBody::Once { .. })) {
-        let name = op.op.once.as_ref().map_or(&op.op.label.name, |once| &once.name);
-        once.extend(above.once.get(name).map(|result| (name.clone(), result.clone())));
-    }
-    if point.sequence.is_none() {
-        once.extend(above.once);
-    }
-    let kept = |op: &Recorded| point.sequence.is_some() || in_unfinished(&once, op);
-
-    let mut allowance = Allowance::default();
+    own.retain(|op| point.reaches(op));
     let consumed = consumed(conn, parent, point)?;
-    let tasks = parent_tasks(conn, parent, point, &own, &mut allowance)?;
-    let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
-    ops.extend(own.into_iter().filter(|op| kept(op) && settled(op, point, &consumed, &tasks)));
-    ops.sort_by_key(slot_of);
-    let there: BTreeSet<Slot> = ops.iter().map(slot_of).collect();
-    ops.retain(|op| match op.op.body {
-        RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..slot_of(op) }),
-        _ => true,
-    });
-
-    let mut awaited: BTreeSet<TaskId> = ops
-        .iter()
-        .filter_map(|op| match op.op.body {
-            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
-            _ => None,
-        })
-        .collect();
-    if point.sequence.is_none() {
-        let old = tasks.values().filter(|row| row.task.slot.segment < point.segment);
-        awaited.extend(old.filter(|row| row.task.new.options.detached).map(|row| row.task.new.id));
-    }
-    let ended = |row: &&TaskRow| row.ended_number.is_some_and(|number| number <= point.high);
-    let mut facts: Vec<Fact> = tasks
-        .values()
-        .filter(ended)
-        .filter(|row| awaited.contains(&row.task.new.id))
-        .filter_map(TaskRow::fact)
-        .collect();
-    if point.sequence.is_some() {
-        facts
-            .extend(ops.iter().filter_map(Recorded::timer).filter(|fact| fact.number > 0 && fact.number <= point.high));
-    }
-    let own_signals = consumed.into_iter().filter(|signal| signal.consumed_by.is_some_and(|by| there.contains(&by)));
-    facts.extend(own_signals.map(fact_of_signal));
-    facts.sort_by_key(|fact| fact.number);
-    let of_above = above.facts.into_iter().filter(|fact| match &fact.kind {
-        FactKind::Task { task, .. } => awaited.contains(task),
-        FactKind::Timer { slot } => there.contains(slot),
-        FactKind::Signal(signal) => signal.consumed_by.is_some_and(|by| there.contains(&by)),
-        FactKind::Cancel(_) => false,
-    });
-    let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
-    // Numbers of the parent mean nothing in the fork.
-    ops.iter_mut().for_each(|op| op.fact = op.fact.map(|_| 0));
-    Ok(Tail { ops, facts, once })
+    let tasks = parent_tasks(conn, parent, point, &own)?;
+    Ok(point.inherit(above, own, consumed, &tasks))
 }
 
 /// Signals of the parent that were consumed when the fork was made.
@@ -360,40 +249,20 @@ fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>>
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
-fn parent_tasks(
-    conn: &Connection,
-    parent: &Run,
-    point: &Point,
-    own: &[Recorded],
-    allowance: &mut Allowance,
-) -> Done<BTreeMap<i64, TaskRow>> {
-    let mut tasks = BTreeMap::new();
-    for op in own.iter().filter(|op| matches!(op.op.body, RecordedBody::Task { .. })) {
-        tasks.extend(task_at(conn, op.place, allowance)?.map(|row| (op.place, row)));
+fn parent_tasks(conn: &Connection, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
+    let mut allowance = Allowance::default();
+    let mut tasks = Vec::new();
+    for op in own.iter().filter(|op| op.is_task()) {
+        tasks.extend(task_at(conn, place_of(conn, parent, op.slot())?, &mut allowance)?);
     }
     let (low, high) = span(parent.home.run);
-    let detached = all(
+    tasks.extend(all(
         conn,
         concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment <= ?3"),
         params![low, high, point.segment],
-        |row| task(row, allowance),
-    )?;
-    tasks.extend(detached.into_iter().map(|row| (row.place, row)));
-    Ok(tasks)
-}
-
-/// Whether an op of the parent had its outcome, or needs none.
-fn settled(op: &Recorded, point: &Point, consumed: &[Signal], tasks: &BTreeMap<i64, TaskRow>) -> bool {
-    let fired = op.fact.is_some_and(|number| number <= point.high);
-    match &op.op.body {
-        RecordedBody::Task { .. } | RecordedBody::Timer => fired,
-        RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(slot_of(op))),
-        RecordedBody::Attach { task } => tasks
-            .values()
-            .find(|row| row.task.new.id == *task)
-            .is_none_or(|row| row.ended_number.is_some_and(|number| number <= point.high)),
-        _ => true,
-    }
+        |row| task(row, &mut allowance),
+    )?);
+    Ok(tasks.into_iter().map(|row| (row.task.slot, row)).collect())
 }
 
 /// One entry.

@@ -217,8 +217,8 @@ macro_rules! select_task_op {
 }
 pub(super) use select_task_op;
 
-/// A task as the journal has it, with its place and its fact number.
-pub(super) fn recorded(row: &Row<'_>) -> rusqlite::Result<(i64, RecordedOp, Option<u64>)> {
+/// A task as the journal has it, with its fact number.
+pub(super) fn recorded(row: &Row<'_>) -> rusqlite::Result<(RecordedOp, Option<u64>)> {
     let kind: String = row.get(7)?;
     let options: TaskOptions = json_opt(row, 8)?.unwrap_or_default();
     let once: Option<OnceSlot> = read_once(row, 12)?;
@@ -241,5 +241,5 @@ pub(super) fn recorded(row: &Row<'_>) -> rusqlite::Result<(i64, RecordedOp, Opti
             detached: options.detached,
         },
     };
-    Ok((row.get(0)?, op, row.get(14)?))
+    Ok((op, row.get(14)?))
 }

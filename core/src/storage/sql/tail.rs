@@ -1,0 +1,207 @@
+//! A tail put together from its rows, and what a fork has of its parent: pure, whatever the dialect that read the rows.
+
+use super::task::TaskRow;
+use crate::clock::Timestamp;
+use crate::id::{Slot, TaskId};
+use crate::model::{Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An op of the journal with what a load needs to know of it.
+#[derive(Debug, Clone)]
+pub(in crate::storage) struct Recorded {
+    pub op: RecordedOp,
+    /// The number of the fact that ended it, for a task or a timer.
+    pub fact: Option<u64>,
+    pub fired_at: Option<i64>,
+    /// Digest and value of a finished `once`.
+    pub once: Option<OnceResult>,
+}
+
+impl Recorded {
+    /// Where it is in its run.
+    pub fn slot(&self) -> Slot {
+        Slot { segment: self.op.segment, sequence: self.op.sequence }
+    }
+
+    /// Whether it scheduled a task.
+    pub fn is_task(&self) -> bool {
+        matches!(self.op.body, RecordedBody::Task { .. })
+    }
+
+    /// The fact of a timer that fired.
+    fn timer(&self) -> Option<Fact> {
+        if !matches!(self.op.body, RecordedBody::Timer | RecordedBody::Signal) {
+            return None;
+        }
+        let kind = FactKind::Timer { slot: self.slot() };
+        Some(Fact { number: self.fact?, at: Timestamp(self.fired_at?), kind })
+    }
+
+    fn is_in_unfinished(&self, finished: &BTreeMap<Arc<str>, OnceResult>) -> bool {
+        self.op.once.as_ref().is_some_and(|once| !finished.contains_key(&once.name))
+    }
+}
+
+/// A tail with its facts, or what a fork has of its parent.
+#[derive(Debug, Default)]
+pub(in crate::storage) struct Tail {
+    pub ops: Vec<Recorded>,
+    pub facts: Vec<Fact>,
+    pub once: BTreeMap<Arc<str>, OnceResult>,
+}
+
+/// What the rows say of a run beside its ops.
+pub(in crate::storage) struct Told<P> {
+    /// Ended tasks of the tail's ops.
+    pub tasks: Vec<TaskRow<P>>,
+    /// Ended detached tasks of earlier segments.
+    pub detached: Vec<TaskRow<P>>,
+    /// Unconsumed signals, and consumed ones.
+    pub signals: Vec<Signal>,
+    /// The request to stop.
+    pub stop: Option<Fact>,
+}
+
+impl Tail {
+    /// The ops that count from a segment on: the run's own, and those of unfinished `once`s before it. What was inherited is
+    /// held to the same.
+    pub fn choose(&mut self, mut own: Vec<Recorded>, onces: Vec<Recorded>, from: u32) -> Vec<Recorded> {
+        self.once.extend(results(&onces));
+        if from > 0 {
+            own.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
+        }
+        let once = &self.once;
+        let counts = |op: &Recorded| op.op.segment >= from || op.is_in_unfinished(once);
+        own.retain(counts);
+        self.ops.retain(counts);
+        own
+    }
+
+    /// Adds a run's own ops from a segment on, with their facts.
+    pub fn add<P>(&mut self, own: Vec<Recorded>, told: Told<P>, from: u32) {
+        let slots: BTreeSet<Slot> = own.iter().map(Recorded::slot).collect();
+        let mut facts: Vec<Fact> = own.iter().filter_map(Recorded::timer).collect();
+        facts.extend(told.tasks.iter().filter_map(TaskRow::fact));
+        let apart = told.detached.iter().filter(|row| !slots.contains(&row.task.slot));
+        facts.extend(apart.filter_map(TaskRow::fact));
+        let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
+        facts.extend(told.signals.into_iter().filter(mailbox).map(fact_of_signal));
+        facts.extend(told.stop);
+        facts.sort_by_key(|fact| fact.number);
+        self.facts.extend(facts);
+        self.ops.extend(own);
+        self.ops.sort_by_key(Recorded::slot);
+    }
+}
+
+/// Where a fork starts, and how far its parent had come.
+pub(in crate::storage) struct Point {
+    pub segment: u32,
+    /// The last op that counts; none for a fork at a checkpoint.
+    pub sequence: Option<u32>,
+    /// The parent's last event and commit.
+    pub high: u64,
+    pub base: u64,
+}
+
+impl Point {
+    /// Whether an op is at or before it.
+    pub fn reaches(&self, op: &Recorded) -> bool {
+        match self.sequence {
+            Some(sequence) => op.slot() <= Slot { segment: self.segment, sequence },
+            None => op.op.segment < self.segment,
+        }
+    }
+
+    fn has_passed(&self, number: Option<u64>) -> bool {
+        number.is_some_and(|number| number <= self.high)
+    }
+
+    /// What a fork here has: settled ops with their outcomes, and finished `once`s. `above` is what the parent has of its own
+    /// parent, `own` the parent's ops up to here, `consumed` and `tasks` its signals and tasks.
+    pub fn inherit<P>(
+        &self,
+        above: Tail,
+        own: Vec<Recorded>,
+        consumed: Vec<Signal>,
+        tasks: &BTreeMap<Slot, TaskRow<P>>,
+    ) -> Tail {
+        let before: Vec<Recorded> = above.ops.into_iter().filter(|op| self.reaches(op)).collect();
+        let mut once = results(&own);
+        for op in before.iter().filter(|op| matches!(op.op.body, RecordedBody::Once { .. })) {
+            let name = op.op.once.as_ref().map_or(&op.op.label.name, |once| &once.name);
+            once.extend(above.once.get(name).map(|result| (name.clone(), result.clone())));
+        }
+        if self.sequence.is_none() {
+            once.extend(above.once);
+        }
+        let kept = |op: &Recorded| self.sequence.is_some() || op.is_in_unfinished(&once);
+
+        let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
+        ops.extend(own.into_iter().filter(|op| kept(op) && self.settles(op, &consumed, tasks)));
+        ops.sort_by_key(Recorded::slot);
+        let there: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
+        ops.retain(|op| match op.op.body {
+            RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..op.slot() }),
+            _ => true,
+        });
+
+        let awaited = self.awaited(&ops, tasks);
+        let ended = tasks.values().filter(|row| self.has_passed(row.ended_number));
+        let mut facts: Vec<Fact> =
+            ended.filter(|row| awaited.contains(&row.task.new.id)).filter_map(TaskRow::fact).collect();
+        if self.sequence.is_some() {
+            let fired = ops.iter().filter_map(Recorded::timer);
+            facts.extend(fired.filter(|fact| fact.number > 0 && fact.number <= self.high));
+        }
+        let taken = |signal: &Signal| signal.consumed_by.is_some_and(|by| there.contains(&by));
+        facts.extend(consumed.into_iter().filter(taken).map(fact_of_signal));
+        facts.sort_by_key(|fact| fact.number);
+        let of_above = above.facts.into_iter().filter(|fact| match &fact.kind {
+            FactKind::Task { task, .. } => awaited.contains(task),
+            FactKind::Timer { slot } => there.contains(slot),
+            FactKind::Signal(signal) => taken(signal),
+            FactKind::Cancel(_) => false,
+        });
+        let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
+        // Numbers of the parent mean nothing in the fork.
+        ops.iter_mut().for_each(|op| op.fact = op.fact.map(|_| 0));
+        Tail { ops, facts, once }
+    }
+
+    /// The tasks whose ends a fork may be told.
+    fn awaited<P>(&self, ops: &[Recorded], tasks: &BTreeMap<Slot, TaskRow<P>>) -> BTreeSet<TaskId> {
+        let of_op = |op: &Recorded| match op.op.body {
+            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
+            _ => None,
+        };
+        let mut awaited: BTreeSet<TaskId> = ops.iter().filter_map(of_op).collect();
+        if self.sequence.is_none() {
+            let old = tasks.values().filter(|row| row.task.slot.segment < self.segment);
+            awaited.extend(old.filter(|row| row.task.new.options.detached).map(|row| row.task.new.id));
+        }
+        awaited
+    }
+
+    /// Whether an op of the parent had its outcome, or needs none.
+    fn settles<P>(&self, op: &Recorded, consumed: &[Signal], tasks: &BTreeMap<Slot, TaskRow<P>>) -> bool {
+        let fired = self.has_passed(op.fact);
+        match &op.op.body {
+            RecordedBody::Task { .. } | RecordedBody::Timer => fired,
+            RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
+            RecordedBody::Attach { task } => {
+                tasks.values().find(|row| row.task.new.id == *task).is_none_or(|row| self.has_passed(row.ended_number))
+            }
+            _ => true,
+        }
+    }
+}
+
+fn fact_of_signal(signal: Signal) -> Fact {
+    Fact { number: signal.number, at: signal.created_at, kind: FactKind::Signal(signal) }
+}
+
+fn results(ops: &[Recorded]) -> BTreeMap<Arc<str>, OnceResult> {
+    ops.iter().filter_map(|op| op.once.clone()).map(|once| (once.name.clone(), once)).collect()
+}
