@@ -451,10 +451,7 @@ impl AgentStorage for PostgresStorage {
                 self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
             }
             Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
-            Body::Row { of, .. } => {
-                let found = self.read_rows(org, &[*of]).await?.into_iter().next();
-                found.ok_or_else(|| of.missing())
-            }
+            Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
             Body::Source(_) => payload.bytes().cloned(),
         }
     }
