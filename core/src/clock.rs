@@ -23,6 +23,27 @@ impl Timestamp {
     }
 }
 
+/// RFC 3339 in UTC, to the millisecond.
+impl std::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(at) => write!(f, "{at:.3}"),
+            Err(_) => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// RFC 3339 with any offset.
+impl std::str::FromStr for Timestamp {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<Self> {
+        text.parse::<jiff::Timestamp>().map(|at| Self(at.as_microsecond())).map_err(|error| {
+            let message = format!("{text:?} is no moment ({error}); write RFC 3339, such as 2026-01-31T12:00:00Z");
+            crate::Error::new(crate::error::Code::InvalidArgument, message)
+        })
+    }
+}
+
 /// Where the engine reads the time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The present moment.

@@ -1,7 +1,8 @@
 //! The storage contract of Flovyn, served.
 //!
-//! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`, `http.rs`
-//! answers health checks, `access.rs` says who may call, `dev.rs` is the server of one developer.
+//! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
+//! listens for `rest/` and `sse/`; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! one developer.
 
 mod access;
 mod config;
@@ -10,15 +11,17 @@ mod grpc;
 mod http;
 mod policy;
 mod replica;
+mod rest;
+mod service;
+mod sse;
 
 pub use access::{Access, Identity};
 pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
 pub use replica::Replica;
 
-use flovyn_core::client::Client;
+use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::id::OrgId;
 use flovyn_core::storage::Storage;
 use flovyn_core::streaming::Chunks;
 use std::net::SocketAddr;
@@ -36,22 +39,6 @@ pub struct ServerConfig {
     pub http: SocketAddr,
     /// Who may call.
     pub access: Access,
-}
-
-/// What every transport stands on: the backend, its previews, and who may call.
-#[derive(Clone)]
-struct Service {
-    storage: Arc<dyn Storage>,
-    chunks: Chunks,
-    access: Access,
-    /// Ends every stream when the server stops.
-    stopping: watch::Receiver<bool>,
-}
-
-impl Service {
-    fn client(&self, org: OrgId) -> Client {
-        Client::new(self.storage.clone(), self.chunks.clone(), org)
-    }
 }
 
 /// A running server.
@@ -98,8 +85,8 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
     let (stop, stopping) = watch::channel(false);
     let service = Service { storage, chunks, access: config.access, stopping: stopping.clone() };
     let listening = [
-        tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping.clone())),
-        tokio::spawn(http::serve(service, http_listener, stopping)),
+        tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
+        tokio::spawn(http::serve(service, http_listener)),
     ];
     Ok(Serving { grpc, http, stop, listening })
 }

@@ -1,5 +1,6 @@
 //! What each call needs, in one table: a call that is not in it is refused.
 
+use axum::http::Method;
 use flovyn_core::model::{Scope, Scopes};
 
 /// What a call needs of a caller.
@@ -69,6 +70,19 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
     })
 }
 
+/// What a route of an org needs, by its method and the path it is registered under.
+pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
+    let route = path.strip_prefix("/api/orgs/{org}/")?;
+    Some(match (method.as_str(), route) {
+        ("GET" | "HEAD", "payloads/{hash}") => Need::ReadOrWork,
+        ("GET" | "HEAD", _) => Need::Read,
+        ("PUT", "payloads") => Need::WriteOrWork,
+        ("POST", "agent-executions/{id}/signal") => Need::Signal,
+        ("POST" | "DELETE", _) => Need::Write,
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +104,18 @@ mod tests {
         assert!(methods > 30);
         assert_eq!(of_method("/flovyn.v2.Agents/Unheard"), None);
         assert_eq!(of_method("/grpc.health.v1.Health/Check"), None);
+    }
+
+    #[test]
+    fn a_route_needs_what_it_does() {
+        let need = |method: Method, route: &str| of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
+        assert_eq!(need(Method::GET, "agent-executions/{id}/stream"), Some(Need::Read));
+        assert_eq!(need(Method::POST, "agent-executions/{id}/signal"), Some(Need::Signal));
+        for (method, route) in [(Method::POST, "agent-executions"), (Method::DELETE, "agent-executions/{id}")] {
+            assert_eq!(need(method, route), Some(Need::Write), "{route}");
+        }
+        assert_eq!(need(Method::PUT, "agent-executions/{id}"), None);
+        assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
 
 mod handle;
+mod sse;
 mod watch;
 
 pub use handle::{Handle, Outcome};
+pub use sse::{is_of_task, server_sent};
 pub use watch::{StreamEvent, Watching};
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
-use crate::model::{EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
+use crate::model::{Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::streaming::Chunks;
@@ -79,6 +81,11 @@ impl Client {
     /// Starts a run; durable when returned. The same id with the same input gives the same run; with another one
     /// `ExecutionExists`.
     pub async fn start(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Handle> {
+        self.create(kind, input, options).await.map(|created| self.handle_of(&created.execution))
+    }
+
+    /// As [`start`](Self::start), and tells whether the run was there already.
+    pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
         let (id, key) = self.identify(options.id.as_deref())?;
         let mut new = NewExecution::new(id, kind, input)?;
         new.org = self.org;
@@ -90,8 +97,7 @@ impl Client {
         new.concurrency_key = options.concurrency_key;
         new.delay = options.delay;
         new.traceparent = options.traceparent;
-        let created = self.storage.create_execution(new).await?;
-        Ok(self.handle_of(&created.execution))
+        self.storage.create_execution(new).await
     }
 
     /// The handle of a run that exists; `ExecutionNotFound` otherwise.

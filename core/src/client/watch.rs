@@ -1,6 +1,6 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, Event, EventId, EventKind};
 use crate::payload::{Body, Encoding};
@@ -27,7 +27,8 @@ pub enum StreamEvent {
         /// The op, by segment and sequence.
         op: (u32, u32),
     },
-    /// Events before this position are gone.
+    /// Previews are gone that stood behind this position: what was shown of ops in the making is void. Durable events are
+    /// never gone.
     Gap(EventId),
 }
 
@@ -47,18 +48,39 @@ pub struct Watching {
     chunks: Chunks,
     org: OrgId,
     execution: ExecutionId,
+    /// What the caller had before: it is read again where the fence needs it, but not told again.
+    after: EventId,
+    /// The last event told.
     at: EventId,
+    /// Up to where everything has been read.
+    read: EventId,
+    /// Entries with more bytes are told without their content.
+    content_limit: u64,
     news: Watch,
     previews: watch::Receiver<()>,
     ready: VecDeque<StreamEvent>,
+    look: Look,
     over: bool,
     fence: Fence,
+}
+
+/// What the next reading looks at.
+#[derive(Clone, Copy, PartialEq)]
+enum Look {
+    /// Nothing was read yet.
+    First,
+    /// The store may have news.
+    Store,
+    /// Only previews have come.
+    Previews,
 }
 
 /// What a reader must not be shown.
 #[derive(Default)]
 struct Fence {
     epoch: u64,
+    /// Whether a preview has come.
+    began: bool,
     /// Ops whose previews were shown, with the epoch and attempt they came from.
     shown: HashMap<(u32, u32), (u64, u32)>,
     /// Ops that have their result.
@@ -82,16 +104,34 @@ impl Watching {
             chunks,
             org,
             execution,
+            after,
             at: after,
+            read: after,
+            content_limit: u64::MAX,
             news,
             previews,
             ready: VecDeque::new(),
+            look: Look::First,
             over: false,
             fence: Fence::default(),
         }
     }
 
+    /// Leaves the content of larger entries in the store; their events then say `content_size` and `content_hash`.
+    #[must_use]
+    pub fn with_content_up_to(mut self, bytes: u64) -> Self {
+        self.content_limit = bytes;
+        self
+    }
+
+    /// The position to resume after.
+    pub fn position(&self) -> EventId {
+        self.at
+    }
+
     /// The next event; none after the terminal one.
+    ///
+    /// Errors: `ExecutionNotFound`, and `InvalidArgument` where the run has no event with the id to resume after.
     pub async fn next(&mut self) -> Result<Option<StreamEvent>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -101,57 +141,86 @@ impl Watching {
             if self.over {
                 return Ok(None);
             }
-            if !self.read().await? {
-                tokio::select! {
-                    () = self.news.changed() => {}
-                    changed = self.previews.changed() => {
-                        if changed.is_err() {
-                            self.previews = self.chunks.follow(self.execution);
-                        }
+            if self.read().await? {
+                continue;
+            }
+            tokio::select! {
+                () = self.news.changed() => self.look = Look::Store,
+                changed = self.previews.changed() => {
+                    if changed.is_err() {
+                        self.previews = self.chunks.follow(self.execution);
                     }
                 }
             }
         }
     }
 
-    /// Reads what is new; false if nothing is.
+    /// Reads what is new; false if there is nothing to do but to wait. Whoever drops the future loses nothing.
     async fn read(&mut self) -> Result<bool> {
-        let mut events = self.storage.events(self.org, self.execution, self.at.number, PAGE).await?;
-        if events.is_empty() && self.at != EventId::default() && self.is_past_the_end().await? {
-            // The end may have come between the two looks.
-            events = self.storage.events(self.org, self.execution, self.at.number, PAGE).await?;
-            if events.is_empty() {
-                self.over = true;
+        if !self.begin().await? {
+            return Ok(true);
+        }
+        if self.look == Look::Store {
+            let events = self.storage.events(self.org, self.execution, self.read.number, PAGE).await?;
+            let all = events.len() < PAGE;
+            for event in events {
+                self.take_chunks(event.number);
+                let event = self.with_content(event).await?;
+                self.read = EventId { number: event.number, chunk: 0 };
+                self.take_event(event);
+            }
+            if !all || self.over {
                 return Ok(true);
             }
+            // What was stored since the look has rung the bell again.
+            self.look = Look::Previews;
         }
-        let mut position = self.at;
-        for event in &events {
-            self.take_chunks(position, Some(event.number));
-            position = EventId { number: event.number, chunk: 0 };
-            let event = self.with_content(event.clone()).await?;
-            self.take_event(event);
-        }
-        if events.is_empty() && self.at == EventId::default() {
-            // An unknown run is an error, not an endless wait.
-            self.storage.execution(self.org, self.execution).await?;
-        }
-        if events.len() < PAGE && !self.over {
-            // A preview behind an event that was not read yet waits for that event.
-            self.take_chunks(position, Some(position.number + 1));
-        }
+        // A preview behind an event that was not read yet waits for that event.
+        self.take_chunks(self.read.number + 1);
         Ok(!self.ready.is_empty())
+    }
+
+    /// Looks where to read from; false where nothing comes any more: the position is at or behind the terminal event.
+    ///
+    /// Reading begins with it by itself. Errors: as of [`next`](Self::next).
+    pub async fn begin(&mut self) -> Result<bool> {
+        if self.look != Look::First {
+            return Ok(!self.over);
+        }
+        let run = self.storage.execution(self.org, self.execution).await?;
+        let number = self.after.number;
+        if self.after != EventId::default() {
+            let from = self.storage.events(self.org, self.execution, number.saturating_sub(1), 2).await?;
+            if from.is_empty() {
+                return Err(Error::new(
+                    Code::InvalidArgument,
+                    format!("the run has no event {}; resume after an id that its own stream gave", self.after),
+                ));
+            }
+            self.over = run.status.is_terminal() && from.iter().all(|event| event.number <= number);
+            // The previews that the caller has were admitted by a fence: this one must know the same.
+            let kept = self.chunks.resume(self.execution, self.after).filter(|kept| *kept <= self.after);
+            self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number));
+        }
+        self.look = Look::Store;
+        Ok(!self.over)
     }
 
     /// An entry's event carries the entry, so that a reader ends with the exact transcript.
     async fn with_content(&self, mut event: Event) -> Result<Event> {
         let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
-        if let (EventKind::Entry, Some(id)) = (event.kind, id) {
+        if let (EventKind::Entry, Some(id)) = (event.kind, id)
+            && event.number > self.after.number
+        {
             let entry = self.storage.entry(self.org, id).await?;
-            if entry.new.content.encoding == Encoding::Json {
-                let content = match &entry.new.content.body {
-                    Body::Stored { .. } => self.storage.read_payload(self.org, &entry.new.content).await?,
-                    _ => entry.new.content.bytes()?.clone(),
+            let content = &entry.new.content;
+            if content.size() > self.content_limit {
+                event.data["content_size"] = content.size().into();
+                event.data["content_hash"] = content.stored().map(|(hash, _)| format!("{hash:?}")).into();
+            } else if content.encoding == Encoding::Json {
+                let content = match &content.body {
+                    Body::Stored { .. } => self.storage.read_payload(self.org, content).await?,
+                    _ => content.bytes()?.clone(),
                 };
                 event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
             }
@@ -161,21 +230,28 @@ impl Watching {
         Ok(event)
     }
 
-    /// A reader that resumes after the terminal event has nothing to wait for.
-    async fn is_past_the_end(&self) -> Result<bool> {
-        Ok(self.storage.execution(self.org, self.execution).await?.status.is_terminal())
-    }
-
-    fn take_chunks(&mut self, after: EventId, before: Option<u64>) {
-        for (id, chunk) in self.chunks.after(self.execution, after, before) {
-            if self.fence.admits(&chunk) {
-                self.ready.push_back(StreamEvent::Chunk(id, chunk));
+    fn take_chunks(&mut self, before: u64) {
+        let (chunks, lost) = self.chunks.after(self.execution, self.read, before);
+        let lost = lost.is_some_and(|lost| lost > self.after);
+        if lost {
+            self.gap();
+        }
+        for (id, chunk) in chunks {
+            self.read = id;
+            if !self.fence.admits(&chunk) {
+                continue;
             }
+            // The first one a board has is not the first that was made: it, or its server, was started anew.
+            let late = chunk.seq > 1 && !(self.chunks.is_relayed() && self.after != EventId::default());
+            if !std::mem::replace(&mut self.fence.began, true) && late && !lost && id > self.after {
+                self.gap();
+            }
+            self.fence.show(&chunk);
+            self.tell(StreamEvent::Chunk(id, chunk));
         }
     }
 
     fn take_event(&mut self, event: Event) {
-        let id = EventId { number: event.number, chunk: 0 };
         let op = event.sequence.map(|sequence| (event.segment, sequence));
         let mut void = Vec::new();
         match event.kind {
@@ -188,9 +264,25 @@ impl Watching {
             EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => self.fence.ended.extend(op),
             _ => {}
         }
+        // They come before what brings them: every id then stands for one event, and a reader cut between loses none.
+        for (n, op) in void.into_iter().enumerate() {
+            self.tell(StreamEvent::Retract { id: EventId::retraction(event.number, n), op });
+        }
         self.over |= event.kind.is_terminal();
-        self.ready.push_back(StreamEvent::Durable(event));
-        self.ready.extend(void.into_iter().map(|op| StreamEvent::Retract { id, op }));
+        self.tell(StreamEvent::Durable(event));
+    }
+
+    /// Tells that previews are gone, so that everything shown of ops in the making is void.
+    fn gap(&mut self) {
+        self.fence.shown.clear();
+        let last = self.ready.back().map_or(self.at, StreamEvent::id);
+        self.ready.push_back(StreamEvent::Gap(last));
+    }
+
+    fn tell(&mut self, event: StreamEvent) {
+        if event.id() > self.after {
+            self.ready.push_back(event);
+        }
     }
 }
 
@@ -205,15 +297,16 @@ impl Drop for Watching {
 }
 
 impl Fence {
-    fn admits(&mut self, chunk: &Chunk) -> bool {
+    fn admits(&self, chunk: &Chunk) -> bool {
         let op = (chunk.segment, chunk.sequence);
         let stale = chunk.epoch < self.epoch
             || (chunk.attempt > 0 && self.ended.contains(&op))
             || self.attempts.get(&op).is_some_and(|lowest| chunk.attempt < *lowest);
-        if !stale {
-            self.shown.insert(op, (chunk.epoch, chunk.attempt));
-        }
         !stale
+    }
+
+    fn show(&mut self, chunk: &Chunk) {
+        self.shown.insert((chunk.segment, chunk.sequence), (chunk.epoch, chunk.attempt));
     }
 
     /// A claim voids the previews of lower epochs of every op without a result.

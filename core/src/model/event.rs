@@ -124,7 +124,7 @@ pub struct Event {
     pub data: serde_json::Value,
 }
 
-/// A reader's position: a durable event, or a chunk after it.
+/// A reader's position: a durable event, a chunk after it, or a retraction that the next event brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventId {
     /// The last durable event.
@@ -133,11 +133,32 @@ pub struct EventId {
     pub chunk: u64,
 }
 
+impl EventId {
+    /// The first number of retractions: they stand behind every chunk of their event.
+    const RETRACTIONS: u64 = 1 << 63;
+
+    /// Behind everything before the durable event of a number.
+    pub(crate) fn just_before(number: u64) -> Self {
+        Self { number: number.saturating_sub(1), chunk: u64::MAX }
+    }
+
+    /// The n-th retraction, from 0, of those that the durable event of a number brings: they come just before it.
+    pub(crate) fn retraction(number: u64, n: usize) -> Self {
+        Self { number: number.saturating_sub(1), chunk: Self::RETRACTIONS + n as u64 }
+    }
+
+    /// Whether it is the place of a chunk.
+    pub(crate) fn is_chunk(self) -> bool {
+        (1..Self::RETRACTIONS).contains(&self.chunk)
+    }
+}
+
 impl std::fmt::Display for EventId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.chunk {
             0 => write!(f, "{}", self.number),
-            chunk => write!(f, "{}.{chunk}", self.number),
+            chunk if self.is_chunk() => write!(f, "{}.{chunk}", self.number),
+            retraction => write!(f, "{}.r{}", self.number, retraction - Self::RETRACTIONS),
         }
     }
 }
@@ -145,9 +166,13 @@ impl std::fmt::Display for EventId {
 impl std::str::FromStr for EventId {
     type Err = crate::Error;
     fn from_str(text: &str) -> crate::Result<Self> {
-        let (number, chunk) = text.split_once('.').unwrap_or((text, "0"));
-        match (number.parse(), chunk.parse()) {
-            (Ok(number), Ok(chunk)) => Ok(Self { number, chunk }),
+        let (number, rest) = text.split_once('.').unwrap_or((text, "0"));
+        let (from, chunk) = match rest.strip_prefix('r') {
+            Some(retraction) => (Self::RETRACTIONS, retraction),
+            None => (0, rest),
+        };
+        match (number.parse(), chunk.parse::<u64>()) {
+            (Ok(number), Ok(chunk)) if chunk < Self::RETRACTIONS => Ok(Self { number, chunk: from + chunk }),
             _ => Err(crate::Error::new(
                 crate::error::Code::InvalidArgument,
                 format!("{text:?} is no event id; pass the id of an event of this stream, such as \"17\" or \"17.3\""),
@@ -189,4 +214,24 @@ pub struct Chunk {
     pub kind: ChunkKind,
     /// Text for tokens, else JSON.
     pub data: std::sync::Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back_and_are_ordered_as_a_reader_sees_them() {
+        let chunk = |number, chunk| EventId { number, chunk };
+        let ids = [chunk(16, 0), chunk(16, 1), chunk(16, 12), EventId::retraction(17, 0), EventId::retraction(17, 1)];
+        let ids = [&ids[..], &[chunk(17, 0), chunk(17, 1)]].concat();
+        assert!(ids.is_sorted(), "{ids:?}");
+        let words: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        assert_eq!(words, ["16", "16.1", "16.12", "16.r0", "16.r1", "17", "17.1"]);
+        let read: Vec<EventId> = words.iter().map(|word| word.parse().unwrap()).collect();
+        assert_eq!(read, ids);
+        for wrong in ["", "x", "1.", "1.x", "-1", "1.r", "1.18446744073709551615", "1.r18446744073709551615"] {
+            assert!(wrong.parse::<EventId>().is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -9,6 +9,12 @@ use tokio::sync::watch;
 
 /// Previews kept per run for readers that come late.
 const KEPT: usize = 4_096;
+/// Bytes kept per run.
+const KEPT_BYTES: usize = 4 << 20;
+/// Bytes kept of all runs; over it, those that nobody reads are forgotten, the longest quiet first.
+const ALL_BYTES: usize = 16 << 20;
+/// What a preview costs beside its text.
+const OVERHEAD: usize = 160;
 
 /// Carries previews to and from a board elsewhere, whose ids every reader shares.
 pub trait Relay: Send + Sync {
@@ -37,26 +43,50 @@ impl WeakChunks {
 
 #[derive(Default)]
 struct Board {
-    channels: Mutex<HashMap<ExecutionId, Channel>>,
+    runs: Mutex<Runs>,
     relay: Option<Box<dyn Relay>>,
 }
 
+/// The previews of every run.
+#[derive(Default)]
+struct Runs {
+    channels: HashMap<ExecutionId, Channel>,
+    /// Bytes kept of all runs.
+    bytes: usize,
+    /// Counts what was published: tells which run is the longest quiet.
+    published: u64,
+}
+
+/// A preview and its place.
+pub type Placed = (EventId, Arc<Chunk>);
+
 struct Channel {
-    kept: VecDeque<(EventId, Arc<Chunk>)>,
+    kept: VecDeque<Placed>,
     last: EventId,
+    /// The last one that is no longer kept.
+    lost: EventId,
+    bytes: usize,
+    published: u64,
     bell: watch::Sender<()>,
 }
 
 impl Default for Channel {
     fn default() -> Self {
-        Self { kept: VecDeque::new(), last: EventId::default(), bell: watch::Sender::new(()) }
+        Self {
+            kept: VecDeque::new(),
+            last: EventId::default(),
+            lost: EventId::default(),
+            bytes: 0,
+            published: 0,
+            bell: watch::Sender::new(()),
+        }
     }
 }
 
 impl Chunks {
     /// A board that others share through a relay.
     pub fn relayed(relay: impl Relay + 'static) -> Self {
-        Self(Arc::new(Board { channels: Mutex::default(), relay: Some(Box::new(relay)) }))
+        Self(Arc::new(Board { runs: Mutex::default(), relay: Some(Box::new(relay)) }))
     }
 
     /// The board without a hold on it.
@@ -69,36 +99,52 @@ impl Chunks {
         if let Some(relay) = &self.0.relay {
             return relay.publish(after, chunk);
         }
-        let mut board = self.0.channels.lock();
-        let channel = board.entry(chunk.execution).or_default();
-        let id = if after > channel.last.number {
+        let mut runs = self.0.runs.lock();
+        let last = runs.channels.entry(chunk.execution).or_default().last;
+        let id = if after > last.number {
             EventId { number: after, chunk: 1 }
         } else {
-            EventId { number: channel.last.number, chunk: channel.last.chunk + 1 }
+            EventId { number: last.number, chunk: last.chunk + 1 }
         };
-        channel.take(id, chunk);
+        runs.take(id, chunk);
     }
 
     /// Takes a preview from the board it was published on, with its id there.
     pub fn deliver(&self, id: EventId, chunk: Chunk) {
-        if let Some(channel) = self.0.channels.lock().get_mut(&chunk.execution)
-            && id > channel.last
-        {
-            channel.take(id, chunk);
+        let mut runs = self.0.runs.lock();
+        if runs.channels.get(&chunk.execution).is_some_and(|channel| id > channel.last) {
+            runs.take(id, chunk);
         }
     }
 
-    /// Previews after a position, at most those before the durable event `before`.
-    pub fn after(&self, execution: ExecutionId, after: EventId, before: Option<u64>) -> Vec<(EventId, Arc<Chunk>)> {
-        let board = self.0.channels.lock();
-        let Some(channel) = board.get(&execution) else { return Vec::new() };
-        let wanted = |id: &EventId| *id > after && before.is_none_or(|before| id.number < before);
-        channel.kept.iter().filter(|(id, _)| wanted(id)).cloned().collect()
+    /// Previews after a position that stand before the durable event `before`; and the last such one that is gone.
+    pub fn after(&self, execution: ExecutionId, after: EventId, before: u64) -> (Vec<Placed>, Option<EventId>) {
+        let runs = self.0.runs.lock();
+        let Some(channel) = runs.channels.get(&execution) else { return (Vec::new(), None) };
+        let from = channel.kept.partition_point(|(id, _)| *id <= after);
+        let kept = channel.kept.range(from..).take_while(|(id, _)| id.number < before);
+        (kept.cloned().collect(), Some(channel.lost).filter(|lost| *lost > after && lost.number < before))
+    }
+
+    /// Lets a reader go on after a position: the first preview that is kept. Those to come stand behind the position, also
+    /// on a board that has not seen what came before it.
+    pub fn resume(&self, execution: ExecutionId, at: EventId) -> Option<EventId> {
+        let mut runs = self.0.runs.lock();
+        let channel = runs.channels.get_mut(&execution)?;
+        if at.is_chunk() && at.chunk < u64::from(u32::MAX) && self.0.relay.is_none() {
+            channel.last = channel.last.max(at);
+        }
+        channel.kept.front().map(|(id, _)| *id)
+    }
+
+    /// Whether previews come from a board elsewhere, some time after a reader has come.
+    pub fn is_relayed(&self) -> bool {
+        self.0.relay.is_some()
     }
 
     /// Rings at every new preview of a run.
     pub fn follow(&self, execution: ExecutionId) -> watch::Receiver<()> {
-        let bell = self.0.channels.lock().entry(execution).or_default().bell.subscribe();
+        let bell = self.0.runs.lock().channels.entry(execution).or_default().bell.subscribe();
         if let Some(relay) = &self.0.relay {
             relay.follow(execution);
         }
@@ -107,14 +153,14 @@ impl Chunks {
 
     /// Whether anybody here reads a run's previews.
     pub fn is_followed(&self, execution: ExecutionId) -> bool {
-        self.0.channels.lock().get(&execution).is_some_and(|channel| channel.bell.receiver_count() > 0)
+        self.0.runs.lock().channels.get(&execution).is_some_and(Channel::is_followed)
     }
 
     /// Forgets a run's previews once nobody follows it.
     pub fn forget(&self, execution: ExecutionId) {
-        let mut board = self.0.channels.lock();
-        if board.get(&execution).is_some_and(|channel| channel.bell.receiver_count() == 0) {
-            board.remove(&execution);
+        let mut runs = self.0.runs.lock();
+        if runs.channels.get(&execution).is_some_and(|channel| !channel.is_followed()) {
+            runs.remove(execution);
             if let Some(relay) = &self.0.relay {
                 relay.forget(execution);
             }
@@ -122,13 +168,120 @@ impl Chunks {
     }
 }
 
+impl Runs {
+    fn take(&mut self, id: EventId, chunk: Chunk) {
+        self.published += 1;
+        let channel = self.channels.entry(chunk.execution).or_default();
+        let before = channel.bytes;
+        channel.published = self.published;
+        channel.take(id, chunk);
+        self.bytes = self.bytes + channel.bytes - before;
+        if self.bytes > ALL_BYTES {
+            self.shrink();
+        }
+    }
+
+    /// Forgets what nobody reads until half is free, so that this is rare.
+    fn shrink(&mut self) {
+        let unread = self.channels.iter().filter(|(_, channel)| !channel.is_followed());
+        let mut unread: Vec<_> = unread.map(|(run, channel)| (channel.published, *run)).collect();
+        unread.sort_unstable();
+        for (_, run) in unread {
+            if self.bytes <= ALL_BYTES / 2 {
+                return;
+            }
+            self.remove(run);
+        }
+    }
+
+    fn remove(&mut self, run: ExecutionId) {
+        if let Some(channel) = self.channels.remove(&run) {
+            self.bytes -= channel.bytes;
+        }
+    }
+}
+
 impl Channel {
     fn take(&mut self, id: EventId, chunk: Chunk) {
         self.last = id;
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
-        }
+        self.bytes += cost(&chunk);
         self.kept.push_back((id, Arc::new(chunk)));
+        while self.kept.len() > KEPT || (self.bytes > KEPT_BYTES && self.kept.len() > 1) {
+            let Some((id, chunk)) = self.kept.pop_front() else { break };
+            self.lost = id;
+            self.bytes -= cost(&chunk);
+        }
         self.bell.send_replace(());
+    }
+
+    fn is_followed(&self) -> bool {
+        self.bell.receiver_count() > 0
+    }
+}
+
+fn cost(chunk: &Chunk) -> usize {
+    chunk.data.len() + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ChunkKind;
+
+    fn chunk(execution: ExecutionId, size: usize) -> Chunk {
+        Chunk {
+            execution,
+            segment: 0,
+            sequence: 0,
+            epoch: 1,
+            attempt: 1,
+            seq: 1,
+            kind: ChunkKind::Token,
+            data: "x".repeat(size).into(),
+        }
+    }
+
+    #[test]
+    fn what_nobody_reads_is_bounded_over_all_runs() {
+        let board = Chunks::default();
+        let followed = ExecutionId::fresh();
+        let bell = board.follow(followed);
+        board.publish(1, chunk(followed, 10));
+        let runs: Vec<_> = (0..400).map(|_| ExecutionId::fresh()).collect();
+        for run in &runs {
+            board.publish(1, chunk(*run, 100_000));
+        }
+        let (first, newest) = (board.0.runs.lock().bytes, board.after(runs[399], EventId::default(), 2).0.len());
+        assert!(first <= ALL_BYTES && newest == 1, "{first} bytes, {newest}");
+        assert!(board.after(runs[0], EventId::default(), 2).0.is_empty(), "the longest quiet goes first");
+        assert_eq!(board.after(followed, EventId::default(), 2).0.len(), 1, "what is read stays");
+        drop(bell);
+        board.forget(followed);
+        assert!(!board.0.runs.lock().channels.contains_key(&followed));
+    }
+
+    #[test]
+    fn a_reader_is_told_that_previews_are_gone() {
+        let (board, run) = (Chunks::default(), ExecutionId::fresh());
+        (0..KEPT + 2).for_each(|_| board.publish(7, chunk(run, 1)));
+        let place = |chunk| EventId { number: 7, chunk };
+        assert_eq!(board.resume(run, EventId::default()), Some(place(3)));
+        let gone = Some(place(2));
+        for (at, kept, gone) in [(EventId::default(), KEPT, gone), (place(1), KEPT, gone), (place(2), KEPT, None)] {
+            let (found, lost) = board.after(run, at, 8);
+            assert_eq!((found.len(), lost), (kept, gone), "after {at}");
+        }
+        // Nothing that stands behind the event asked for counts.
+        assert_eq!(board.after(run, EventId::default(), 7), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_board_that_has_seen_nothing_goes_on_behind_its_readers() {
+        let (board, run) = (Chunks::default(), ExecutionId::fresh());
+        let _bell = board.follow(run);
+        let at = EventId { number: 7, chunk: 5 };
+        assert_eq!(board.resume(run, at), None);
+        board.publish(7, chunk(run, 1));
+        assert_eq!(board.after(run, at, 8).0[0].0, EventId { number: 7, chunk: 6 });
     }
 }

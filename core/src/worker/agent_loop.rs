@@ -88,7 +88,7 @@ async fn resume(core: Arc<Core>, session: Arc<Session>, claim: Claim) {
     }
 }
 
-async fn start(core: Arc<Core>, claim: Claim) {
+async fn start(core: Arc<Core>, mut claim: Claim) {
     let execution = &claim.execution;
     let Some(config) = core.host.agent_config(&execution.new.kind) else { return };
     let segment = core.storage.load_segment(execution.new.org, execution.new.id, claim.lease).await;
@@ -100,6 +100,7 @@ async fn start(core: Arc<Core>, claim: Claim) {
         return give_back(&core, &claim, None, &error).await;
     }
     let id = execution.new.id;
+    claim.execution.new.input = segment.execution.new.input.clone();
     let session = Session::new(SessionParts {
         storage: core.storage.clone(),
         chunks: core.chunks.clone(),

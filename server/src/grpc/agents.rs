@@ -4,7 +4,7 @@ use super::payloads::{receive, send};
 use super::streams::{Answers, all, failed, wired};
 use super::{Grpc, told};
 use flovyn_core::client::StreamEvent;
-use flovyn_core::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId};
+use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
 use flovyn_core::wire::v2::agents_server::Agents;
 use flovyn_core::wire::v2::{fork_request, resolve_task_request, watch_event};
@@ -231,11 +231,8 @@ impl Agents for Grpc {
         let org = self.org(&request)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
-        let watching = self.watching(org, execution(&wire.execution)?, after.map_err(told)?);
-        let mut stopping = self.0.stopping.clone();
-        let ended = async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-        };
+        let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
+        let ended = self.0.stopped();
         let events = stream::unfold(Some(watching), |watching| async {
             let mut watching = watching?;
             match watching.next().await {
@@ -255,17 +252,6 @@ impl Agents for Grpc {
     async fn put_payload(&self, request: Request<Streaming<v2::PayloadPart>>) -> Answer<v2::Stored> {
         let org = self.org(&request)?;
         Ok(Response::new(receive(&self.0.storage, org, request.into_inner()).await?))
-    }
-}
-
-impl Grpc {
-    fn watching(
-        &self,
-        org: OrgId,
-        execution: ExecutionId,
-        after: flovyn_core::model::EventId,
-    ) -> flovyn_core::client::Watching {
-        self.0.client(org).watch(execution, after)
     }
 }
 

@@ -7,7 +7,8 @@ mod streams;
 mod worker;
 
 use self::links::Links;
-use crate::{Access, Identity, Service, policy};
+use crate::service::Service;
+use crate::{Access, Identity, policy};
 use axum::extract::State;
 use axum::middleware::{Next, from_fn_with_state};
 use flovyn_core::error::{Code, Error, Result};

@@ -1,42 +1,21 @@
-//! Payloads on their own: uploads are spooled to a file, so that the server never holds a large one.
+//! Payloads on their own, in pieces.
 
 use super::streams::Answers;
 use super::told;
+use crate::service::{IDLE, Upload, check_size};
 use bytes::Bytes;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OrgId;
-use flovyn_core::payload::{Body, ByteSource, ContentHash, Encoding, MAX_PAYLOAD, Payload};
+use flovyn_core::payload::{Body, ContentHash, Encoding, Payload};
 use flovyn_core::storage::Storage;
 use flovyn_core::wire::v2::payload_part::Part;
 use flovyn_core::wire::{CHUNK, encoding, stored, v2};
 use futures::{StreamExt, stream};
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::sync::Arc;
-use std::time::Duration;
 use tonic::{Status, Streaming};
-
-/// An upload that sends nothing for so long is cut.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// Bytes read from the store at a time.
 const PIECE: usize = 1 << 20;
-
-/// A spooled upload.
-struct Spool {
-    file: File,
-    size: u64,
-}
-
-impl ByteSource for Spool {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
-    }
-}
 
 fn refused(message: impl Into<String>) -> Status {
     told(Error::new(Code::InvalidArgument, message))
@@ -51,51 +30,35 @@ pub(super) async fn receive(
     let Some(Part::Header(header)) = next(&mut stream).await? else {
         return Err(refused("an upload starts with a header that declares its length and hash"));
     };
-    let limit =
-        Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash([0; 32]), size: header.size } };
-    limit.check_size(MAX_PAYLOAD).map_err(told)?;
-    let file = tempfile::tempfile().map_err(|error| unavailable(&error))?;
-    let mut writer = BufWriter::with_capacity(1 << 20, file);
-    let (mut hasher, mut taken) = (blake3::Hasher::new(), 0u64);
+    check_size(header.size).map_err(told)?;
+    let mut upload = Upload::new().map_err(told)?;
     while let Some(part) = next(&mut stream).await? {
         let Part::Chunk(chunk) = part else { return Err(refused("an upload has one header")) };
-        taken += chunk.len() as u64;
-        if chunk.len() > CHUNK || taken > header.size {
+        if chunk.len() > CHUNK || upload.size() + chunk.len() as u64 > header.size {
             return Err(refused(format!(
                 "a chunk of {} bytes exceeds the {CHUNK} of a chunk or the {} that were declared",
                 chunk.len(),
                 header.size
             )));
         }
-        hasher.update(&chunk);
-        writer.write_all(&chunk).map_err(|error| unavailable(&error))?;
+        upload.take(&chunk).map_err(told)?;
     }
-    if taken != header.size || hasher.finalize().as_bytes()[..] != header.hash[..] {
+    if upload.size() != header.size || upload.hash().0[..] != header.hash[..] {
         return Err(refused(format!(
-            "the {taken} bytes that came are not the {} declared, or have another hash; send them again",
+            "the {} bytes that came are not the {} declared, or have another hash; send them again",
+            upload.size(),
             header.size
         )));
     }
-    let file = writer.into_inner().map_err(|error| unavailable(error.error()))?;
     let encoding = encoding(header.encoding).map_err(told)?;
-    let payload = Payload { encoding, body: Body::Source(Arc::new(Spool { file, size: header.size })) };
-    match storage.store_payload(org, payload).await.map_err(told)?.body {
-        Body::Stored { hash, size } => Ok(stored(&hash, size)),
-        _ => Err(refused(format!("a payload of {} bytes is small; send it in place", header.size))),
-    }
+    let (hash, size) = upload.store(&**storage, org, encoding).await.map_err(told)?;
+    Ok(stored(&hash, size))
 }
 
 async fn next(stream: &mut Streaming<v2::PayloadPart>) -> Result<Option<Part>, Status> {
     let part = tokio::time::timeout(IDLE, stream.next()).await;
     let part = part.map_err(|_| Status::deadline_exceeded("the upload sent nothing for 30 s"))?;
     Ok(part.transpose()?.and_then(|part| part.part))
-}
-
-fn unavailable(error: &std::io::Error) -> Status {
-    told(Error::new(
-        Code::StorageUnavailable,
-        format!("the server cannot spool an upload: {error}; send it again later"),
-    ))
 }
 
 /// Sends a stored payload or a part of it, read piece by piece.

@@ -1,0 +1,243 @@
+//! Events as server-sent events: the one place of their names and bodies, for the server and for `handle.sse()`.
+
+use super::StreamEvent;
+use crate::id::ExecutionId;
+use crate::model::{Chunk, ChunkKind, Event, EventKind, Status};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// One event as it goes over a `text/event-stream`, with the id to resume after.
+pub fn server_sent(execution: ExecutionId, event: &StreamEvent) -> Vec<u8> {
+    let (name, body) = match event {
+        StreamEvent::Durable(event) => (name(event.kind), json_of(&durable(event))),
+        StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&Made::of(chunk))),
+        StreamEvent::Retract { op: (segment, sequence), .. } => {
+            let op = format!("{segment}-{sequence}");
+            ("retract", json_of(&json!({ "agentExecutionId": execution, "op": op })))
+        }
+        StreamEvent::Gap(_) => ("gap", json_of(&json!({ "agentExecutionId": execution }))),
+    };
+    format!("id: {}\nevent: {name}\ndata: {body}\n\n", event.id()).into_bytes()
+}
+
+/// Whether an event is about a task of the run rather than the run itself.
+pub fn is_of_task(event: &StreamEvent) -> bool {
+    match event {
+        StreamEvent::Durable(event) => name(event.kind).starts_with("task."),
+        StreamEvent::Chunk(_, chunk) => chunk.attempt > 0,
+        // Whose previews they were, the reader knows that showed them.
+        StreamEvent::Retract { .. } | StreamEvent::Gap(_) => false,
+    }
+}
+
+fn name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Created => "agent.started",
+        EventKind::Resumed => "agent.resumed",
+        EventKind::Waiting => "agent.waiting",
+        EventKind::Woken => "agent.woken",
+        EventKind::Paused => "agent.paused",
+        EventKind::Cancelling => "agent.cancelling",
+        EventKind::Completed => "agent.completed",
+        EventKind::Failed => "agent.failed",
+        EventKind::Cancelled => "agent.cancelled",
+        EventKind::Checkpoint => "agent.checkpoint",
+        EventKind::Entry => "entry",
+        EventKind::TaskScheduled => "task.scheduled",
+        EventKind::TaskStarted => "task.started",
+        EventKind::TaskCompleted => "task.completed",
+        EventKind::TaskFailed => "task.failed",
+        EventKind::TaskCancelled => "task.cancelled",
+        EventKind::TaskRetry => "task.retry",
+        EventKind::TaskInDoubt => "task.in_doubt",
+        EventKind::TaskQuarantined => "task.quarantined",
+        EventKind::Signal => "agent.signal",
+        EventKind::Timer => "agent.timer",
+        EventKind::Usage => "usage",
+        EventKind::Warning => "agent.warning",
+        EventKind::Retract => "agent.retract",
+        EventKind::LeaseLost => "agent.lease_lost",
+        EventKind::Forked => "agent.forked",
+        EventKind::Continued => "agent.continued",
+        EventKind::NoWorker => "agent.no_worker",
+        EventKind::Progress => "agent.progress",
+    }
+}
+
+/// Not `error`: a browser's `EventSource` has an event of its own by that name.
+fn chunk_name(kind: ChunkKind) -> &'static str {
+    match kind {
+        ChunkKind::Token => "token",
+        ChunkKind::Data => "data",
+        ChunkKind::Error => "stream_error",
+        ChunkKind::Progress => "progress",
+    }
+}
+
+/// The status a run has after an event of its life.
+fn status(kind: EventKind) -> Option<Status> {
+    Some(match kind {
+        EventKind::Created | EventKind::Woken | EventKind::Continued => Status::Pending,
+        EventKind::Resumed => Status::Running,
+        EventKind::Waiting => Status::Waiting,
+        EventKind::Paused => Status::Paused,
+        EventKind::Cancelling => Status::Cancelling,
+        EventKind::Completed => Status::Completed,
+        EventKind::Failed => Status::Failed,
+        EventKind::Cancelled => Status::Cancelled,
+        _ => return None,
+    })
+}
+
+fn durable(event: &Event) -> Value {
+    let mut body = Map::new();
+    body.insert("agentExecutionId".into(), json!(event.execution));
+    body.insert("seq".into(), event.number.into());
+    body.insert("at".into(), event.at.to_string().into());
+    body.insert("op".into(), event.sequence.map(|sequence| format!("{}-{sequence}", event.segment)).into());
+    if let Some(status) = status(event.kind) {
+        body.insert("status".into(), status.as_str().into());
+    }
+    if let Value::Object(data) = &event.data {
+        body.extend(data.iter().map(|(name, value)| renamed(name, value)));
+    }
+    Value::Object(body)
+}
+
+/// A field by its name on the wire; what an author gave stays as it is.
+fn renamed(name: &str, value: &Value) -> (String, Value) {
+    let renamed = match name {
+        "content" | "metadata" => return (name.into(), value.clone()),
+        "task" => "taskExecutionId".into(),
+        "entry" => "entryId".into(),
+        "worker" => "workerId".into(),
+        "parent" => "parentId".into(),
+        "error_type" => "type".into(),
+        _ => camel(name),
+    };
+    let value = match value {
+        Value::Object(fields) => Value::Object(fields.iter().map(|(name, value)| self::renamed(name, value)).collect()),
+        plain => plain.clone(),
+    };
+    (renamed, value)
+}
+
+fn camel(name: &str) -> String {
+    let mut parts = name.split('_');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |mut whole, part| {
+        let mut letters = part.chars();
+        whole.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        whole + letters.as_str()
+    })
+}
+
+/// A preview.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    agent_execution_id: ExecutionId,
+    op: String,
+    epoch: u64,
+    attempt: u32,
+    seq: u64,
+    data: Told<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    Text(&'a str),
+    Json(&'a RawValue),
+    Value(Value),
+}
+
+impl<'a> Made<'a> {
+    fn of(chunk: &'a Chunk) -> Self {
+        let data = match chunk.kind {
+            ChunkKind::Token => Told::Text(&chunk.data),
+            // A line break would end the field.
+            _ if chunk.data.contains(['\r', '\n']) => {
+                serde_json::from_str(&chunk.data).map_or(Told::Text(&chunk.data), Told::Value)
+            }
+            _ => serde_json::from_str(&chunk.data).map_or(Told::Text(&chunk.data), Told::Json),
+        };
+        Self {
+            agent_execution_id: chunk.execution,
+            op: format!("{}-{}", chunk.segment, chunk.sequence),
+            epoch: chunk.epoch,
+            attempt: chunk.attempt,
+            seq: chunk.seq,
+            data,
+        }
+    }
+}
+
+fn json_of(body: &impl Serialize) -> String {
+    serde_json::to_string(body).unwrap_or_else(|_| "null".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::model::EventId;
+
+    fn sent(event: &StreamEvent) -> String {
+        String::from_utf8(server_sent(ExecutionId::default(), event)).unwrap()
+    }
+
+    fn durable_of(kind: EventKind, data: Value) -> StreamEvent {
+        let (execution, at) = (ExecutionId::default(), Timestamp(1_700_000_000_000_000));
+        StreamEvent::Durable(Event { execution, number: 7, at, kind, segment: 1, sequence: Some(3), data })
+    }
+
+    #[test]
+    fn names_are_one_to_one_and_in_the_style_of_the_wire() {
+        let names: std::collections::HashSet<_> = EventKind::ALL.into_iter().map(name).collect();
+        assert_eq!(names.len(), EventKind::ALL.len());
+        for (told, wire) in [("entry_type", "entryType"), ("cache_read_tokens", "cacheReadTokens"), ("kind", "kind")] {
+            assert_eq!(camel(told), wire);
+        }
+    }
+
+    #[test]
+    fn what_an_author_gave_stays_as_it_is() {
+        let data = json!({ "entry": "e", "entry_type": "message", "content": { "my_key": 1 }, "turn_id": null });
+        let line = sent(&durable_of(EventKind::Entry, data));
+        assert!(line.starts_with("id: 7\nevent: entry\ndata: {"), "{line}");
+        for part in [r#""entryId":"e""#, r#""entryType":"message""#, r#""content":{"my_key":1}"#, r#""op":"1-3""#] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        let failed = sent(&durable_of(EventKind::Failed, json!({ "error": { "error_type": "E" } })));
+        assert!(failed.contains(r#""error":{"type":"E"}"#) && failed.contains(r#""status":"FAILED""#), "{failed}");
+    }
+
+    #[test]
+    fn a_line_break_ends_no_field() {
+        let chunk = |kind, data: &str| {
+            let place = Chunk {
+                execution: ExecutionId::default(),
+                segment: 0,
+                sequence: 1,
+                epoch: 2,
+                attempt: 1,
+                seq: 4,
+                kind,
+                data: data.into(),
+            };
+            sent(&StreamEvent::Chunk(EventId { number: 7, chunk: 2 }, place.into()))
+        };
+        for (kind, data, told) in [
+            (ChunkKind::Token, "a\r\n\ndata: b", r#""data":"a\r\n\ndata: b"}"#),
+            (ChunkKind::Data, "{\n \"n\": 12345678901234567890.5\n}", r#""data":{"n":1.2345678901234567e19}}"#),
+            (ChunkKind::Data, r#"{"n":12345678901234567890.5}"#, r#""data":{"n":12345678901234567890.5}}"#),
+            (ChunkKind::Data, "no json\n", r#""data":"no json\n"}"#),
+        ] {
+            let line = chunk(kind, data);
+            assert_eq!(line.matches(['\n', '\r']).count(), 4, "{line:?}");
+            assert!(line.contains(told), "{told} in {line}");
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Runs: start, list, look at, with their checkpoints and what they cost.
+
+use super::problem::Problem;
+use super::request::{Asked, Caller, Json, idempotency_key};
+use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
+use crate::service;
+use axum::http::{HeaderMap, StatusCode};
+use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
+use flovyn_core::clock::Timestamp;
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::{
+    Checkpoint, Cursor, Execution, ExecutionFilter, Failure, PageRequest, StartLimits, Status, Usage,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A part of a listing.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Items<T> {
+    /// What is listed.
+    pub(super) items: Vec<T>,
+    /// Pass it as `cursor` for the next part; null at the end.
+    pub(super) next_cursor: Option<String>,
+}
+
+/// What to run.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Start {
+    /// The agent.
+    kind: String,
+    /// Its argument; null without one.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    input: Option<Box<RawValue>>,
+    /// Its argument, where it was uploaded.
+    input_ref: Option<PayloadRef>,
+    /// Any string up to 200 characters, unique in the org: the same id with the same request is the same run.
+    id: Option<String>,
+    /// The queue; `default` without one.
+    queue: Option<String>,
+    /// For filters.
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    /// Steps after which the run pauses.
+    max_steps: Option<u32>,
+    /// Steps after which resuming is refused.
+    max_total_steps: Option<u32>,
+    /// Recorded calls since the last checkpoint after which the run pauses.
+    max_tail: Option<u32>,
+    /// A budget.
+    budget: Option<String>,
+    /// The longest the run may take.
+    timeout_seconds: Option<f64>,
+    /// Higher is claimed first.
+    #[serde(default)]
+    priority: i32,
+    /// Of the runs of one key one is RUNNING at a time.
+    concurrency_key: Option<String>,
+    /// Not to be claimed before this has passed.
+    delay_seconds: Option<f64>,
+}
+
+/// A run.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = AgentExecution)]
+pub(super) struct ExecutionView {
+    id: Uuid,
+    org_id: Uuid,
+    /// The id it was started with, where that is no UUID.
+    key: Option<String>,
+    kind: String,
+    /// PENDING, RUNNING, WAITING, PAUSED, CANCELLING, COMPLETED, FAILED or CANCELLED.
+    #[schema(example = "WAITING")]
+    status: String,
+    queue: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    input: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_ref: Option<PayloadRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_ref: Option<PayloadRef>,
+    /// The message of the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureView>,
+    /// Why it does not advance: `signal`, `task`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`, `divergence` or
+    /// `quarantined`.
+    #[schema(value_type = Option<String>)]
+    wait_reason: Option<flovyn_core::model::WaitReason>,
+    /// The signals it waits for.
+    waits_for: Vec<String>,
+    /// The last checkpoint; -1 before the first.
+    current_checkpoint_seq: i64,
+    /// Where the conversation stands.
+    leaf_entry_id: Option<Uuid>,
+    /// Grows with every claim.
+    epoch: u64,
+    worker_id: Option<Uuid>,
+    step_count: u32,
+    step_limit: Option<u32>,
+    tail_limit: u32,
+    parent_id: Option<Uuid>,
+    root_id: Uuid,
+    forked_from: Option<ForkedFrom>,
+    metadata: BTreeMap<String, String>,
+    priority: i32,
+    created_at: String,
+    updated_at: String,
+    /// When it ended.
+    completed_at: Option<String>,
+}
+
+/// Where a run was forked from.
+#[derive(Serialize, ToSchema)]
+struct ForkedFrom {
+    id: Uuid,
+    segment: u32,
+    sequence: Option<u32>,
+}
+
+/// Why a run or a task failed.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Failure)]
+pub(super) struct FailureView {
+    code: String,
+    /// The class of the original error.
+    r#type: String,
+    message: String,
+    traceback: Option<String>,
+}
+
+impl From<&Failure> for FailureView {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            code: failure.code.as_str().into(),
+            r#type: failure.error_type.clone(),
+            message: failure.message.clone(),
+            traceback: failure.traceback.clone(),
+        }
+    }
+}
+
+/// A run as it is told; stored values are fetched up to a size.
+pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result<ExecutionView, Problem> {
+    let (input, input_ref) = told(caller, &run.new.input, fetch).await?;
+    let (output, output_ref) = told_of(caller, run.output.as_ref(), fetch).await?;
+    Ok(ExecutionView {
+        id: run.new.id.0,
+        org_id: run.new.org.0,
+        key: run.new.key.clone(),
+        kind: run.new.kind.clone(),
+        status: run.status.as_str().into(),
+        queue: run.new.queue.clone(),
+        input,
+        input_ref,
+        output,
+        output_ref,
+        error: run.failure.as_ref().map(|failure| failure.message.clone()),
+        failure: run.failure.as_ref().map(Into::into),
+        wait_reason: run.wait.as_ref().and_then(|wait| wait.reason),
+        waits_for: run.wait.as_ref().map(|wait| wait.signals.clone()).unwrap_or_default(),
+        current_checkpoint_seq: if run.segment == 0 { -1 } else { i64::from(run.segment) },
+        leaf_entry_id: run.leaf.map(|leaf| leaf.0),
+        epoch: run.epoch,
+        worker_id: run.worker.map(|worker| worker.0),
+        step_count: run.step_count,
+        step_limit: run.step_limit,
+        tail_limit: run.tail_limit,
+        parent_id: run.parent.map(|parent| parent.0),
+        root_id: run.root.0,
+        forked_from: run.forked_from.map(|from| ForkedFrom {
+            id: from.execution.0,
+            segment: from.segment,
+            sequence: from.sequence,
+        }),
+        metadata: run.new.metadata.clone(),
+        priority: run.new.priority,
+        created_at: run.created_at.to_string(),
+        updated_at: run.updated_at.to_string(),
+        completed_at: run.ended_at.map(|at| at.to_string()),
+    })
+}
+
+/// Starts a run; it is durable when this answers. 201, or 200 where the same request had started it before.
+#[utoipa::path(
+    post, path = "/agent-executions", tag = "runs", request_body = Start,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Names the run where the body has no id")),
+    responses((status = 201, description = "Started", body = ExecutionView), (status = 200, description = "Had been started", body = ExecutionView))
+)]
+pub(super) async fn start(
+    caller: Caller,
+    headers: HeaderMap,
+    Json(body): Json<Start>,
+) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
+    let input = given("input", body.input, body.input_ref)?.unwrap_or_else(Payload::null);
+    let named = idempotency_key(&headers)?;
+    // A key of the request is no name of the run: the id that follows from it has a place of its own.
+    let named = named.map(|key| Uuid::new_v5(&caller.org().0, format!("start\0{key}").as_bytes()).to_string());
+    let limits = StartLimits {
+        max_steps: body.max_steps,
+        max_total_steps: body.max_total_steps,
+        max_tail: body.max_tail,
+        budget: body.budget,
+        timeout: seconds("timeoutSeconds", body.timeout_seconds)?,
+    };
+    let options = StartOptions {
+        id: body.id.or(named),
+        queue: body.queue,
+        metadata: body.metadata,
+        limits,
+        priority: body.priority,
+        concurrency_key: body.concurrency_key,
+        delay: seconds("delaySeconds", body.delay_seconds)?,
+        traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+    };
+    if body.kind.is_empty() {
+        return Err(Problem::invalid("kind is empty; name the agent to run"));
+    }
+    let created = service::start(&caller.client, &body.kind, input, options).await?;
+    let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, axum::Json(view(&caller, &created.execution, IN_PLACE).await?)))
+}
+
+/// A duration of a request.
+pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>, Problem> {
+    let read = |seconds| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Problem::invalid(format!("{name} is {seconds}; give a number of seconds from 0")))
+    };
+    given.map(read).transpose()
+}
+
+/// Lists runs, newest first. `metadata.NAME=VALUE` filters by metadata.
+#[utoipa::path(
+    get, path = "/agent-executions", tag = "runs",
+    params(
+        ("status" = Option<Vec<String>>, Query, description = "Any of these, repeated or with commas between"),
+        ("kind" = Option<String>, Query), ("queue" = Option<String>, Query),
+        ("createdFrom" = Option<String>, Query, description = "RFC 3339: started then or later"),
+        ("createdUntil" = Option<String>, Query, description = "RFC 3339: started before"),
+        ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
+    ),
+    responses((status = 200, body = Items<ExecutionView>))
+)]
+pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
+    let mut statuses = Vec::new();
+    for word in asked.all("status").iter().flat_map(|given| given.split(',')) {
+        let all = || Status::ALL.map(Status::as_str).join(", ");
+        let unknown = || Problem::invalid(format!("{word:?} is no status; there are {}", all()));
+        statuses.push(Status::parse(word).ok_or_else(unknown)?);
+    }
+    let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
+    let filter = ExecutionFilter {
+        statuses,
+        kind: asked.one("kind")?,
+        queue: asked.one("queue")?,
+        metadata: asked.prefixed("metadata.").into_iter().collect(),
+        created_from: asked.read::<Timestamp>("createdFrom", moment)?,
+        created_until: asked.read::<Timestamp>("createdUntil", moment)?,
+    };
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let page = caller.client.runs(filter, page).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for run in &page.items {
+        items.push(view(&caller, run, IN_ROW).await?);
+    }
+    Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
+}
+
+/// Everything about a run. `id` is its UUID or the id it was started with.
+#[utoipa::path(get, path = "/agent-executions/{id}", tag = "runs", responses((status = 200, body = ExecutionView)))]
+pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ExecutionView>, Problem> {
+    let run = caller.run().await?.describe().await?;
+    Ok(axum::Json(view(&caller, &run, IN_PLACE).await?))
+}
+
+/// Where a run with state starts again.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Checkpoint)]
+pub(super) struct CheckpointView {
+    id: Uuid,
+    agent_execution_id: Uuid,
+    /// From 1.
+    sequence: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    state: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_ref: Option<PayloadRef>,
+    leaf_entry_id: Option<Uuid>,
+    usage: UsageView,
+    created_at: String,
+}
+
+/// The checkpoints of a run.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Checkpoints {
+    checkpoints: Vec<CheckpointView>,
+    /// Pass it as `cursor` for the next part; null at the end.
+    next_cursor: Option<String>,
+}
+
+async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -> Result<CheckpointView, Problem> {
+    let (state, state_ref) = told(caller, &checkpoint.saved.state, fetch).await?;
+    let name = format!("checkpoint-{}", checkpoint.sequence);
+    Ok(CheckpointView {
+        id: Uuid::new_v5(&checkpoint.execution.0, name.as_bytes()),
+        agent_execution_id: checkpoint.execution.0,
+        sequence: checkpoint.sequence,
+        state,
+        state_ref,
+        leaf_entry_id: checkpoint.saved.leaves.get("").map(|leaf| leaf.0),
+        usage: UsageView::of(&checkpoint.usage.0),
+        created_at: checkpoint.created_at.to_string(),
+    })
+}
+
+/// Lists the checkpoints of a run, oldest first.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/checkpoints", tag = "runs",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Checkpoints))
+)]
+pub(super) async fn checkpoints(caller: Caller, mut asked: Asked) -> Result<axum::Json<Checkpoints>, Problem> {
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let page = caller.run().await?.checkpoints(page).await?;
+    let mut checkpoints = Vec::with_capacity(page.items.len());
+    for checkpoint in &page.items {
+        checkpoints.push(checkpoint_view(&caller, checkpoint, IN_ROW).await?);
+    }
+    Ok(axum::Json(Checkpoints { checkpoints, next_cursor: page.next.map(|cursor| cursor.0) }))
+}
+
+/// The last checkpoint of a run.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/checkpoints/latest", tag = "runs",
+    responses((status = 200, body = CheckpointView))
+)]
+pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
+    let run = caller.run().await?.describe().await?;
+    one_checkpoint(&caller, run.new.id, run.segment).await
+}
+
+/// One checkpoint of a run.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/checkpoints/{seq}", tag = "runs",
+    responses((status = 200, body = CheckpointView))
+)]
+pub(super) async fn checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
+    let sequence = caller.parsed("seq", "checkpoint")?;
+    let id = caller.run().await?.id();
+    one_checkpoint(&caller, id, sequence).await
+}
+
+async fn one_checkpoint(
+    caller: &Caller,
+    id: ExecutionId,
+    sequence: u32,
+) -> Result<axum::Json<CheckpointView>, Problem> {
+    // A cursor of checkpoints is the sequence of the one before, on every backend.
+    let after = sequence.checked_sub(2).map(|before| Cursor((before + 1).to_string()));
+    let page = caller.service.storage.checkpoints(caller.org(), id, PageRequest { limit: 1, after }).await?;
+    match page.items.first().filter(|found| found.sequence == sequence) {
+        Some(found) => Ok(axum::Json(checkpoint_view(caller, found, IN_PLACE).await?)),
+        None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
+    }
+}
+
+/// What model calls cost, in all and by model.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Usage)]
+pub(super) struct UsageView {
+    total: Tokens,
+    models: BTreeMap<String, Tokens>,
+}
+
+/// Tokens of model calls; buckets are disjoint.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    calls: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+    /// Millionths of a US dollar; null where a price is not known.
+    cost_micros: Option<u64>,
+}
+
+impl UsageView {
+    fn of(models: &BTreeMap<String, Usage>) -> Self {
+        let mut total = Usage::default();
+        models.values().for_each(|usage| total.add(usage));
+        Self {
+            total: total.into(),
+            models: models.iter().map(|(name, usage)| (name.clone(), usage.clone().into())).collect(),
+        }
+    }
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            calls: usage.calls,
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            cost_micros: usage.cost_micros,
+        }
+    }
+}
+
+/// What a run has cost so far.
+#[utoipa::path(get, path = "/agent-executions/{id}/usage", tag = "runs", responses((status = 200, body = UsageView)))]
+pub(super) async fn usage(caller: Caller) -> Result<axum::Json<UsageView>, Problem> {
+    Ok(axum::Json(UsageView::of(&caller.run().await?.describe().await?.usage.0)))
+}

@@ -1,0 +1,46 @@
+//! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
+//! or the backend, and writes answers.
+
+mod entries;
+mod executions;
+pub(crate) mod openapi;
+mod operators;
+mod payloads;
+mod problem;
+mod request;
+mod steer;
+mod tasks;
+mod value;
+
+pub(crate) use problem::Problem;
+pub(crate) use request::{Asked, Caller, MAX_BODY};
+
+use crate::service::Service;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What of an org is served.
+pub(crate) fn of_org() -> OpenApiRouter<Service> {
+    OpenApiRouter::default()
+        .routes(routes!(executions::start, executions::list))
+        .routes(routes!(executions::detail, steer::delete))
+        .routes(routes!(steer::cancel))
+        .routes(routes!(steer::signal))
+        .routes(routes!(steer::resume))
+        .routes(routes!(steer::resolve))
+        .routes(routes!(steer::divergence))
+        .routes(routes!(steer::fork))
+        .routes(routes!(entries::entries))
+        .routes(routes!(entries::messages))
+        .routes(routes!(entries::message))
+        .routes(routes!(tasks::tasks))
+        .routes(routes!(tasks::tool_calls))
+        .routes(routes!(tasks::tool_call))
+        .routes(routes!(executions::checkpoints))
+        .routes(routes!(executions::latest_checkpoint))
+        .routes(routes!(executions::checkpoint))
+        .routes(routes!(executions::usage))
+        .routes(routes!(payloads::put))
+        .routes(routes!(payloads::get))
+        .routes(routes!(operators::queues))
+}

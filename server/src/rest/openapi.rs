@@ -1,0 +1,78 @@
+//! The OpenAPI document of the routes, and the page that shows it.
+
+use super::problem::ProblemBody;
+use crate::http::routes;
+use axum::http::header;
+use axum::response::{Html, IntoResponse};
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use utoipa::OpenApi;
+
+const PAGE: &str = include_str!("docs.html");
+/// What the page may do: run its own script and read the document beside it.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    let served = routes().into_openapi();
+    document(serde_json::to_value(served).unwrap_or_default()).to_string()
+});
+
+#[derive(OpenApi)]
+#[openapi(components(schemas(ProblemBody)))]
+struct Problems;
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "server", responses((status = 200, content_type = "application/json")))]
+pub(crate) async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str())
+}
+
+/// This document as a page.
+#[utoipa::path(get, path = "/docs", tag = "server", responses((status = 200, content_type = "text/html")))]
+pub(crate) async fn docs() -> impl IntoResponse {
+    ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(PAGE))
+}
+
+/// The document of what is served, with what holds for all of it.
+fn document(mut api: Value) -> Value {
+    api["openapi"] = "3.1.0".into();
+    api["info"] = json!({
+        "title": "Flovyn Agents",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": "Runs of durable agents: start, watch, steer.",
+        "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+    });
+    let problem = serde_json::to_value(Problems::openapi()).unwrap_or_default();
+    api["components"]["schemas"]["Problem"] = problem["components"]["schemas"]["Problem"].clone();
+    api["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
+    let Some(paths) = api["paths"].as_object_mut() else { return api };
+    for (path, item) in paths {
+        let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let parts: Vec<_> = parts.map(of_path).collect();
+        let of_org = path.starts_with("/api/");
+        for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {
+            let mut parameters = parts.clone();
+            parameters.extend(operation["parameters"].as_array().cloned().unwrap_or_default());
+            operation["parameters"] = parameters.into();
+            if of_org {
+                operation["security"] = json!([{ "bearer": [] }]);
+                let schema = json!({ "schema": { "$ref": "#/components/schemas/Problem" } });
+                operation["responses"]["default"] =
+                    json!({ "description": "Refused or failed", "content": { "application/problem+json": schema } });
+            }
+        }
+    }
+    api
+}
+
+/// A part of a path.
+fn of_path(name: &str) -> Value {
+    let (kind, description) = match name {
+        "org" => ("string", "`default`, or the org's id"),
+        "id" => ("string", "The run's UUID, or the id it was started with"),
+        "seq" => ("integer", "The checkpoint's sequence"),
+        "hash" => ("string", "BLAKE3 of the bytes, in hex"),
+        _ => ("string", "A UUID"),
+    };
+    json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": kind } })
+}

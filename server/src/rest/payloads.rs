@@ -1,0 +1,98 @@
+//! Large values on their own: uploaded before the request that refers to them, read without being held.
+
+use super::problem::Problem;
+use super::request::{Asked, Caller};
+use super::value::{PayloadRef, parse_hash};
+use crate::service::{IDLE, Upload, check_size};
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flovyn_core::error::{Code, Error};
+use flovyn_core::payload::{self, Encoding, Payload};
+use futures::{StreamExt, stream};
+
+/// Bytes read from the store at a time.
+const PIECE: u64 = 1 << 20;
+
+/// Stores a value of more than 8 KiB for a request that will refer to it within a day; at most 256 MiB. As
+/// `application/json` it is JSON, else bytes as they are.
+#[utoipa::path(
+    put, path = "/payloads", tag = "payloads",
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 201, body = PayloadRef))
+)]
+pub(super) async fn put(
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, axum::Json<PayloadRef>), Problem> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    check_size(declared.unwrap_or(0))?;
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    let encoding = if kind.starts_with(b"application/json") { Encoding::Json } else { Encoding::Raw };
+    let mut upload = Upload::new()?;
+    let mut pieces = body.into_data_stream();
+    let cut = |why: String| Problem::from(Error::new(Code::InvalidArgument, why));
+    loop {
+        let idle = |_| cut(format!("the upload sent nothing for {} s; send it again", IDLE.as_secs()));
+        match tokio::time::timeout(IDLE, pieces.next()).await.map_err(idle)? {
+            Some(Ok(piece)) => upload.take(&piece)?,
+            Some(Err(error)) => return Err(cut(format!("the upload broke after {} bytes: {error}", upload.size()))),
+            None => break,
+        }
+    }
+    if encoding == Encoding::Json {
+        let checked = tokio::task::spawn_blocking(move || upload.check_json()).await;
+        upload = checked.map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
+    }
+    let (hash, size) = upload.store(&*caller.service.storage, caller.org(), encoding).await?;
+    Ok((StatusCode::CREATED, axum::Json(PayloadRef::stored(&caller, hash, size, encoding))))
+}
+
+/// The bytes of a value that was told by reference.
+#[utoipa::path(
+    get, path = "/payloads/{hash}", tag = "payloads",
+    params(("size" = u64, Query, description = "Its number of bytes, as its reference says")),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
+)]
+pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Problem> {
+    let size = asked.read::<u64>("size", "a number of bytes")?;
+    asked.nothing_else()?;
+    let size = size.ok_or_else(|| Problem::invalid("say the size that the reference tells: ?size=BYTES"))?;
+    let text = caller.named("hash").to_owned();
+    let missing = || Problem::not_found(format!("no payload of {size} bytes has the hash {text:?} here"));
+    let hash = parse_hash(&text).ok_or_else(missing)?;
+    let payload = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size } };
+    let (storage, org) = (caller.service.storage.clone(), caller.org());
+    if size == 0 || size > payload::MAX_PAYLOAD {
+        return Err(missing());
+    }
+    // The last byte tells whether it is there and as long as said, before anything is answered.
+    let last = storage.read_payload_part(org, &payload, size - 1, 1).await;
+    let longer = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size: size + 1 } };
+    let more = storage.read_payload_part(org, &longer, size, 1).await;
+    match (last, more) {
+        (Ok(_), Err(_)) => {}
+        (Ok(_), Ok(_)) => return Err(missing()),
+        (Err(error), _) if error.code() == Code::StorageUnavailable => return Err(error.into()),
+        (Err(_), _) => return Err(missing()),
+    }
+    let pieces = stream::unfold(Some(0), move |at: Option<u64>| {
+        let (storage, payload) = (storage.clone(), payload.clone());
+        async move {
+            let at = at.filter(|at| *at < size)?;
+            let length = PIECE.min(size - at);
+            match storage.read_payload_part(org, &payload, at, length as usize).await {
+                Ok(piece) => Some((Ok(piece), Some(at + length))),
+                Err(error) => Some((Err(error), None)),
+            }
+        }
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, size.to_string()),
+        // What is named by its content never changes.
+        (header::CACHE_CONTROL, "private, max-age=31536000, immutable".to_owned()),
+    ];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}

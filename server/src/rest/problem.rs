@@ -1,0 +1,118 @@
+//! Errors over HTTP: `application/problem+json` (RFC 9457) with our codes, and the one mapping of codes to statuses.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flovyn_core::error::{Code, Error, Kind};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// A refusal or a failure.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    error: Error,
+}
+
+/// The body of an error.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    /// Names the code for programs that know problem+json.
+    #[schema(example = "urn:flovyn:error:ExecutionNotFound")]
+    r#type: String,
+    /// What the code means.
+    title: String,
+    /// The status of the response.
+    status: u16,
+    /// What was asked, what was found, what to do.
+    detail: String,
+    /// The word for it in every language; `docs/errors` has a page for each.
+    code: String,
+    /// Whether the same request may succeed later without any change.
+    retryable: bool,
+    /// Named facts: ids, sizes, limits.
+    context: BTreeMap<String, String>,
+}
+
+impl Problem {
+    /// A problem of HTTP itself, where the code alone does not tell the status.
+    pub(crate) fn new(status: StatusCode, code: Code, detail: impl Into<String>) -> Self {
+        Self { status, error: Error::new(code, detail) }
+    }
+
+    /// A request that is wrong.
+    pub(super) fn invalid(detail: impl Into<String>) -> Self {
+        Self::from(Error::new(Code::InvalidArgument, detail))
+    }
+
+    /// Something that is named and not there.
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Code::ExecutionNotFound, detail)
+    }
+
+    /// A body over its limit.
+    pub(super) fn too_large(detail: impl Into<String>) -> Self {
+        Self::from(Error::new(Code::PayloadTooLarge, detail))
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self { status: status_of(error.code()), error }
+    }
+}
+
+/// The status of a code.
+fn status_of(code: Code) -> StatusCode {
+    match (code, code.kind()) {
+        (Code::PayloadTooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
+        (Code::StepLimitReached, _) => StatusCode::CONFLICT,
+        (_, Kind::Invalid) => StatusCode::BAD_REQUEST,
+        (_, Kind::NotFound) => StatusCode::NOT_FOUND,
+        (_, Kind::Conflict | Kind::Failed | Kind::Lost) => StatusCode::CONFLICT,
+        (_, Kind::Limit) => StatusCode::TOO_MANY_REQUESTS,
+        (_, Kind::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, Kind::Corrupt) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let error = &self.error;
+        let body = ProblemBody {
+            r#type: format!("urn:flovyn:error:{}", error.code()),
+            title: error.code().title().into(),
+            status: self.status.as_u16(),
+            detail: error.message().into(),
+            code: error.code().as_str().into(),
+            retryable: error.is_retryable(),
+            context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"flovyn\""));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_that_says_who_has_to_act() {
+        for code in Code::ALL {
+            let status = status_of(*code);
+            let ours = matches!(code.kind(), Kind::Unavailable | Kind::Corrupt);
+            assert_eq!((status.is_client_error(), status.is_server_error()), (!ours, ours), "{code}: {status}");
+        }
+    }
+}

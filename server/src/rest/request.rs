@@ -1,0 +1,186 @@
+//! What requests bring: who calls for which org, a JSON body, the filters and page of a listing.
+
+use super::problem::Problem;
+use crate::policy;
+use crate::service::Service;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use flovyn_core::client::{Client, Handle};
+use flovyn_core::error::Code;
+use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::model::{Cursor, PageRequest};
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::str::FromStr;
+
+/// A JSON body may have so many bytes; what is larger is uploaded as a payload.
+pub(crate) const MAX_BODY: usize = 4 << 20;
+
+/// Who calls, for the org that the path names, with what else the path names.
+pub(crate) struct Caller {
+    pub(crate) service: Service,
+    pub(crate) client: Client,
+    path: HashMap<String, String>,
+}
+
+impl Caller {
+    /// The org.
+    pub(super) fn org(&self) -> OrgId {
+        self.client.org()
+    }
+
+    /// A part of the path.
+    pub(super) fn named(&self, part: &str) -> &str {
+        self.path.get(part).map_or("", String::as_str)
+    }
+
+    /// A part of the path that is an id or a number.
+    pub(super) fn parsed<T: FromStr>(&self, part: &str, what: &str) -> Result<T, Problem> {
+        let text = self.named(part);
+        text.parse().map_err(|_| Problem::not_found(format!("{text:?} is no {what}; listings name those there are")))
+    }
+
+    /// The id of the run that the path names by its UUID or its key.
+    pub(crate) fn execution(&self) -> ExecutionId {
+        ExecutionId::of_key(self.org(), self.named("id"))
+    }
+
+    /// The run that the path names.
+    pub(crate) async fn run(&self) -> Result<Handle, Problem> {
+        let id = self.named("id");
+        self.client.handle(id).await.map_err(|error| match error.code() {
+            Code::ExecutionNotFound => {
+                Problem::not_found(format!("no run of this org has the id {id:?}; GET /agent-executions lists them"))
+            }
+            _ => error.into(),
+        })
+    }
+}
+
+impl FromRequestParts<Service> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let refused = |detail| Problem::new(StatusCode::UNAUTHORIZED, Code::InvalidArgument, detail);
+        let token = bearer(&parts.headers).ok_or_else(|| refused("send a token: `Authorization: Bearer TOKEN`"))?;
+        let identity = service.access.identify(token).await?;
+        let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
+        let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+        let need = policy::of_route(&parts.method, route);
+        if !need.is_some_and(|need| need.is_met(identity.scopes())) {
+            let needs = need.map_or("what no token has", policy::Need::told);
+            let detail = format!("this needs {needs}; the token has {}", identity.scopes());
+            return Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail));
+        }
+        let path = Path::<HashMap<String, String>>::from_request_parts(parts, service).await;
+        let Path(path) = path.map_err(|error| Problem::invalid(error.body_text()))?;
+        let named = path.get("org").map_or("", String::as_str);
+        let org = service.org_named(named).await?;
+        // An org of others and one that there is not are the same to a caller.
+        let org = org.and_then(|org| identity.org(Some(org)));
+        let org = org.ok_or_else(|| Problem::not_found(format!("no org {named:?} is open to this token")))?;
+        Ok(Self { service: service.clone(), client: service.client(org), path })
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The key under which a caller may repeat a request.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if (1..=200).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => Err(Problem::invalid("an Idempotency-Key has 1 to 200 visible ASCII characters")),
+    }
+}
+
+/// A JSON body; an empty one counts as `{}`.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Service> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_vec());
+        let bytes = Bytes::from_request(request, service).await.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(format!(
+                "the body is over the limit of {MAX_BODY} bytes; send large values by PUT /payloads, then by reference"
+            )),
+            _ => Problem::invalid(error.body_text()),
+        })?;
+        if !bytes.is_empty() && !kind.as_deref().is_some_and(is_json) {
+            let detail = "the body is not declared as JSON; send `Content-Type: application/json`";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, detail));
+        }
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        let read = serde_json::from_slice(text);
+        read.map(Self).map_err(|error| Problem::invalid(format!("the body is not as asked for: {error}")))
+    }
+}
+
+fn is_json(kind: &[u8]) -> bool {
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    kind == b"application/json" || (kind.starts_with(b"application/") && kind.ends_with(b"+json"))
+}
+
+/// The parameters of a query, each taken out by whoever knows it.
+pub(crate) struct Asked(Vec<(String, String)>);
+
+impl FromRequestParts<Service> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let query = Query::<Vec<(String, String)>>::from_request_parts(parts, service).await;
+        query.map(|Query(pairs)| Self(pairs)).map_err(|error| Problem::invalid(error.body_text()))
+    }
+}
+
+impl Asked {
+    /// Every value of a parameter.
+    pub(super) fn all(&mut self, name: &str) -> Vec<String> {
+        self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+
+    /// The one value of a parameter.
+    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        match &mut self.all(name)[..] {
+            [] => Ok(None),
+            [value] => Ok(Some(std::mem::take(value))),
+            _ => Err(Problem::invalid(format!("the parameter {name:?} is given twice; give it once"))),
+        }
+    }
+
+    /// The one value of a parameter, read.
+    pub(super) fn read<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
+        let Some(text) = self.one(name)? else { return Ok(None) };
+        let read = text.parse().map(Some);
+        read.map_err(|_| Problem::invalid(format!("the parameter {name}={text} is not {what}")))
+    }
+
+    /// The parameters whose name starts with a prefix, by the rest of their names.
+    pub(super) fn prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
+        let taken = self.0.extract_if(.., |(name, _)| name.starts_with(prefix));
+        taken.map(|(name, value)| (name[prefix.len()..].to_owned(), value)).collect()
+    }
+
+    /// The page of a listing.
+    pub(super) fn page(&mut self) -> Result<PageRequest, Problem> {
+        let limit = self.read("limit", "a number from 1 to 1,000")?.unwrap_or(PageRequest::default().limit);
+        Ok(PageRequest { limit, after: self.one("cursor")?.map(Cursor) })
+    }
+
+    /// Refuses what nobody asked for: a misspelt filter would filter nothing.
+    pub(crate) fn nothing_else(&self) -> Result<(), Problem> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) => {
+                Err(Problem::invalid(format!("the parameter {name:?} means nothing here; leave it out")))
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Tasks of a run, as they are and as tool calls.
+
+use super::executions::{FailureView, Items};
+use super::problem::Problem;
+use super::request::{Asked, Caller};
+use super::value::{IN_PLACE, IN_ROW, PayloadRef, told, told_of};
+use flovyn_core::client::Handle;
+use flovyn_core::id::{OpId, TaskId};
+use flovyn_core::model::{Page, PageRequest, Task, TaskStatus};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Pages looked through for one that holds what a filter asks for.
+const LOOKED_THROUGH: usize = 10;
+
+/// A unit of work of a run.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Task)]
+pub(super) struct TaskView {
+    /// Also the idempotency key its attempts carry.
+    id: Uuid,
+    org_id: Uuid,
+    agent_execution_id: Uuid,
+    /// The op that scheduled it: what `/resolve` takes.
+    op_id: String,
+    kind: String,
+    /// PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, IN_DOUBT or QUARANTINED.
+    #[schema(value_type = String, example = "COMPLETED")]
+    status: TaskStatus,
+    queue: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    input: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_ref: Option<PayloadRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_ref: Option<PayloadRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureView>,
+    attempt: u32,
+    failed_attempts: u32,
+    #[schema(value_type = String)]
+    side_effects: flovyn_core::model::SideEffects,
+    /// The assistant entry that asked for it.
+    entry_id: Option<Uuid>,
+    created_at: String,
+    started_at: Option<String>,
+    completed_at: Option<String>,
+}
+
+/// The tasks of a run.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tasks {
+    tasks: Vec<TaskView>,
+    /// Pass it as `cursor` for the next part; null at the end.
+    next_cursor: Option<String>,
+}
+
+/// The id of the op that scheduled a task.
+fn op_of(task: &Task) -> String {
+    OpId { execution: task.execution, slot: task.slot, once: None }.to_string()
+}
+
+pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<TaskView, Problem> {
+    let (input, input_ref) = told(caller, &task.new.input, fetch).await?;
+    let (output, output_ref) = told_of(caller, task.output.as_ref(), fetch).await?;
+    Ok(TaskView {
+        id: task.new.id.0,
+        org_id: task.org.0,
+        agent_execution_id: task.execution.0,
+        op_id: op_of(task),
+        kind: task.new.kind.clone(),
+        status: task.status,
+        queue: task.new.queue.clone(),
+        input,
+        input_ref,
+        output,
+        output_ref,
+        error: task.failure.as_ref().map(|failure| failure.message.clone()),
+        failure: task.failure.as_ref().map(Into::into),
+        attempt: task.attempt,
+        failed_attempts: task.failed_attempts,
+        side_effects: task.new.options.side_effects,
+        entry_id: task.new.entry.map(|entry| entry.0),
+        created_at: task.created_at.to_string(),
+        started_at: task.started_at.map(|at| at.to_string()),
+        completed_at: task.ended_at.map(|at| at.to_string()),
+    })
+}
+
+/// Lists the tasks of a run, in the order they were scheduled.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/tasks", tag = "tasks",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Tasks))
+)]
+pub(super) async fn tasks(caller: Caller, mut asked: Asked) -> Result<axum::Json<Tasks>, Problem> {
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let page = caller.run().await?.tasks(page).await?;
+    let mut tasks = Vec::with_capacity(page.items.len());
+    for task in &page.items {
+        tasks.push(view(&caller, task, IN_ROW).await?);
+    }
+    Ok(axum::Json(Tasks { tasks, next_cursor: page.next.map(|cursor| cursor.0) }))
+}
+
+/// A task as the call of a tool.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolCall {
+    /// The task.
+    id: Uuid,
+    op_id: String,
+    tool_name: String,
+    #[schema(value_type = String, example = "COMPLETED")]
+    status: TaskStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    arguments: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_ref: Option<PayloadRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_ref: Option<PayloadRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The assistant message that asked for it.
+    message_id: Option<Uuid>,
+    attempt: u32,
+    /// How long its last attempt ran.
+    duration_ms: Option<f64>,
+    created_at: String,
+    completed_at: Option<String>,
+}
+
+async fn tool_call_view(caller: &Caller, task: &Task, fetch: u64) -> Result<ToolCall, Problem> {
+    let view = view(caller, task, fetch).await?;
+    let ran = task.started_at.zip(task.ended_at).map(|(from, to)| to.since(from).as_secs_f64() * 1e3);
+    Ok(ToolCall {
+        id: view.id,
+        op_id: view.op_id,
+        tool_name: view.kind,
+        status: view.status,
+        arguments: view.input,
+        arguments_ref: view.input_ref,
+        result: view.output,
+        result_ref: view.output_ref,
+        error: view.error,
+        message_id: view.entry_id,
+        attempt: view.attempt,
+        duration_ms: ran,
+        created_at: view.created_at,
+        completed_at: view.completed_at,
+    })
+}
+
+/// Lists the tool calls of a run. With a filter a part may have fewer than `limit`, even none, and still a next one.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/tool-calls", tag = "tasks",
+    params(
+        ("toolName" = Option<String>, Query), ("status" = Option<String>, Query),
+        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query),
+    ),
+    responses((status = 200, body = Items<ToolCall>))
+)]
+pub(super) async fn tool_calls(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ToolCall>>, Problem> {
+    let name = asked.one("toolName")?;
+    let status = asked.one("status")?.map(|word| {
+        serde_json::from_value::<TaskStatus>(word.to_ascii_uppercase().into())
+            .map_err(|_| Problem::invalid(format!("{word:?} is no status of a task, such as COMPLETED or FAILED")))
+    });
+    let status = status.transpose()?;
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let run = caller.run().await?;
+    let wanted = |task: &Task| {
+        name.as_ref().is_none_or(|name| task.new.kind == *name) && status.is_none_or(|status| task.status == status)
+    };
+    let found = looked_through(&run, page, wanted).await?;
+    let mut items = Vec::with_capacity(found.items.len());
+    for task in &found.items {
+        items.push(tool_call_view(&caller, task, IN_ROW).await?);
+    }
+    Ok(axum::Json(Items { items, next_cursor: found.next.map(|cursor| cursor.0) }))
+}
+
+/// The first page that holds something wanted, among a bounded number.
+async fn looked_through(
+    run: &Handle,
+    mut page: PageRequest,
+    wanted: impl Fn(&Task) -> bool,
+) -> Result<Page<Task>, Problem> {
+    for _ in 1..LOOKED_THROUGH {
+        let mut found = run.tasks(page.clone()).await?;
+        found.items.retain(&wanted);
+        match (&found.next, found.items.is_empty()) {
+            (Some(next), true) => page.after = Some(next.clone()),
+            _ => return Ok(found),
+        }
+    }
+    let mut last = run.tasks(page).await?;
+    last.items.retain(wanted);
+    Ok(last)
+}
+
+/// One tool call of a run.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/tool-calls/{taskId}", tag = "tasks",
+    responses((status = 200, body = ToolCall))
+)]
+pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Problem> {
+    let id: TaskId = caller.parsed("taskId", "task")?;
+    let run = caller.run().await?.id();
+    let missing = || Problem::not_found(format!("the run has no task {id}; GET …/tool-calls lists them"));
+    match caller.service.storage.task(caller.org(), run, id).await {
+        Ok(task) => Ok(axum::Json(tool_call_view(&caller, &task, IN_PLACE).await?)),
+        Err(error) if error.kind() == flovyn_core::error::Kind::NotFound => Err(missing()),
+        Err(error) => Err(error.into()),
+    }
+}

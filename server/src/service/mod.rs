@@ -1,0 +1,55 @@
+//! What every transport stands on: the backend, its previews, who may call, and what calls mean that take more than one of
+//! the backend's.
+
+mod start;
+mod upload;
+
+pub(crate) use start::start;
+pub(crate) use upload::{IDLE, Upload, check as check_size};
+
+use crate::Access;
+use flovyn_core::client::Client;
+use flovyn_core::error::Result;
+use flovyn_core::id::OrgId;
+use flovyn_core::storage::Storage;
+use flovyn_core::streaming::Chunks;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// One backend, served. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) chunks: Chunks,
+    pub(crate) access: Access,
+    /// Ends every stream when the server stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Service {
+    /// The door of an org.
+    pub(crate) fn client(&self, org: OrgId) -> Client {
+        Client::new(self.storage.clone(), self.chunks.clone(), org)
+    }
+
+    /// The org that a slug or an id names, where the backend can know.
+    pub(crate) async fn org_named(&self, name: &str) -> Result<Option<OrgId>> {
+        if name == "default" {
+            return Ok(Some(OrgId::DEFAULT));
+        }
+        if let Ok(id) = name.parse() {
+            return Ok(Some(id));
+        }
+        let Some(directory) = self.storage.directory() else { return Ok(None) };
+        let known = directory.organizations().await?;
+        Ok(known.into_iter().find(|org| org.name == name).map(|org| org.id))
+    }
+
+    /// Ends when the server stops.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.clone();
+        async move {
+            let _ = stopping.wait_for(|stop| *stop).await;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A run's events over `text/event-stream`: resumed after any id, cut where the reader does not read.
+//!
+//! Names and bodies are core's (`client::server_sent`). A subscriber holds a position, the events it has not sent, and at
+//! most [`BLOCKS`] blocks that the network has not taken; what a run streams is held once for all of them.
+
+use crate::rest::{Asked, Caller, Problem};
+use crate::service::Service;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flovyn_core::client::{StreamEvent, Watching, is_of_task, server_sent};
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::EventId;
+use futures::{FutureExt, stream};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What a quiet stream sends, and how often. It has no id.
+const HEARTBEAT: &[u8] = b":\n\n";
+const QUIET: Duration = Duration::from_secs(15);
+/// A reader that takes nothing for so long is cut; it comes back with the last id it got.
+const STALLED: Duration = Duration::from_secs(15);
+/// Blocks that wait for a slow reader.
+const BLOCKS: usize = 16;
+/// Events that are there together go in blocks of about so many bytes.
+const BLOCK: usize = 16 << 10;
+/// Entries with more content are told by reference.
+const CONTENT: u64 = 256 << 10;
+
+/// The streams of a run.
+pub(crate) fn of_run() -> OpenApiRouter<Service> {
+    OpenApiRouter::default().routes(routes!(agent)).routes(routes!(consolidated))
+}
+
+/// The events of the agent itself: its life, its entries, and what it streams.
+///
+/// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one without gap or repeat. The stream ends after the
+/// terminal event; a request at or behind it is answered with 204.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/stream", tag = "streams",
+    params(
+        ("after" = Option<String>, Query, description = "The id of an event"),
+        ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and stronger"),
+    ),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = String),
+        (status = 204, description = "The run has ended, and nothing comes behind the id"),
+    )
+)]
+async fn agent(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Response, Problem> {
+    stream(caller, asked, headers, |event| !is_of_task(event)).await
+}
+
+/// The events of the agent and of its tasks, what they stream included.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/stream/consolidated", tag = "streams",
+    params(
+        ("after" = Option<String>, Query, description = "The id of an event"),
+        ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and stronger"),
+    ),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = String),
+        (status = 204, description = "The run has ended, and nothing comes behind the id"),
+    )
+)]
+async fn consolidated(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Response, Problem> {
+    stream(caller, asked, headers, |_| true).await
+}
+
+async fn stream(
+    caller: Caller,
+    mut asked: Asked,
+    headers: HeaderMap,
+    wanted: fn(&StreamEvent) -> bool,
+) -> Result<Response, Problem> {
+    let after = asked.one("after")?;
+    asked.nothing_else()?;
+    let last = headers.get("last-event-id").map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    let after = match last.or(after).filter(|id| !id.is_empty()) {
+        Some(id) => id.parse()?,
+        None => EventId::default(),
+    };
+    let run = caller.run().await?.id();
+    let mut watching = caller.client.watch(run, after).with_content_up_to(CONTENT);
+    if !watching.begin().await? {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let (sender, receiver) = mpsc::channel(BLOCKS);
+    tokio::spawn(pump(watching, run, wanted, sender, caller.service.stopped()));
+    let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
+        blocks.recv().await.map(|block| (Ok::<_, std::convert::Infallible>(block), blocks))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache, no-transform"),
+        // Proxies that hold answers back are told not to.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(blocks)).into_response())
+}
+
+/// Sends a run's events until the terminal one, until nobody reads them or until the server stops.
+async fn pump(
+    mut watching: Watching,
+    run: ExecutionId,
+    wanted: fn(&StreamEvent) -> bool,
+    sender: mpsc::Sender<Bytes>,
+    stopped: impl Future<Output = ()>,
+) {
+    let mut stopped = pin!(stopped);
+    let mut quiet = tokio::time::interval(QUIET);
+    quiet.reset();
+    loop {
+        let mut next = tokio::select! {
+            next = watching.next() => next,
+            _ = quiet.tick() => {
+                if !send(&sender, Bytes::from_static(HEARTBEAT)).await {
+                    return;
+                }
+                continue;
+            }
+            () = &mut stopped => return,
+            () = sender.closed() => return,
+        };
+        let mut block = Vec::new();
+        let ended = loop {
+            match next {
+                Ok(Some(event)) if wanted(&event) => block.extend(server_sent(run, &event)),
+                Ok(Some(_)) => {}
+                Ok(None) => break true,
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a stream of events was cut");
+                    break true;
+                }
+            }
+            if block.len() >= BLOCK {
+                break false;
+            }
+            match watching.next().now_or_never() {
+                Some(more) => next = more,
+                None => break false,
+            }
+        };
+        if !block.is_empty() {
+            if !send(&sender, block.into()).await {
+                return;
+            }
+            quiet.reset();
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+/// Hands a block to the network; false where nobody takes it.
+async fn send(sender: &mpsc::Sender<Bytes>, block: Bytes) -> bool {
+    matches!(tokio::time::timeout(STALLED, sender.send(block)).await, Ok(Ok(())))
+}

@@ -1,0 +1,236 @@
+//! A server over a database of its own, workers over the wire, and an HTTP client that hides nothing.
+#![allow(dead_code, missing_docs)]
+
+use async_trait::async_trait;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::context::AgentContext;
+use flovyn_core::error::Result;
+use flovyn_core::id::OrgId;
+use flovyn_core::model::TaskOptions;
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::task::{TaskContext, TaskDefinition};
+use flovyn_core::worker::{Worker, WorkerOptions};
+use flovyn_server::{Access, Identity, ServerConfig, Serving, serve};
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+pub const TOKEN: &str = "house";
+pub const BASE: &str = "/api/orgs/default/agent-executions";
+
+/// A server that is up.
+pub struct House {
+    pub runtime: Runtime,
+    pub serving: Serving,
+    pub folder: tempfile::TempDir,
+}
+
+impl House {
+    pub async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::open(&format!("sqlite:{}", folder.path().join("runs.db").display())).await.unwrap();
+        let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
+        let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+        let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap();
+        Self { runtime, serving, folder }
+    }
+
+    /// A worker that knows the server's address and nothing else.
+    pub async fn worker(&self, host: NativeHost) -> (Runtime, Worker) {
+        let options = RemoteOptions { token: Some(TOKEN.into()) };
+        let remote = Runtime::over(Arc::new(RemoteStorage::connect(&self.serving.url(), options).await.unwrap()));
+        let worker = remote.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+        (remote, worker)
+    }
+
+    /// Asks with these headers as they are.
+    pub async fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
+        let address = self.serving.http();
+        let connection = TcpStream::connect(address).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header("host", address.to_string());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        sender.send_request(request.body(Full::new(body.into())).unwrap()).await.unwrap()
+    }
+
+    /// Asks with the token and a JSON body; the status and the JSON of the answer.
+    pub async fn ask(&self, method: &str, path: &str, more: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut headers = vec![("authorization", &bearer[..]), ("content-type", "application/json")];
+        headers.retain(|(name, _)| !more.iter().any(|(given, _)| given == name));
+        headers.extend(more);
+        let answer = self.raw(method, path, &headers, body.to_owned()).await;
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into()))
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask("GET", path, &[], "").await;
+        assert_eq!(status, 200, "{path}: {body:#}");
+        body
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Value {
+        let (status, answer) = self.ask("POST", path, &[], &body.to_string()).await;
+        assert!(status < 300, "{path}: {answer:#}");
+        answer
+    }
+
+    /// Waits until a run has a status.
+    pub async fn until(&self, id: &str, wanted: &str) -> Value {
+        for _ in 0..4_000 {
+            let run = self.get(&format!("{BASE}/{id}")).await;
+            if run["status"] == wanted {
+                return run;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("run {id} never became {wanted}: {:#}", self.get(&format!("{BASE}/{id}")).await);
+    }
+
+    /// Opens a stream of events.
+    pub async fn events(&self, path: &str, after: Option<&str>) -> Events {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut headers = vec![("authorization", &bearer[..])];
+        headers.extend(after.map(|id| ("last-event-id", id)));
+        let answer = self.raw("GET", path, &headers, "").await;
+        Events {
+            status: answer.status().as_u16(),
+            body: answer.into_body(),
+            text: String::new(),
+            read: VecDeque::new(),
+        }
+    }
+}
+
+/// One server-sent event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub id: String,
+    pub name: String,
+    pub data: Value,
+}
+
+/// A stream of events as its bytes come.
+pub struct Events {
+    pub status: u16,
+    body: Incoming,
+    text: String,
+    read: VecDeque<Event>,
+}
+
+impl Events {
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                return Some(event);
+            }
+            let frame = self.body.frame().await?.unwrap().into_data().unwrap();
+            self.text.push_str(std::str::from_utf8(&frame).expect("no frame cuts a character"));
+            while let Some((event, rest)) = self.text.split_once("\n\n") {
+                self.read.extend(read(event));
+                self.text = rest.to_owned();
+            }
+        }
+    }
+
+    pub async fn rest(mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        assert_eq!(self.text, "", "the stream ends with an event");
+        events
+    }
+}
+
+/// An event of its lines; none for a comment.
+fn read(lines: &str) -> Option<Event> {
+    let field =
+        |name: &str| lines.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned()));
+    let data = serde_json::from_str(&field("data")?).unwrap();
+    Some(Event { id: field("id").expect("every event has an id"), name: field("event").unwrap(), data })
+}
+
+type Body = dyn for<'a> Fn(&'a dyn AgentContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync;
+
+/// An agent made of a closure.
+pub struct Agent(&'static str, Box<Body>);
+
+pub fn agent(
+    kind: &'static str,
+    body: impl for<'a> Fn(&'a dyn AgentContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
+) -> Agent {
+    Agent(kind, Box::new(body))
+}
+
+#[async_trait]
+impl AgentDefinition for Agent {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        self.0
+    }
+
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, input: Value) -> Result<Value> {
+        (self.1)(ctx, input).await
+    }
+}
+
+type Work = dyn for<'a> Fn(&'a TaskContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync;
+
+/// A task made of a closure.
+pub struct Job(&'static str, TaskOptions, Box<Work>);
+
+pub fn job(
+    kind: &'static str,
+    options: TaskOptions,
+    work: impl for<'a> Fn(&'a TaskContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
+) -> Job {
+    Job(kind, options, Box::new(work))
+}
+
+#[async_trait]
+impl TaskDefinition for Job {
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        self.0
+    }
+
+    fn options(&self) -> TaskOptions {
+        self.1.clone()
+    }
+
+    async fn execute(&self, ctx: &TaskContext, input: Value) -> Result<Value> {
+        (self.2)(ctx, input).await
+    }
+}

@@ -1,0 +1,289 @@
+//! A run's events over `text/event-stream`: resumed anywhere, across a killed worker, by many readers.
+
+mod house;
+
+use flovyn_core::agent::NativeHost;
+use flovyn_core::context::AgentContextExt;
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::{Chunk, ChunkKind, EventId, RetryPolicy, TaskOptions};
+use flovyn_core::streaming::Chunks;
+use flovyn_core::{Error, error::Code};
+use flovyn_server::{Access, Identity, ServerConfig, serve};
+use house::{BASE, Event, House, TOKEN, agent, job};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// An agent that lets a task speak, appends what it said, and ends when told to. The first attempt of the second speech fails
+/// in the middle. What is said is on the board before an attempt ends: a preview that comes later is dropped.
+fn speaker(house: &House) -> NativeHost {
+    let board = house.runtime.chunks().clone();
+    let speaker = agent("speaker", |ctx, input| {
+        Box::pin(async move {
+            ctx.wait_for_signal::<Value>("begin")?.await?;
+            ctx.stream_data(&json!({ "type": "thinking_delta", "delta": "…\n" }))?;
+            for part in 0..3 {
+                let said: Value = ctx
+                    .schedule("say", &json!({ "part": part, "words": input, "run": ctx.agent_execution_id() }))?
+                    .await?;
+                ctx.append_entry("assistant", &said)?;
+            }
+            ctx.wait_for_signal::<Value>("end")?.await?;
+            Ok(Value::Null)
+        })
+    });
+    let retry = RetryPolicy { retries: 1, initial: Duration::from_millis(1), ..RetryPolicy::default() };
+    let say = job("say", TaskOptions { retry, ..TaskOptions::default() }, move |ctx, input| {
+        let board = board.clone();
+        Box::pin(async move {
+            let (part, words) = (input["part"].as_u64().unwrap(), input["words"].as_u64().unwrap());
+            let run = input["run"].as_str().unwrap().parse().unwrap();
+            let heard = async |word: &str| {
+                let there =
+                    || board.after(run, EventId::default(), u64::MAX).0.iter().any(|(_, chunk)| *chunk.data == *word);
+                while !there() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            for word in 0..words {
+                let said = format!("{part}.{word}.{} ", ctx.attempt());
+                ctx.stream_token(&said);
+                let fails = part == 1 && ctx.attempt() == 1 && word == 1;
+                if fails || (ctx.attempt() == 1 && word + 1 == words) {
+                    heard(&said).await;
+                }
+                if fails {
+                    return Err(Error::new(Code::TaskFailed, "in the middle"));
+                }
+            }
+            if part == 2 {
+                ctx.stream_token("fin");
+                heard("fin").await;
+            }
+            Ok(json!({ "text": format!("part {part}") }))
+        })
+    });
+    NativeHost::default().agent(speaker).unwrap().task(say).unwrap()
+}
+
+/// Starts a speech that waits for its first signal.
+async fn speech(house: &House, words: u64) -> (String, ExecutionId) {
+    let run = house.post(BASE, json!({ "kind": "speaker", "input": words })).await;
+    let id = run["id"].as_str().unwrap().to_owned();
+    house.until(&id, "WAITING").await;
+    let execution = id.parse().unwrap();
+    (format!("{BASE}/{id}"), execution)
+}
+
+async fn signal(house: &House, run: &str, name: &str) {
+    house.post(&format!("{run}/signal"), json!({ "signalName": name })).await;
+}
+
+/// Reads until the last word of a speech is there, so that what follows it has every preview before it.
+async fn hear_it_out(house: &House, run: &str) {
+    let mut events = house.events(&format!("{run}/stream/consolidated"), None).await;
+    while events.next().await.expect("the speech has a last word").data["data"] != "fin" {}
+}
+
+/// What a client shows: previews by op, and the entries that replaced them.
+#[derive(Debug, Default)]
+struct Shown {
+    made: BTreeMap<String, String>,
+    entries: Vec<Value>,
+}
+
+impl Shown {
+    fn take(&mut self, event: &Event) {
+        let op = event.data["op"].as_str().unwrap_or_default().to_owned();
+        match &event.name[..] {
+            "token" => self.made.entry(op).or_default().push_str(event.data["data"].as_str().unwrap()),
+            "retract" => drop(self.made.remove(&op)),
+            "gap" => self.made.clear(),
+            "entry" => self.entries.push(event.data["content"].clone()),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resumed_behind_any_event_it_is_the_same_stream() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, execution) = speech(&house, 4).await;
+    // Somebody reads on, so that the previews are kept behind the end.
+    let _kept = house.runtime.chunks().follow(execution);
+    signal(&house, &run, "begin").await;
+    hear_it_out(&house, &run).await;
+    signal(&house, &run, "end").await;
+    house.until(run.rsplit('/').next().unwrap(), "COMPLETED").await;
+
+    let all = format!("{run}/stream/consolidated");
+    let whole = house.events(&all, None).await.rest().await;
+    let names: Vec<_> = whole.iter().map(|event| &event.name[..]).collect();
+    for name in ["agent.started", "agent.waiting", "data", "token", "task.retry", "retract", "entry", "agent.completed"]
+    {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    assert_eq!(
+        whole.iter().map(|event| &event.id).collect::<HashSet<_>>().len(),
+        whole.len(),
+        "every id is one event's"
+    );
+    let thought = whole.iter().find(|event| event.name == "data").unwrap();
+    assert_eq!(thought.data["data"], json!({ "type": "thinking_delta", "delta": "…\n" }));
+    let retract = names.iter().position(|name| *name == "retract").unwrap();
+    assert_eq!(names[retract + 1], "task.retry");
+    assert!(whole[..retract].iter().any(|event| event.data["data"] == "1.1.1 "), "what is taken back was shown");
+
+    for (at, event) in whole.iter().enumerate().take(whole.len() - 1) {
+        let resumed = house.events(&all, Some(&event.id)).await;
+        assert_eq!(resumed.status, 200);
+        assert_eq!(resumed.rest().await, whole[at + 1..], "behind {}", event.id);
+    }
+    // At the terminal event there is nothing more; `after` says the same, and the header is stronger.
+    let last = &whole.last().unwrap().id;
+    for (path, header) in
+        [(all.clone(), Some(&last[..])), (format!("{all}?after={last}"), None), (format!("{all}?after=1"), Some(last))]
+    {
+        let ended = house.events(&path, header).await;
+        assert_eq!((ended.status, ended.rest().await), (204, vec![]), "{path}");
+    }
+    assert_eq!(house.events(&format!("{all}?after={}", whole[2].id), None).await.rest().await, whole[3..]);
+
+    // The agent's own stream is the same without what is its tasks'.
+    let own = house.events(&format!("{run}/stream"), None).await.rest().await;
+    assert!(
+        own.iter().all(|event| !event.name.starts_with("task.") && event.data["attempt"].as_u64().unwrap_or(0) == 0)
+    );
+    assert!(own.iter().all(|event| whole.contains(event)));
+    let mut shown = Shown::default();
+    whole.iter().for_each(|event| shown.take(event));
+    let parts = [0, 1, 2].map(|part| json!({ "text": format!("part {part}") }));
+    assert_eq!(shown.entries, parts);
+    assert!(!format!("{shown:?}").contains("1.0.1"), "the failed attempt is taken back: {shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_costs_a_watcher_nothing() {
+    let host = |dies: bool| {
+        let speaker = agent("speaker", |ctx, _| {
+            Box::pin(async move {
+                ctx.append_entry("user", "speak")?;
+                let said: Value = ctx.schedule("say", &())?.await?;
+                ctx.append_entry("assistant", &said)?;
+                Ok(said)
+            })
+        });
+        let say = job("say", TaskOptions::default(), move |ctx, _| {
+            Box::pin(async move {
+                ctx.stream_token(if dies { "half of " } else { "the whole " });
+                ctx.stream_token(if dies { "it" } else { "of it" });
+                match dies {
+                    true => std::future::pending().await,
+                    false => Ok("the whole of it".into()),
+                }
+            })
+        });
+        NativeHost::default().agent(speaker).unwrap().task(say).unwrap()
+    };
+    let house = std::sync::Arc::new(House::open().await);
+    // A process of its own, as far as the server can tell.
+    let process = tokio::runtime::Runtime::new().unwrap();
+    let (first, inside) = (house.clone(), host(true));
+    process.spawn(async move {
+        let _worker = first.worker(inside).await;
+        std::future::pending::<()>().await
+    });
+    house.post(BASE, json!({ "kind": "speaker", "id": "s" })).await;
+    let mut events = house.events(&format!("{BASE}/s/stream/consolidated"), None).await;
+    let (mut shown, mut seen) = (Shown::default(), Vec::new());
+    while shown.made.values().all(|text| text != "half of it") {
+        let event = events.next().await.unwrap();
+        shown.take(&event);
+        seen.push(event);
+    }
+    process.shutdown_background();
+    let (_second, _) = house.worker(host(false)).await;
+    for event in events.rest().await {
+        shown.take(&event);
+        seen.push(event);
+    }
+    assert_eq!(shown.entries, [json!("speak"), json!("the whole of it")]);
+    assert!(shown.made.values().all(|text| !text.contains("half")), "{shown:?}");
+    let names: Vec<_> = seen.iter().map(|event| &event.name[..]).collect();
+    assert!(names.contains(&"agent.lease_lost") && names.contains(&"retract"), "{names:?}");
+    assert_eq!(seen.last().unwrap().data["status"], "COMPLETED");
+    let messages = house.get(&format!("{BASE}/s/messages")).await;
+    let told: Vec<_> = messages["items"].as_array().unwrap().iter().map(|entry| entry["content"].clone()).collect();
+    assert_eq!(told, shown.entries);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_readers_of_one_run_read_the_same() {
+    const READERS: usize = 1_000;
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, execution) = speech(&house, 100).await;
+    let _kept = house.runtime.chunks().follow(execution);
+    let bearer = format!("Bearer {TOKEN}");
+    let path = format!("{run}/stream/consolidated");
+    let mut reading = Vec::with_capacity(READERS);
+    for _ in 0..READERS {
+        let answer = house.raw("GET", &path, &[("authorization", &bearer)], "").await;
+        assert_eq!(answer.status().as_u16(), 200);
+        reading.push(tokio::spawn(async move { answer.into_body().collect().await.unwrap().to_bytes() }));
+    }
+    signal(&house, &run, "begin").await;
+    hear_it_out(&house, &run).await;
+    signal(&house, &run, "end").await;
+    let mut read = Vec::with_capacity(READERS);
+    for reader in reading {
+        read.push(reader.await.unwrap());
+    }
+    let whole = house.raw("GET", &path, &[("authorization", &bearer)], "").await;
+    let whole = whole.into_body().collect().await.unwrap().to_bytes();
+    let text = std::str::from_utf8(&whole).unwrap();
+    // Two speeches, the failed half of one (its second attempt runs from the queue and streams nothing), and the last word.
+    assert_eq!(text.matches("event: token\n").count(), 100 * 2 + 2 + 1);
+    assert!(text.contains("event: agent.completed\n"));
+    let others: Vec<_> = read.iter().filter(|bytes| **bytes != whole).collect();
+    assert!(others.is_empty(), "{} of {READERS} read something else", others.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_previews_are_told() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, execution) = speech(&house, 1).await;
+    let mut events = house.events(&format!("{run}/stream/consolidated"), None).await;
+    let waiting = loop {
+        let event = events.next().await.unwrap();
+        if event.name == "agent.waiting" {
+            break event;
+        }
+    };
+    // A server that was started anew has the rows and none of the previews; the next one of the worker reaches it.
+    let board = Chunks::default();
+    let access = Access::of([(TOKEN, Identity::operator())]);
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let anew = serve(house.runtime.storage().clone(), board.clone(), config).await.unwrap();
+    let house = House { serving: anew, ..house };
+    let number: u64 = waiting.id.parse().unwrap();
+    let mut resumed = house.events(&format!("{run}/stream/consolidated"), Some(&format!("{number}.3"))).await;
+    let chunk = Chunk {
+        execution,
+        segment: 0,
+        sequence: 0,
+        epoch: 1,
+        attempt: 0,
+        seq: 9,
+        kind: ChunkKind::Token,
+        data: "ninth".into(),
+    };
+    board.publish(number, chunk);
+    let gap = resumed.next().await.unwrap();
+    let token = resumed.next().await.unwrap();
+    assert_eq!((&gap.name[..], &gap.id, &token.data["data"]), ("gap", &format!("{number}.3"), &json!("ninth")));
+    assert_eq!(token.id, format!("{number}.4"));
+}
