@@ -159,6 +159,9 @@ async fn runs_are_listed_by_what_they_are() {
     );
 }
 
+/// Method, path, headers, body; the status and a word of the detail.
+type Case<'a> = (&'a str, String, Vec<(&'a str, &'a str)>, &'a str, u16, &'a str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_refused_with_a_reason() {
     let house = House::open().await;
@@ -169,7 +172,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
     let at = |rest: &str| format!("{here}{rest}");
     let elsewhere = format!(r#"{{"opId":"{other}-0-0","retry":true}}"#);
     let deep = format!(r#"{{"kind":"a","input":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-    let cases: Vec<(&str, String, Vec<(&str, &str)>, &str, u16, &str)> = vec![
+    let cases: Vec<Case> = vec![
         ("POST", BASE.into(), vec![], "{", 400, "the body is not as asked for"),
         ("POST", BASE.into(), vec![], "[]", 400, "the body is not as asked for"),
         ("POST", BASE.into(), vec![], "", 400, "kind"),
@@ -392,7 +395,7 @@ async fn the_document_names_every_route_and_no_other() {
     assert_eq!(api["openapi"], "3.1.0");
     let mut documented = BTreeSet::new();
     for (path, item) in api["paths"].as_object().unwrap() {
-        let asked = path.replace("{org}", "default").replace('{', "").replace('}', "");
+        let asked = path.replace("{org}", "default").replace(['{', '}'], "");
         for method in ["get", "put", "post", "delete", "patch"] {
             let (status, answer) = house.ask(&method.to_uppercase(), &asked, &[], "").await;
             let served = item.get(method).is_some();

@@ -160,3 +160,55 @@ async fn pump(
 async fn send(sender: &mpsc::Sender<Bytes>, block: Bytes) -> bool {
     matches!(tokio::time::timeout(STALLED, sender.send(block)).await, Ok(Ok(())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flovyn_core::Payload;
+    use flovyn_core::client::{Client, StartOptions};
+    use flovyn_core::clock::SystemClock;
+    use flovyn_core::id::OrgId;
+    use flovyn_core::storage::memory::MemoryStorage;
+    use flovyn_core::streaming::Chunks;
+    use std::future::pending;
+    use std::sync::Arc;
+
+    /// The events of a run that nobody advances.
+    async fn quiet() -> (Watching, ExecutionId) {
+        let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
+        let client = Client::new(storage, Chunks::default(), OrgId::DEFAULT);
+        let run = client.start("nobody", Payload::null(), StartOptions::default()).await.unwrap().id();
+        (client.watch(run, EventId::default()), run)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_says_that_it_lives() {
+        let (watching, run) = quiet().await;
+        let (sender, mut blocks) = mpsc::channel(BLOCKS);
+        let pumping = tokio::spawn(pump(watching, run, |_| true, sender, pending()));
+        assert!(blocks.recv().await.unwrap().starts_with(b"id: 1\nevent: agent.started\n"));
+        for _ in 0..3 {
+            assert_eq!(&blocks.recv().await.unwrap()[..], HEARTBEAT);
+        }
+        drop(blocks);
+        pumping.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_does_not_read_is_cut() {
+        let (watching, run) = quiet().await;
+        let (sender, mut blocks) = mpsc::channel(1);
+        pump(watching, run, |_| true, sender, pending()).await;
+        assert!(blocks.recv().await.unwrap().starts_with(b"id: 1\n"));
+        assert_eq!(blocks.recv().await, None, "it has what was sent before the cut, and its id");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_stops_ends_its_streams() {
+        let (watching, run) = quiet().await;
+        let (sender, mut blocks) = mpsc::channel(BLOCKS);
+        pump(watching, run, |_| true, sender, tokio::time::sleep(QUIET / 2)).await;
+        assert!(blocks.recv().await.is_some());
+        assert_eq!(blocks.recv().await, None);
+    }
+}
