@@ -356,13 +356,16 @@ impl Session {
         messages(py, &entries)
     }
 
+    fn task_progress(&self, op: u32, attempt: u32, fraction: f64, message: &str) {
+        self.core.task_progress(OpRef(op), attempt, fraction, message);
+    }
+
     #[pyo3(signature = (kind, data, op=None, attempt=0))]
     fn stream(&self, kind: u8, data: &Bound<'_, PyAny>, op: Option<u32>, attempt: u32) -> PyResult<()> {
         let (kind, text) = match kind {
             0 => (ChunkKind::Token, data.cast::<PyString>()?.to_str()?.to_owned()),
             1 => (ChunkKind::Data, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
-            2 => (ChunkKind::Error, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
-            _ => (ChunkKind::Progress, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
+            _ => (ChunkKind::Error, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
         };
         self.core.stream(kind, text.into(), op.map(|op| (OpRef(op), attempt)));
         Ok(())

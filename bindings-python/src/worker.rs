@@ -138,6 +138,10 @@ impl Ticket {
         self.core.is_cancelled()
     }
 
+    fn progress(&self, fraction: f64, message: &str) {
+        self.core.progress(fraction, message);
+    }
+
     fn say(&self, text: &str) {
         self.core.say(text);
     }

@@ -296,7 +296,7 @@ async def test_streaming_tokens_and_events(url: str) -> None:
     async def speaker(ctx: AgentContext) -> str:
         ctx.stream_data({"from": "agent"})
         text = await speak()
-        ctx.append_entry("assistant", {"text": text})
+        ctx.append_entry("assistant", {"text": text}, metadata={"n": 1})
         ctx.record_usage("m", 10, 5, cost_usd=0.25)
         return text
 
@@ -305,13 +305,34 @@ async def test_streaming_tokens_and_events(url: str) -> None:
         events = [event async for event in handle.stream()]
         assert [event.text for event in events if isinstance(event, flovyn.Token)] == ["a", "b"]
         assert {event.name for event in events if isinstance(event, flovyn.Data)} == {"data", "progress"}
-        assert [event.content for event in events if isinstance(event, flovyn.Entry)] == [{"text": "ab"}]
+        entries = [event for event in events if isinstance(event, flovyn.Entry)]
+        assert [(entry.content, entry.metadata) for entry in entries] == [({"text": "ab"}, {"n": 1})]
         last = events[-1]
         assert isinstance(last, flovyn.Lifecycle) and last.name == "completed" and last.is_terminal
         assert [event async for event in handle.stream(after=last.id)] == []
         assert (await handle.describe()).usage["m"]["cost_micros"] == 250_000
         lines = [line async for line in handle.sse(after=events[-2].id)]
         assert len(lines) == 1 and lines[0].startswith(b"id: ") and b"event: lifecycle" in lines[0]
+
+
+async def test_progress_is_kept_with_the_task(url: str) -> None:
+    @task
+    async def copy(ctx: TaskContext) -> None:
+        for n in range(100):
+            ctx.report_progress(n / 198, "copying")
+        await asyncio.sleep(3600)
+
+    @agent
+    async def copier(ctx: AgentContext) -> None:
+        await copy()
+
+    async with flovyn.connect(url) as client, client.worker(agents=[copier]):
+        handle = await client.start(copier)
+        tasks: list[Any] = []
+        while not tasks or tasks[0]["progress"] is None:
+            await asyncio.sleep(0.05)
+            tasks = await handle.tasks()
+        assert tasks[0]["progress"] == {"fraction": 0.5, "message": "copying"}
 
 
 async def test_threads_of_a_conversation(url: str) -> None:

@@ -30,7 +30,7 @@ async fn a_broken_connection_cuts_leases() -> Result<()> {
     remote.hints().leases().changed().await;
     let claim = ClaimRequest { org: OrgId::DEFAULT, worker, queue, kinds, limit: 1, ttl: LEASE, only: None };
     assert_eq!(remote.claim_agents(claim).await?.len(), 1);
-    remote.heartbeat(Heartbeat { worker, ttl: LEASE, executions: vec![], tasks: vec![] }).await?;
+    remote.heartbeat(Heartbeat { worker, ttl: LEASE, executions: vec![], tasks: vec![], progress: vec![] }).await?;
     assert_eq!(handle.status().await?, Status::Running);
 
     drop(remote);

@@ -73,6 +73,9 @@ class InlineLink(TaskLink):
     def heartbeat(self) -> None:
         self._session.task_heartbeat(self._op)
 
+    def progress(self, fraction: float, message: str) -> None:
+        self._session.task_progress(self._op, self._attempt, fraction, message)
+
     def stream(self, kind: int, data: Any) -> None:
         self._session.stream(kind, data, self._op, self._attempt)
 

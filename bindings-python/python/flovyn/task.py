@@ -57,9 +57,11 @@ class TaskContext:
         self._link.heartbeat()
 
     def report_progress(self, fraction: float, message: str = "") -> None:
-        """Tell watchers how far the task is, from 0 to 1; a sign of life too. Not durable."""
-        self._link.heartbeat()
-        self._link.stream(3, {"fraction": float(fraction), "message": message})
+        """Tell how far the task is, from 0 to 1; a sign of life too.
+
+        Watchers see it at once. ``handle.tasks()`` shows the latest as ``progress``, written at most once a second.
+        """
+        self._link.progress(float(fraction), message)
 
     def stream_token(self, text: str) -> None:
         """Show watchers a piece of text; void once the task has a result."""
@@ -84,6 +86,9 @@ class TaskLink:
     def is_cancelled(self) -> bool:
         """Whether the attempt shall stop."""
         return self.cancelled
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Tell how far the attempt is."""
 
     def stream(self, kind: int, data: Any) -> None:
         """Publish a preview."""

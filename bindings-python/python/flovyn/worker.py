@@ -39,6 +39,9 @@ class TicketLink(TaskLink):
     def is_cancelled(self) -> bool:
         return self.cancelled or self._ticket.is_cancelled()
 
+    def progress(self, fraction: float, message: str) -> None:
+        self._ticket.progress(fraction, message)
+
     def stream(self, kind: int, data: Any) -> None:
         if kind == 0:
             self._ticket.say(data)

@@ -232,6 +232,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// Whether this attempt of it runs.
+    pub(crate) fn is_running(&self, attempt: u32) -> bool {
+        self.status == TaskStatus::Running && self.attempt == attempt
+    }
+
     /// Whether a signal delivered `now` has its claimed attempt told to stop. An inline one is told by its own session.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.status == TaskStatus::Running && self.new.placement == Placement::Queue && self.new.options.interruptible

@@ -9,7 +9,7 @@ mod tasks;
 mod traces;
 
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
 };
@@ -25,6 +25,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+pub(crate) use tasks::progress;
 
 /// How long a batch is held back beside an inline task: a step that ends sooner is one commit, not two (rule 1).
 pub(crate) const HOLD: Duration = Duration::from_millis(5);
@@ -78,6 +79,8 @@ pub(crate) trait Keeper: Send + Sync {
     fn closed(&self, session: &Arc<Session>);
     /// Calls `hold_elapsed` a little later.
     fn arm_hold(&self, session: &Arc<Session>);
+    /// An inline attempt tells how far it is.
+    fn progressed(&self, org: OrgId, task: TaskId, attempt: u32, report: String);
 }
 
 /// One activation of a run.

@@ -4,7 +4,7 @@ use super::{HostEffect, Inner, Session};
 use crate::error::Code;
 use crate::id::TaskId;
 use crate::journal::{OpRef, StartTask};
-use crate::model::{AttemptResult, Failure};
+use crate::model::{AttemptResult, ChunkKind, Failure};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,6 +95,18 @@ impl Session {
         self.with(|machine| machine.task_ended(op, attempt, result, duration));
     }
 
+    /// How far an inline attempt is: a preview at once, durable with the worker's next write; a sign of life too.
+    pub fn task_progress(&self, op: OpRef, attempt: u32, fraction: f64, message: &str) {
+        self.task_heartbeat(op);
+        let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt));
+        let Some((task, _)) = running.filter(|(_, running)| *running == attempt) else { return };
+        let report = progress(fraction, message);
+        self.stream(ChunkKind::Progress, report.as_str().into(), Some((op, attempt)));
+        if let Some(keeper) = self.keeper.get() {
+            keeper.progressed(self.org, task, attempt, report);
+        }
+    }
+
     /// A sign of life of an inline attempt.
     pub fn task_heartbeat(&self, op: OpRef) {
         if let Some(running) = self.inner.lock().running.get(&op) {
@@ -128,6 +140,11 @@ impl Session {
         let said = start.options.interruptible.then(String::new);
         inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, said });
     }
+}
+
+/// What an attempt tells of how far it is, as it is stored and streamed: a fraction from 0 to 1 and words.
+pub(crate) fn progress(fraction: f64, message: &str) -> String {
+    serde_json::json!({"fraction": fraction.clamp(0.0, 1.0), "message": message}).to_string()
 }
 
 /// Ends when a limit is passed; says which.

@@ -168,6 +168,8 @@ pub struct Heartbeat {
     pub executions: Vec<(OrgId, ExecutionId, u64, u64)>,
     /// Attempts it believes to run: task, attempt, whether the task itself gave a sign since the last beat.
     pub tasks: Vec<(OrgId, TaskId, u32, bool)>,
+    /// How far attempts say they are: task, attempt, a small JSON object. One that no longer runs is passed over.
+    pub progress: Vec<(OrgId, TaskId, u32, String)>,
 }
 
 /// What a heartbeat answers.

@@ -113,10 +113,12 @@ impl TaskContext {
         }
     }
 
-    /// Reports how far the attempt is (0 to 1) and tells that it is alive.
+    /// Reports how far the attempt is (0 to 1) and tells that it is alive. Kept with the task, written at most once a second.
     pub fn report_progress(&self, fraction: f64, message: &str) {
-        self.heartbeat();
-        self.stream(ChunkKind::Progress, &serde_json::json!({"progress": fraction, "details": message}).to_string());
+        match &self.holder {
+            Holder::Inline(session, op) => session.task_progress(*op, self.attempt, fraction, message),
+            Holder::Queue(ticket) => ticket.progress(fraction, message),
+        }
     }
 }
 

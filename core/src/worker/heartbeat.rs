@@ -44,6 +44,7 @@ async fn beat(core: &Core) -> bool {
         ttl: LEASE_TTL,
         executions: sessions.iter().map(|session| session.standing()).collect(),
         tasks: tickets.iter().map(super::Ticket::standing).collect(),
+        progress: Vec::new(),
     };
     let answer = match core.storage.heartbeat(beat).await {
         Ok(answer) => answer,

@@ -6,6 +6,7 @@ mod agent_loop;
 mod heartbeat;
 mod hold;
 mod parked;
+mod progress;
 mod task_loop;
 
 pub use task_loop::Ticket;
@@ -21,6 +22,7 @@ use crate::tracer::Tracer;
 use hold::Holds;
 use parked::Parked;
 use parking_lot::Mutex;
+use progress::Reports;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -106,6 +108,7 @@ pub(crate) struct Core {
     parked: Parked,
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
     holds: Holds,
+    reports: Reports,
     listening: Mutex<Option<Listening>>,
     /// The loops that claim.
     claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -137,6 +140,7 @@ impl Worker {
             active: Mutex::default(),
             tickets: Mutex::default(),
             holds: Holds::default(),
+            reports: Reports::default(),
             listening: Mutex::default(),
             claiming: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -319,5 +323,11 @@ impl Keeper for Core {
 
     fn arm_hold(&self, session: &Arc<Session>) {
         self.holds.arm(session);
+    }
+
+    fn progressed(&self, org: OrgId, task: TaskId, attempt: u32, report: String) {
+        if let Some(me) = self.me.upgrade() {
+            progress::tell(&me, org, task, attempt, report);
+        }
     }
 }

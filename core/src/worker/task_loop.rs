@@ -53,6 +53,15 @@ impl Ticket {
         self.0.alive.store(true, Ordering::Relaxed);
     }
 
+    /// How far the attempt is, from 0 to 1: kept with the task, written at most once a second; a sign of life too.
+    pub fn progress(&self, fraction: f64, message: &str) {
+        self.heartbeat();
+        if let Some(core) = self.0.core.upgrade() {
+            let report = crate::session::progress(fraction, message);
+            super::progress::tell(&core, self.0.org, self.0.task, self.0.attempt, report);
+        }
+    }
+
     /// Keeps a token of a model call: its result, if it is cut short.
     pub fn say(&self, text: &str) {
         if let Some(said) = &mut *self.0.said.lock() {

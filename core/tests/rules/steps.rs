@@ -3,7 +3,7 @@
 use crate::rule;
 use crate::world::*;
 use flovyn_core::Payload;
-use flovyn_core::client::StartOptions;
+use flovyn_core::client::{StartOptions, StreamEvent};
 use flovyn_core::context::{AgentContextExt, Selected};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OpId;
@@ -52,6 +52,7 @@ rule!(rule_09_at_most_one_advances, world, {
         ttl: Duration::from_secs(30),
         executions: vec![(ORG, handle.id(), epoch, 0)],
         tasks: Vec::new(),
+        progress: Vec::new(),
     };
     assert_eq!(world.storage.heartbeat(beat).await.unwrap().lost_executions, [handle.id()]);
 
@@ -182,6 +183,35 @@ rule!(rule_10_tasks_are_tried_as_often_as_they_may, world, {
     let op = OpId { execution: handle.id(), slot: task.slot, once: None };
     handle.resolve(op, Resolution::Result(Payload::of(&1).unwrap())).await.unwrap();
     assert_eq!(result(&handle).await, json!("survived"));
+});
+
+rule!(rule_10_progress_is_kept_with_the_task, world, {
+    let long = job("long", |ctx, _| {
+        Box::pin(async move {
+            for n in 0..=1_000 {
+                ctx.report_progress(f64::from(n) / 2_000.0, "copying");
+            }
+            std::future::pending().await
+        })
+    });
+    let copier = agent("copier", |ctx| Box::pin(async move { ctx.schedule::<Value>("long", &1)?.await }));
+    world.worker(copier.host().task(long).unwrap()).await;
+    let handle = world.start("copier").await;
+    let mut events = handle.stream(Default::default());
+    let half = json!({"fraction": 0.5, "message": "copying"});
+    until("the last report is kept", || async {
+        let task = world.tasks(&handle).await.pop();
+        let kept = task.and_then(|task| task.progress).map(|kept| serde_json::from_str::<Value>(&kept).unwrap());
+        kept == Some(half.clone())
+    })
+    .await;
+    // Watchers see it at once, as a preview.
+    let mut last = None;
+    while last.as_ref() != Some(&half) {
+        if let Some(StreamEvent::Chunk(_, chunk)) = events.next().await.unwrap() {
+            last = serde_json::from_str(&chunk.data).ok();
+        }
+    }
 });
 
 rule!(rule_11_side_effects_are_not_repeated, world, {

@@ -94,6 +94,7 @@ impl Worker for Grpc {
             ttl: Duration::from_micros(wire.ttl),
             executions: Vec::with_capacity(wire.executions.len()),
             tasks: Vec::with_capacity(wire.tasks.len()),
+            progress: Vec::with_capacity(wire.progress.len()),
         };
         if !wire.link.is_empty() {
             self.1.hangs_on(id(&wire.link, "link").map_err(told)?, beat.worker);
@@ -105,6 +106,10 @@ impl Worker for Grpc {
         for held in wire.tasks {
             let task = TaskId(id(&held.task, "task").map_err(told)?);
             beat.tasks.push((self.held_org(&identity, &held.org)?, task, held.attempt, held.signed));
+        }
+        for told_by in wire.progress {
+            let task = TaskId(id(&told_by.task, "task").map_err(told)?);
+            beat.progress.push((self.held_org(identity, &told_by.org)?, task, told_by.attempt, told_by.report));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
         Ok(Response::new(v2::HeartbeatResponse {

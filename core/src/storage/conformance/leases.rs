@@ -119,6 +119,7 @@ pub async fn a_late_holder_may_still_commit(factory: &dyn Factory) {
         ttl: TTL,
         executions: vec![(ORG, holder.id, 1, holder.known)],
         tasks: vec![],
+        progress: vec![],
     };
     assert!(rig.storage.heartbeat(beat).await.unwrap().lost_executions.is_empty());
     rig.pass().await;
@@ -137,6 +138,7 @@ pub async fn heartbeats_extend_and_tell(factory: &dyn Factory) {
         ttl: TTL,
         executions: vec![(ORG, a, 1, known), (ORG, b, epoch, u64::MAX)],
         tasks: vec![],
+        progress: vec![],
     };
     for _ in 0..5 {
         rig.pass_after(TTL / 2).await;
@@ -157,6 +159,7 @@ pub async fn heartbeats_extend_and_tell(factory: &dyn Factory) {
         ttl: TTL,
         executions: vec![(ORG, ExecutionId(rig.uuid()), 1, 0)],
         tasks: vec![(ORG, TaskId(rig.uuid()), 1, true)],
+        progress: vec![],
     };
     let answer = rig.storage.heartbeat(unknown).await.unwrap();
     assert_eq!((answer.lost_executions.len(), answer.cancelled_tasks.len()), (1, 1));
@@ -312,7 +315,7 @@ pub async fn a_host_timer_ends_with_its_process(factory: &dyn Factory) {
     silent.suspend(vec![], timed()).await;
     for _ in 0..4 {
         rig.pass_after(TTL / 2).await;
-        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![] };
+        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![], progress: vec![] };
         rig.storage.heartbeat(beat).await.unwrap();
     }
     assert_eq!(rig.pass_after(TTL - Duration::from_micros(1)).await, Some(rig.now().after(Duration::from_micros(1))));
@@ -385,7 +388,7 @@ pub async fn a_lease_is_cut(factory: &dyn Factory) {
     }
     assert_eq!(rig.execution(other.id).await.lease_expires, Some(rig.now().after(left)));
     let executions = vec![(ORG, other.id, other.lease.epoch, other.known)];
-    let beat = Heartbeat { worker: other.lease.worker, ttl: TTL, executions, tasks: vec![] };
+    let beat = Heartbeat { worker: other.lease.worker, ttl: TTL, executions, tasks: vec![], progress: vec![] };
     rig.storage.heartbeat(beat).await.unwrap();
     assert_eq!(rig.execution(other.id).await.lease_expires, Some(whole));
     rig.keeper().cut_leases(other.lease.worker, left).await.unwrap();

@@ -24,7 +24,7 @@ async fn waiting(rig: &Rig, options: TaskOptions) -> Holder<'_> {
 async fn beat(rig: &Rig, claimed: &ClaimedTask, signed: bool) -> Vec<TaskId> {
     let worker = claimed.task.worker.unwrap();
     let tasks = vec![(ORG, claimed.task.new.id, claimed.task.attempt, signed)];
-    let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks };
+    let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks, progress: vec![] };
     rig.storage.heartbeat(beat).await.unwrap().cancelled_tasks
 }
 
@@ -456,6 +456,29 @@ pub async fn heartbeats_tell_of_an_interruption(factory: &dyn Factory) {
     assert_eq!(refused(rig.report(&claimed[0], done(2)).await), Code::LeaseLost);
     let task = rig.task(holder.id, claimed[0].task.new.id).await;
     assert_eq!((task.status, task.output), (TaskStatus::Completed, Some(json(&1))));
+}
+
+/// What an attempt tells of how far it is stays with its task, inline or claimed, and what a former one tells does not.
+pub async fn progress_is_of_the_attempt_that_runs(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let ops = vec![holder.inline(TaskOptions::default()), holder.queued(TaskOptions::default())];
+    holder.commit(ops).await;
+    let claimed = rig.claim_task().await;
+    let worker = claimed.task.worker.unwrap();
+    let ids = [holder.task_id(0), holder.task_id(1)];
+    let tell = async |attempt: u32, report: &str| {
+        let progress = ids.iter().map(|id| (ORG, *id, attempt, report.to_owned())).collect();
+        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![], progress };
+        rig.storage.heartbeat(beat).await.unwrap();
+        [rig.task(holder.id, ids[0]).await.progress, rig.task(holder.id, ids[1]).await.progress]
+    };
+    let half = Some("{\"fraction\":0.5}".to_owned());
+    assert_eq!(tell(1, "{\"fraction\":0.5}").await, [half.clone(), half.clone()]);
+    assert_eq!(tell(2, "{\"fraction\":0.9}").await, [half.clone(), half.clone()]);
+    rig.report(&claimed, done(1)).await.unwrap();
+    let whole = Some("{\"fraction\":1}".to_owned());
+    assert_eq!(tell(1, "{\"fraction\":1}").await, [whole, half]);
 }
 
 /// Tasks of a paused run still run; their facts wait for it.

@@ -116,6 +116,13 @@ impl State {
                 self.reschedule((org, run), now);
             }
         }
+        for (org, id, attempt, report) in &beat.progress {
+            let place = self.tasks.get(&(*org, *id)).copied();
+            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(*org, run))?.tasks.get_mut(&slot));
+            if let Some(row) = row.filter(|row| row.task.is_running(*attempt)) {
+                row.task.progress = Some(report.clone());
+            }
+        }
         answer
     }
 

@@ -316,7 +316,8 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         "UPDATE worker SET alive_until = greatest(alive_until, $2), seen_at = $3 WHERE id = $1",
         row![beat.worker.0, expires, tx.now],
     )?;
-    let tasks: Vec<_> = beat.tasks.iter().map(|&(org, task, ..)| (org, task)).collect();
+    let reports = beat.progress.iter().map(|(org, task, ..)| (*org, *task));
+    let tasks: Vec<_> = beat.tasks.iter().map(|&(org, task, ..)| (org, task)).chain(reports).collect();
     let mut targets: BTreeSet<_> = beat.executions.iter().map(|&(org, execution, ..)| (org, execution)).collect();
     targets.extend(tasks_of(tx, &tasks)?.into_iter().map(|row| (row.place.key.org, row.task.execution)));
     locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
@@ -356,6 +357,12 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
             answer.cancelled_tasks.push(task);
         }
         row.save(tx)?;
+    }
+    for (org, task, attempt, report) in &beat.progress {
+        tx.execute(
+            "UPDATE task_execution SET progress = $4 WHERE org_id = $1 AND id = $2 AND attempt = $3 AND status = $5",
+            row![org.0, task.0, *attempt, report, TaskStatus::Running as u8],
+        )?;
     }
     Ok(answer)
 }

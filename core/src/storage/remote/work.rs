@@ -72,11 +72,18 @@ impl WorkSource for RemoteStorage {
             attempt: *attempt,
             signed: *signed,
         };
+        let progress = |(org, task, attempt, report): (OrgId, TaskId, u32, String)| v2::TaskProgress {
+            org: raw(org.0),
+            task: raw(task.0),
+            attempt,
+            report,
+        };
         let request = v2::HeartbeatRequest {
             worker: raw(beat.worker.0),
             ttl: micros(beat.ttl),
             executions: beat.executions.iter().map(executions).collect(),
             tasks: beat.tasks.iter().map(tasks).collect(),
+            progress: beat.progress.into_iter().map(progress).collect(),
             link: raw(self.0.link),
         };
         let answer = self.worker().heartbeat(self.caller().ask(None, request)).await;

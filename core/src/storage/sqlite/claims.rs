@@ -304,6 +304,11 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         }
         row.save(tx)?;
     }
+    for (org, task, attempt, report) in &beat.progress {
+        if let Some(row) = TaskRow::find(tx.conn, *org, *task)?.filter(|row| row.task.is_running(*attempt)) {
+            tx.execute("UPDATE task_execution SET progress = ?2 WHERE place = ?1", params![row.place, report])?;
+        }
+    }
     Ok(answer)
 }
 

@@ -286,7 +286,7 @@ impl<'p> Script<'p> {
         let executions = mine.map(|holder| (ORG, holder.id, holder.lease.epoch, holder.known)).collect();
         let tasks = self.claimed.iter().map(|claimed| &claimed.task).filter(|task| task.worker == Some(worker));
         let tasks = tasks.rev().take(6).map(|task| (ORG, task.new.id, task.attempt, signed)).collect();
-        let beat = Heartbeat { worker, ttl: TTL, executions, tasks };
+        let beat = Heartbeat { worker, ttl: TTL, executions, tasks, progress: vec![] };
         let _ = both!(self.pair, "heartbeat", heartbeat(beat));
     }
 
