@@ -109,7 +109,7 @@ impl Worker for Grpc {
         }
         for told_by in wire.progress {
             let task = TaskId(id(&told_by.task, "task").map_err(told)?);
-            beat.progress.push((self.held_org(identity, &told_by.org)?, task, told_by.attempt, told_by.report));
+            beat.progress.push((self.held_org(&identity, &told_by.org)?, task, told_by.attempt, told_by.report));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
         Ok(Response::new(v2::HeartbeatResponse {
