@@ -1,0 +1,316 @@
+//! The kill loop of an installation: three servers over one PostgreSQL and four workers, each a process, killed at random
+//! again and again, the database too. Every run ends with what it would have ended with, nothing lost, nothing doubled.
+//!
+//! `SCALE=n` makes it n times as long; `SEED=n` repeats a sequence of kills. A program of its own, since its workers are it.
+
+use async_trait::async_trait;
+use flovyn_core::Payload;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::client::{Client, Handle, Outcome, StartOptions};
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::OrgId;
+use flovyn_core::model::{Delivery, NewKey, TokenHash, fresh_token};
+use flovyn_core::runtime::{FlovynClient, Runtime};
+use flovyn_core::task::{TaskContext, TaskDefinition};
+use flovyn_core::testing::postgres::Cluster;
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SERVERS: usize = 3;
+const WORKERS: usize = 4;
+const RUNS: u64 = 24;
+/// Signals that each run waits for, and so its turns.
+const TURNS: u64 = 12;
+/// Kills at scale 1.
+const KILLS: u64 = 110;
+/// How long the runs may take to end once nothing is killed any more.
+const HEAL: Duration = Duration::from_secs(60);
+
+/// Leaves a trace outside of the database: which step of which run starts.
+struct Trace;
+
+#[derive(Serialize, Deserialize)]
+struct Step {
+    run: u64,
+    step: u64,
+}
+
+#[async_trait]
+impl TaskDefinition for Trace {
+    type Input = Step;
+    type Output = u64;
+
+    fn kind(&self) -> &str {
+        "trace"
+    }
+
+    async fn execute(&self, _ctx: &TaskContext, Step { run, step }: Step) -> Result<u64> {
+        let log = std::env::var_os("STORM_LOG").unwrap_or_default();
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        file.and_then(|mut file| file.write_all(format!("{run} {step}\n").as_bytes()))
+            .map_err(|error| Error::new(Code::InvalidArgument, format!("the log cannot be written: {error}")))?;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        Ok(step)
+    }
+}
+
+/// Sums what it is told, with a checkpoint every third turn.
+struct Sums;
+
+#[derive(Default, Serialize, Deserialize, flovyn_core::agent::AgentState)]
+struct Sum {
+    turn: u64,
+    total: u64,
+}
+
+#[async_trait]
+impl AgentDefinition for Sums {
+    type State = Sum;
+    type Input = u64;
+    type Output = u64;
+
+    fn kind(&self) -> &str {
+        "sums"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, run: u64) -> Result<u64> {
+        let mut sum: Sum = ctx.state()?;
+        while sum.turn < TURNS {
+            let told: u64 = ctx.wait_for_signal("number")?.await?;
+            for half in 0..2 {
+                ctx.schedule_task(&Trace, &Step { run, step: sum.turn * 2 + half })?.await?;
+            }
+            sum.turn += 1;
+            sum.total += told;
+            ctx.append_entry("assistant", &sum.turn)?;
+            if sum.turn.is_multiple_of(3) {
+                ctx.checkpoint(&sum)?.await?;
+            }
+        }
+        Ok(sum.total)
+    }
+}
+
+/// A worker's process: serves until it is killed.
+#[tokio::main]
+async fn worker(url: &str) -> Result<()> {
+    // Its server may be down for the moment.
+    let flovyn = insist(async || FlovynClient::builder().url(url).agent(Sums).task(Trace).build().await).await?;
+    let _serving = insist(async || flovyn.worker().await).await?;
+    std::future::pending().await
+}
+
+/// A sequence that looks random and can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+/// Everything that runs, each in a process that can be killed.
+struct Installation {
+    folder: tempfile::TempDir,
+    cluster: Cluster,
+    token: String,
+    ports: Vec<u16>,
+    servers: Vec<Child>,
+    workers: Vec<Child>,
+}
+
+impl Installation {
+    fn start(cluster: Cluster, token: String, db: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let free =
+            || std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let ports: Vec<u16> = (0..SERVERS).map(|_| free().port()).collect();
+        for port in &ports {
+            let config = format!("db = {db:?}\ngrpc = \"127.0.0.1:{port}\"\nhttp = \"127.0.0.1:0\"\n");
+            std::fs::write(folder.path().join(format!("{port}.toml")), config).expect("a file");
+        }
+        let servers = ports.iter().map(|port| server(folder.path(), *port)).collect();
+        let mut all = Self { folder, cluster, token, ports, servers, workers: Vec::new() };
+        all.workers = (0..WORKERS).map(|n| all.worker(n)).collect();
+        all
+    }
+
+    fn url(&self, n: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[n % SERVERS])
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("steps.log")
+    }
+
+    fn worker(&self, n: usize) -> Child {
+        Command::new(std::env::current_exe().expect("this program has a path"))
+            .env("STORM_WORKER_OF", self.url(n))
+            .env("STORM_LOG", self.log())
+            .env("FLOVYN_TOKEN", &self.token)
+            .spawn()
+            .expect("a worker starts")
+    }
+
+    /// Kills one of them and starts another in its place.
+    fn strike(&mut self, dice: &mut Dice, kills: &mut BTreeMap<&str, u32>) {
+        let what = match dice.below(40) {
+            0 => {
+                self.cluster.crash_and_restart().expect("PostgreSQL comes back");
+                "database"
+            }
+            1..16 => {
+                let n = dice.below(SERVERS);
+                end(&mut self.servers[n]);
+                self.servers[n] = server(self.folder.path(), self.ports[n]);
+                "server"
+            }
+            _ => {
+                let n = dice.below(WORKERS);
+                end(&mut self.workers[n]);
+                self.workers[n] = self.worker(n);
+                "worker"
+            }
+        };
+        *kills.entry(what).or_default() += 1;
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        self.workers.iter_mut().chain(&mut self.servers).for_each(end);
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill().and_then(|()| child.wait());
+}
+
+/// A server's process; it listens when this returns.
+fn server(folder: &Path, port: u16) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flovyn"));
+    command.args(["server", "--json", "--config"]).arg(folder.join(format!("{port}.toml")));
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("a server starts");
+    let mut line = String::new();
+    let _ = BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line);
+    assert!(line.contains("grpc"), "a server did not start");
+    child
+}
+
+async fn key(db: &str) -> Result<String> {
+    let runtime = Runtime::open(db).await?;
+    let token = fresh_token();
+    let (name, scopes, actor) = ("storm".to_owned(), "member worker".parse()?, "a test".to_owned());
+    let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash: TokenHash::of(&token), actor };
+    let directory = runtime.storage().directory().expect("PostgreSQL knows who may call");
+    directory.create_key(key).await?;
+    runtime.close().await?;
+    Ok(token)
+}
+
+/// Asks again for as long as what is asked cannot be reached.
+async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match ask().await {
+            Err(error) if error.code() == Code::StorageUnavailable => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Starts the runs and sends their signals, each once however often it must be repeated.
+async fn talk(client: Client, run: u64, pause: Duration) -> Result<Handle> {
+    let options = || StartOptions::with_id(format!("sum-{run}"));
+    let input = Payload::of(&run)?;
+    let handle = insist(async || client.start("sums", input.clone(), options()).await).await?;
+    for turn in 0..TURNS {
+        let number = Payload::of(&(run * 1_000 + turn))?;
+        let key = Some(format!("turn {turn}"));
+        insist(async || handle.signal("number", number.clone(), Delivery::default(), key.clone()).await).await?;
+        tokio::time::sleep(pause).await;
+    }
+    Ok(handle)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[tokio::main]
+async fn storm() -> Result<()> {
+    let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let kills = KILLS * number("SCALE").unwrap_or(1);
+    println!("storm: seed {seed}, {kills} kills over {SERVERS} servers, {WORKERS} workers and PostgreSQL");
+    let cluster = Cluster::start("").expect("PostgreSQL starts");
+    let db = cluster.fresh().expect("a database");
+    let token = key(&db).await?;
+    let mut installation = Installation::start(cluster, token, &db);
+
+    // Whoever looks on does it where the rows are: its own connection survives what the servers do not.
+    let watcher = Runtime::open(&db).await?;
+    let pause = Duration::from_millis(kills * 1_000 / TURNS / 12);
+    let striking = tokio::task::spawn_blocking(move || {
+        let (mut dice, mut killed, began) = (Dice(seed), BTreeMap::new(), Instant::now());
+        for _ in 0..kills {
+            installation.strike(&mut dice, &mut killed);
+            std::thread::sleep(Duration::from_millis(20 + dice.below(80) as u64));
+        }
+        println!("storm: killed {killed:?} in {:.1} s", began.elapsed().as_secs_f64());
+        installation
+    });
+    let handles = try_join_all((0..RUNS).map(|run| talk(watcher.client(), run, pause))).await?;
+    let installation = striking.await.expect("the kills end");
+    let healed = Instant::now();
+    for (run, handle) in (0..).zip(&handles) {
+        let left = HEAL.saturating_sub(healed.elapsed());
+        let outcome = insist(async || handle.outcome(Some(left)).await).await?;
+        let Outcome::Completed(output) = outcome else { panic!("run {run} ended with {outcome:?}") };
+        let expected: u64 = (0..TURNS).map(|turn| run * 1_000 + turn).sum();
+        assert_eq!(output.parse::<u64>()?, expected, "run {run}");
+        let entries = insist(async || handle.messages().await).await?;
+        let turns: Vec<u64> = entries.iter().map(|entry| entry.new.content.parse()).collect::<Result<_>>()?;
+        assert_eq!(turns, (1..=TURNS).collect::<Vec<_>>(), "run {run}");
+    }
+    println!("storm: all {RUNS} runs ended {:.1} s after the last kill", healed.elapsed().as_secs_f64());
+    let again = repeated(&installation.log());
+    println!("storm: {} steps, {again} of them started again, each while it was in flight", RUNS * TURNS * 2);
+    watcher.close().await
+}
+
+/// How many starts were repeated; none after the next step of its run had started, for then it was finished.
+fn repeated(log: &Path) -> usize {
+    let text = std::fs::read_to_string(log).expect("the steps' log");
+    let (mut last, mut repeated) = (BTreeMap::<u64, u64>::new(), 0);
+    for line in text.lines() {
+        let (run, step) = line.split_once(' ').expect("a whole line");
+        let (run, step): (u64, u64) = (run.parse().expect("a run"), step.parse().expect("a step"));
+        match last.insert(run, step) {
+            Some(before) if before == step => repeated += 1,
+            before => assert_eq!(step, before.map_or(0, |before| before + 1), "run {run} did a finished step again"),
+        }
+    }
+    assert!(last.len() == RUNS as usize && last.values().all(|step| *step == TURNS * 2 - 1), "{last:?}");
+    repeated
+}
+
+fn main() -> Result<()> {
+    if let Ok(url) = std::env::var("STORM_WORKER_OF") {
+        return worker(&url);
+    }
+    // What the test runner of other programs understands.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let listed = std::env::args().any(|word| word == "--list");
+    if listed || (!words.is_empty() && !words.iter().any(|word| "storm".contains(word.as_str()))) {
+        return Ok(());
+    }
+    storm()
+}
