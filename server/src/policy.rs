@@ -65,7 +65,7 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("Agents", "PutPayload") => Need::WriteOrWork,
         ("Worker", "Hints") => Need::ReadOrWork,
         ("Worker", "Register" | "Unregister" | "Heartbeat" | "PollAgents" | "PollTasks" | "LoadSegment") => Need::Work,
-        ("Worker", "Commit" | "FactsAfter" | "ReportTask" | "Release" | "Publish") => Need::Work,
+        ("Worker", "Commit" | "FactsAfter" | "ReadRows" | "ReportTask" | "Release" | "Publish") => Need::Work,
         _ => return None,
     })
 }
