@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 
 /// A backend in memory whose time is moved by hand.
 #[pyclass(frozen, module = "flovyn._native")]
@@ -92,6 +92,8 @@ pub(crate) struct Life {
     plan: Mutex<Option<(u64, End)>>,
     workers: Mutex<Vec<WorkerId>>,
     dead: watch::Sender<bool>,
+    /// Held by the calls on their way: one that was let through before the end is over before the burial.
+    under_way: RwLock<()>,
 }
 
 impl Life {
@@ -127,10 +129,13 @@ impl Life {
 impl Gate for Life {
     /// What the call gives, as long as there is life.
     async fn pass<T: Send>(&self, _call: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let under_way = self.under_way.read().await;
         if *self.dead.borrow() {
+            drop(under_way);
             return std::future::pending().await;
         }
         let answer = body.await;
+        drop(under_way);
         if *self.dead.borrow() {
             return std::future::pending().await;
         }
@@ -167,6 +172,7 @@ impl Gate for Life {
 /// Ends a life and lets the store notice that its process is gone.
 pub(crate) async fn bury(mortal: &Mortal) -> Result<()> {
     mortal.end();
+    drop(mortal.under_way.write().await);
     let workers = std::mem::take(&mut *mortal.workers.lock());
     for worker in workers {
         mortal.inner().unregister_worker(worker).await?;
