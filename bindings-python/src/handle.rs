@@ -9,15 +9,15 @@ use crate::reply::Reply;
 use crate::runtime::{GRACE, text};
 use crate::session::{Branch, duration, failed, failure};
 use flovyn_core::Error;
-use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching};
+use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
-use flovyn_core::id::{OpId, RequestId};
+use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
 use futures::FutureExt;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
 
 /// Events handed over at a time.
@@ -109,7 +109,7 @@ impl Handle {
         let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;
         let _inside = self.runtime.enter();
         let reader = Arc::new(tokio::sync::Mutex::new(self.core.stream(after)));
-        Ok(Watching { reader, runtime: self.runtime.clone() })
+        Ok(Watching { execution: self.core.id(), reader, runtime: self.runtime.clone() })
     }
 
     #[pyo3(signature = (hub, token, name, payload, delivery, idempotency_key=None))]
@@ -306,6 +306,7 @@ impl Abort {
 /// A reader of a run's events.
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Watching {
+    execution: ExecutionId,
     reader: Arc<tokio::sync::Mutex<CoreWatching>>,
     runtime: tokio::runtime::Handle,
 }
@@ -315,20 +316,41 @@ impl Watching {
     /// Ends with a list of events; an empty one after the terminal event.
     fn next(&self, hub: &Hub, token: u64) -> Abort {
         let reader = self.reader.clone();
+        let read = async move { batch(&reader).await.map(Events) };
+        Abort(spawn(&self.runtime, &hub.inbox, token, read))
+    }
+
+    /// Ends with the bytes of some server-sent events; with none after the terminal event.
+    fn next_sent(&self, hub: &Hub, token: u64) -> Abort {
+        let (reader, execution) = (self.reader.clone(), self.execution);
         let read = async move {
-            let mut reader = reader.lock().await;
-            let mut events = Vec::new();
-            if let Some(event) = reader.next().await? {
-                events.push(event);
-                while events.len() < BATCH
-                    && let Some(Ok(Some(event))) = reader.next().now_or_never()
-                {
-                    events.push(event);
-                }
-            }
-            Ok::<_, Error>(Events(events))
+            let events = batch(&reader).await?;
+            Ok::<_, Error>(Sent(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
         };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
+    }
+}
+
+/// The next event, with those that are there already; none after the terminal event.
+async fn batch(reader: &tokio::sync::Mutex<CoreWatching>) -> flovyn_core::Result<Vec<StreamEvent>> {
+    let mut reader = reader.lock().await;
+    let mut events = Vec::new();
+    if let Some(event) = reader.next().await? {
+        events.push(event);
+        while events.len() < BATCH
+            && let Some(Ok(Some(event))) = reader.next().now_or_never()
+        {
+            events.push(event);
+        }
+    }
+    Ok(events)
+}
+
+struct Sent(Vec<u8>);
+
+impl From<Sent> for Reply {
+    fn from(sent: Sent) -> Self {
+        Self::Object(Box::new(move |py| Ok(PyBytes::new(py, &sent.0).into_any().unbind())))
     }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import sys
 from typing import Any
 
@@ -395,3 +396,25 @@ async def test_queued_tasks_run_in_another_worker(url: str) -> None:
             client.worker(tasks=[elsewhere]),
         ):
             assert await handle.result(timeout=10) == [{"n": 2, "pair": [2, 3]}, 11]
+
+
+async def test_events_go_out_as_the_server_sends_them(url: str) -> None:
+    @agent
+    async def talker(ctx: AgentContext, words: int) -> None:
+        for word in range(words):
+            ctx.append_entry("assistant", word)
+
+    async with flovyn.connect(url) as client, client.worker(agents=[talker]):
+        handle = await client.start(talker, 4, id="sent")
+        await handle.result(timeout=10)
+        whole = b"".join([sent async for sent in handle.sse()])
+        events = [
+            dict(line.split(": ", 1) for line in event.splitlines()) for event in whole.decode().split("\n\n") if event
+        ]
+        names = [event["event"] for event in events]
+        assert names[0] == "agent.started" and names[-1] == "agent.completed" and "entry" in names
+        assert all(json.loads(event["data"])["agentExecutionId"] == str(handle.id) for event in events)
+        middle = len(events) // 2
+        rest = b"".join([sent async for sent in handle.sse(after=events[middle]["id"])])
+        assert whole.endswith(rest) and rest.count(b"\n\n") == len(events) - middle - 1
+        assert [sent async for sent in handle.sse(after=events[-1]["id"])] == []

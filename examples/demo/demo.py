@@ -1,4 +1,5 @@
-"""The main job, shown: an agent surveys this repository, is killed with SIGKILL in the middle, and goes on.
+"""The main job, shown: an agent surveys this repository, is killed with SIGKILL in the middle, and goes on. Then the same
+agent behind a server, where another worker goes on.
 
 Run by `make demo`. Needs no key and no network. Exits with 0 only if nothing was lost and no finished step ran twice.
 """
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import fleet
 import flovyn
 
 HERE = Path(__file__).resolve().parent
@@ -116,6 +118,8 @@ def main() -> None:
         say(f"    process start to first step  {recovery * 1000:.0f} ms")
         if len(again) > 1 or not finished <= set(steps) or result.get("files", 0) * 2 + 2 != len(steps):
             raise SystemExit("the run lost or repeated work")
+        say("5. The same agent behind a server, on two workers, watched live over server-sent events.", strong=True)
+        fleet.show(folder, REPOSITORY, say)
         say("Nothing was lost, and no finished step ran twice.", strong=True)
 
 

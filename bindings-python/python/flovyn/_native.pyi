@@ -97,6 +97,7 @@ class Handle:
 @final
 class Watching:
     def next(self, hub: Hub, token: int) -> Abort: ...
+    def next_sent(self, hub: Hub, token: int) -> Abort: ...
 
 @final
 class TaskSpec:

@@ -7,8 +7,6 @@ from datetime import datetime, timezone
 from typing import Any, ClassVar
 from uuid import UUID
 
-from . import _native
-
 
 @dataclass(frozen=True)
 class Token:
@@ -137,14 +135,3 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
     if facts["kind"] == "retract":
         return Retract(id, f"{facts['segment']}-{facts['sequence']}")
     return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data)
-
-
-def sse(event: Event) -> bytes:
-    """Write an event as one server-sent event."""
-    facts: dict[str, Any] = {
-        name: value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
-        for name, value in vars(event).items()
-        if name != "id" and not (name == "data" and isinstance(event, Entry))
-    }
-    body = _native.encode_json({"type": event.type, **facts})
-    return b"id: " + event.id.encode() + b"\nevent: " + event.type.encode() + b"\ndata: " + body + b"\n\n"

@@ -100,11 +100,16 @@ class Handle(Generic[R]):
                     yield event_of(parts)
 
     async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
-        """Iterate over the run's events as server-sent events; pass a ``Last-Event-ID`` as ``after``."""
-        from .events import sse
+        """Iterate over the run's events as server-sent events, with the names and bodies of the server's own.
 
-        async for event in self.stream(after):
-            yield sse(event)
+        Each value is the bytes of one or more whole events; pass a ``Last-Event-ID`` as ``after``. Ends after the
+        terminal event.
+        """
+        hub = Hub.current()
+        watching = self._native.stream(after)
+        with hub:
+            while sent := await hub.call(watching.next_sent):
+                yield sent
 
     async def signal(
         self,
