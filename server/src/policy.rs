@@ -6,6 +6,8 @@ use flovyn_core::model::{Scope, Scopes};
 /// What a call needs of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
+    /// Nothing: anybody may know.
+    Nothing,
     /// A token that is known.
     Token,
     /// To look at runs.
@@ -26,7 +28,7 @@ impl Need {
     /// Whether a caller may.
     pub(crate) fn is_met(self, scopes: &Scopes) -> bool {
         match self {
-            Self::Token => true,
+            Self::Nothing | Self::Token => true,
             Self::Read => scopes.allows(&Scope::Read),
             Self::Write => scopes.allows(&Scope::Write),
             Self::Signal => scopes.allows(&Scope::Signal) || scopes.allows(&Scope::Write),
@@ -39,6 +41,7 @@ impl Need {
     /// In the words of a refusal.
     pub(crate) fn told(self) -> &'static str {
         match self {
+            Self::Nothing => "nothing",
             Self::Token => "a token",
             Self::Read => "the scope exec:read",
             Self::Write => "the scope exec:write",
@@ -52,6 +55,11 @@ impl Need {
 
 /// What a method of gRPC needs, by its path.
 pub(crate) fn of_method(path: &str) -> Option<Need> {
+    match path.strip_prefix('/')?.split_once('/')? {
+        ("grpc.health.v1.Health", _) => return Some(Need::Nothing),
+        ("grpc.reflection.v1.ServerReflection", _) => return Some(Need::Token),
+        _ => {}
+    }
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
         ("Agents", "Identify") => Need::Token,
@@ -103,7 +111,8 @@ mod tests {
         }
         assert!(methods > 30);
         assert_eq!(of_method("/flovyn.v2.Agents/Unheard"), None);
-        assert_eq!(of_method("/grpc.health.v1.Health/Check"), None);
+        assert_eq!(of_method("/grpc.health.v1.Health/Check"), Some(Need::Nothing));
+        assert_eq!(of_method("/other.Service/Check"), None);
     }
 
     #[test]

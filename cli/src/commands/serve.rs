@@ -19,7 +19,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
     } else {
         out.line(&format!("Flovyn serves {db}"))?;
         out.line(&format!("  workers and clients  FLOVYN_URL={grpc}"))?;
-        out.line(&format!("  health               {http}/_/ready"))?;
+        out.line(&format!("  REST and events      {http}/docs"))?;
         out.line(&format!("  token                {}", files.join(", ")))?;
         out.line("Ctrl-C ends it.")?;
     }
@@ -37,7 +37,7 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     } else {
         out.line(&format!("Flovyn serves {db}"))?;
         out.line(&format!("  workers and clients  FLOVYN_URL={grpc} FLOVYN_TOKEN=…   (flovyn keys create)"))?;
-        out.line(&format!("  health               {http}/_/ready"))?;
+        out.line(&format!("  REST and events      {http}/docs"))?;
     }
     told_to_end().await?;
     Ok(server.stop().await?)

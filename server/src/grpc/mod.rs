@@ -7,8 +7,9 @@ mod streams;
 mod worker;
 
 use self::links::Links;
+use crate::policy::{self, Need};
 use crate::service::Service;
-use crate::{Access, Identity, policy};
+use crate::{Access, Identity};
 use axum::extract::State;
 use axum::middleware::{Next, from_fn_with_state};
 use flovyn_core::error::{Code, Error, Result};
@@ -24,6 +25,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 /// What the services share.
 #[derive(Clone)]
@@ -33,8 +35,13 @@ struct Grpc(Service, Links);
 pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
     let grpc = Grpc(service, Links::default());
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let (health, healthy) = tonic_health::server::health_reporter();
+    health.set_serving::<AgentsServer<Grpc>>().await;
+    health.set_serving::<WorkerServer<Grpc>>().await;
     let routes = Routes::new(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(healthy)
+        .add_service(reflection()?)
         .into_axum_router()
         .layer(from_fn_with_state(grpc.0.access.clone(), admit));
     Server::builder()
@@ -45,6 +52,8 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
         .add_routes(Routes::from(routes))
         .serve_with_incoming_shutdown(incoming, async move {
             let _ = stopping.wait_for(|stop| *stop).await;
+            health.set_not_serving::<AgentsServer<Grpc>>().await;
+            health.set_not_serving::<WorkerServer<Grpc>>().await;
         })
         .await
         .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
@@ -70,6 +79,15 @@ impl Grpc {
     }
 }
 
+/// Tells tools such as grpcurl what is served.
+fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(flovyn_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|error| Error::new(Code::StorageUnavailable, format!("the services cannot be described: {error}")))
+}
+
 /// Lets a call through whose token allows it; nothing else reaches a method.
 async fn admit(
     State(access): State<Access>,
@@ -80,7 +98,8 @@ async fn admit(
     let token = header.and_then(|header| header.strip_prefix("Bearer ")).map(str::to_owned);
     let path = request.uri().path().to_owned();
     match identify(&access, &path, token).await {
-        Ok(identity) => {
+        Ok(None) => next.run(request).await,
+        Ok(Some(identity)) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
         }
@@ -88,10 +107,13 @@ async fn admit(
     }
 }
 
-async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<Identity, Status> {
+async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<Option<Identity>, Status> {
     let Some(need) = policy::of_method(path) else {
         return Err(Status::unimplemented(format!("this server has no method {path}")));
     };
+    if need == Need::Nothing {
+        return Ok(None);
+    }
     let Some(token) = token else {
         return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
     };
@@ -102,7 +124,7 @@ async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<
         let why = format!("{path} needs {}; the token has {}", need.told(), identity.scopes());
         return Err(Status::permission_denied(why));
     }
-    Ok(identity)
+    Ok(Some(identity))
 }
 
 /// An error as the status of a call.
