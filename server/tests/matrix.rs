@@ -10,6 +10,7 @@ use flovyn_server::{Access, ServerConfig, serve};
 use house::House;
 use http_body_util::BodyExt;
 use serde_json::Value;
+use std::time::Duration;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
@@ -126,7 +127,6 @@ async fn status(channel: &Channel, path: &str, token: Option<&str>, org: Option<
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.unwrap();
     let mut request = Request::new(HealthCheckRequest { service: String::new() });
-    request.set_timeout(std::time::Duration::from_secs(1));
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
@@ -135,7 +135,9 @@ async fn status(channel: &Channel, path: &str, token: Option<&str>, org: Option<
     }
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     let path: PathAndQuery = path.parse().unwrap();
-    client.unary(request, path, codec).await.err().map_or(Code::Ok, |status| status.code())
+    // A stream that goes on was opened.
+    let answer = tokio::time::timeout(Duration::from_millis(200), client.unary(request, path, codec)).await;
+    answer.ok().and_then(Result::err).map_or(Code::Ok, |status| status.code())
 }
 
 #[tokio::test(flavor = "multi_thread")]
