@@ -312,7 +312,7 @@ async def test_streaming_tokens_and_events(url: str) -> None:
         assert [event async for event in handle.stream(after=last.id)] == []
         assert (await handle.describe()).usage["m"]["cost_micros"] == 250_000
         lines = [line async for line in handle.sse(after=events[-2].id)]
-        assert len(lines) == 1 and lines[0].startswith(b"id: ") and b"event: lifecycle" in lines[0]
+        assert len(lines) == 1 and lines[0].startswith(b"id: ") and b"event: agent.completed" in lines[0]
 
 
 async def test_progress_is_kept_with_the_task(url: str) -> None:
