@@ -20,7 +20,7 @@ from conftest import SCALE
 from victim import linear, listener, looping, wide
 
 KILLS = 60 * SCALE
-STEPS = 3 * KILLS
+STEPS = 4 * KILLS
 LETTERS = KILLS // 2
 RUNS: dict[str, tuple[flovyn.Agent[Any, Any], int]] = {
     "line": (linear, STEPS),
@@ -97,7 +97,7 @@ async def test_killed_processes_lose_and_repeat_nothing(file_url: str, tmp_path:
 
 
 async def _lift(handles: dict[str, flovyn.Handle[Any]]) -> None:
-    """Be the operator: twenty deaths in a row without a commit between them put a run into quarantine, as they should."""
+    """Be the operator: twenty deaths in a row without a commit between put a run into quarantine, as they should."""
     for key, handle in handles.items():
         run = await handle.describe()
         if run.status == "PAUSED":
