@@ -4,12 +4,14 @@ use flovyn_core::Payload;
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId, RequestId, Slot, TaskId, WorkerId};
 use flovyn_core::model::{
-    AttemptReport, AttemptResult, Batch, BatchEnd, Claim, CommitRequest, Label, LabelKey, NewExecution, NewOp, NewTask,
-    OpBody, OpKind, PageRequest, Placement, Status, TaskOptions, TaskStatus,
+    AttemptReport, AttemptResult, Batch, BatchEnd, Claim, CommitRequest, Label, LabelKey, NewExecution, NewKey, NewOp,
+    NewTask, OpBody, OpKind, PageRequest, Placement, Status, TaskOptions, TaskStatus, TokenHash,
 };
 use flovyn_core::payload::{Body, ByteSource, Digest};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
-use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, Storage, WorkSource, WorkerInfo};
+use flovyn_core::storage::{
+    AgentStorage, Catalog, ClaimRequest, Directory, Housekeeping, Storage, WorkSource, WorkerInfo,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -433,6 +435,35 @@ async fn a_step_writes_two_pages() {
     let each = total / f64::from(STEPS);
     println!("{each:.2} pages a step");
     assert!(each < 2.6, "{each:.2} pages a step");
+}
+
+#[tokio::test]
+async fn what_is_done_to_keys_is_audited() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agents.db");
+    let storage = open(&file);
+    let org = storage.create_organization("otters", "ann").await.unwrap().id;
+    storage.create_organization("otters", "ann").await.unwrap();
+    let (scopes, hash) = ("viewer".parse().unwrap(), TokenHash::of("fk_secret"));
+    let new = NewKey { org, name: "ci".into(), scopes, expires_in: None, hash, actor: "ben".into() };
+    let key = storage.create_key(new).await.unwrap().id;
+    for _ in 0..2 {
+        storage.revoke_key(org, key, "cy").await.unwrap();
+    }
+    let beside = rusqlite::Connection::open(&file).unwrap();
+    let mut rows = beside.prepare("SELECT actor, action, subject FROM audit ORDER BY id").unwrap();
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let rows: Vec<(String, String, String)> = rows.collect::<rusqlite::Result<_>>().unwrap();
+    let done = |actor: &str, action: &str, subject: &str| (actor.to_owned(), action.to_owned(), subject.to_owned());
+    let key = key.to_string();
+    assert_eq!(
+        rows,
+        [
+            done("ann", "organization.created", "otters"),
+            done("ben", "key.created", &key),
+            done("cy", "key.revoked", &key)
+        ]
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! One of the servers of an installation: any number serve one database, and none knows of the others.
+//! One of the servers of an installation: any number serve one database, and none knows of the others. Previews are each
+//! server's own.
 
 use crate::{Access, Config, ServerConfig, Serving, serve};
 use flovyn_core::error::Result;

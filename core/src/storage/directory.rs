@@ -5,7 +5,7 @@ use crate::id::{KeyId, OrgId};
 use crate::model::{ApiKey, NewKey, Organization, TokenHash};
 use async_trait::async_trait;
 
-/// Organizations and their keys. Every change leaves a row of audit in the same transaction.
+/// Organizations and their keys. Where they outlive the process, every change leaves a row of audit in its transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// Makes an organization. A name that is taken gives the one that is there.
