@@ -9,10 +9,10 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PYTHON ?= python3
 RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.proto' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
-PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt
+PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
 FEATURES := --workspace --exclude flovyn-python
 
-.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test examples tidy build-python postgres
+.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test openapi examples tidy build-python postgres
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; found $$($(PYTHON) --version)"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet -r bindings-python/requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet -r bindings-python/requirements-dev.txt -r tests/openapi/requirements.txt
 	@touch $@
 
 $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
@@ -50,15 +50,15 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test examples ## Lint, tidy and every suite
+test: lint rust-test python-test openapi examples ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
 	@echo "==> format and lint"
 	@cargo fmt --all --check
 	@cargo clippy $(FEATURES) --all-targets --features flovyn-core/testing --quiet -- -D warnings
-	@$(BIN)/ruff format --check --quiet bindings-python examples benches
-	@$(BIN)/ruff check --quiet bindings-python examples benches
+	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests
+	@$(BIN)/ruff check --quiet bindings-python examples benches tests
 
 rust-test: postgres
 	@echo "==> Rust suites"
@@ -68,6 +68,10 @@ python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
 	@cd bindings-python && $(BIN)/pyright --project pyproject.toml
 	@cd bindings-python && $(BIN)/python -m pytest -q tests
+
+openapi: $(VENV)/.flovyn
+	@echo "==> the server keeps its OpenAPI document"
+	@$(BIN)/python tests/openapi/run.py
 
 examples: $(VENV)/.flovyn
 	@echo "==> examples and demo"
@@ -79,8 +83,8 @@ test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
 
 fmt: $(VENV)/.tools ## Format everything
 	@cargo fmt --all
-	@$(BIN)/ruff format --quiet bindings-python examples benches
-	@$(BIN)/ruff check --quiet --fix bindings-python examples benches
+	@$(BIN)/ruff format --quiet bindings-python examples benches tests
+	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests
 
 # ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,107 @@
+"""Owns the proof that the server keeps its OpenAPI document: Schemathesis over a `flovyn dev` of its own.
+
+No answer may be a 5xx, and status, headers and body of every answer are as the document says. Streams of events are
+left out: they go on (server/tests/sse.rs has them). Run it with the Python that has `flovyn` and requirements.txt.
+
+Usage: run.py [EXAMPLES]      so many generated requests per route and phase (15)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import flovyn
+
+HERE = Path(__file__).resolve().parent
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+
+
+@flovyn.task
+async def look_up(word: str) -> dict[str, str]:
+    return {"word": word}
+
+
+@dataclass
+class Turns:
+    """What the agent carries over a checkpoint."""
+
+    count: int = 0
+
+
+@flovyn.agent(state=Turns)
+async def talker(ctx: flovyn.AgentContext[Turns], question: str) -> str:
+    if ctx.state.count == 0:
+        ctx.append_entry("user", question)
+        ctx.append_entry("assistant", await look_up(question))
+        await ctx.checkpoint(Turns(1))
+    await ctx.wait_for_signal("go")
+    return question
+
+
+async def _furnish(url: str) -> dict[str, list[str]]:
+    """Leave a run that has ended, one that waits and one that nobody serves; return what parts of paths may name."""
+    async with flovyn.connect(url) as client, client.worker(agents=[talker], tasks=[look_up]):
+        ended = await client.start(talker, "why", id="ended")
+        await ended.signal("go", {})
+        await ended.result()
+        waiting = await client.start(talker, "when", id="waiting")
+        while await waiting.status() != "WAITING":
+            await asyncio.sleep(0.02)
+        entries, tasks = await ended.messages(), await ended.tasks()
+    return {
+        "org": ["default"],
+        "id": ["ended", "waiting", str(ended.id)],
+        "seq": ["1", "2"],
+        "entryId": [str(entry.id) for entry in entries],
+        "taskId": [str(task.id) for task in tasks],
+    }
+
+
+def _serve(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str], str]:
+    """Start a server; return it, where it listens, and its token."""
+    token = folder / "token"
+    command = [Path(sys.executable).with_name("flovyn"), "dev", "--json", "--db", f"sqlite:{folder / 'runs.db'}"]
+    command += ["--http-port", "0", "--grpc-port", "0", "--token-file", token]
+    environment = os.environ | {"FLOVYN_HOME": str(folder)}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    told = json.loads(server.stdout.readline() if server.stdout else "{}")
+    return server, told, token.read_text().strip()
+
+
+def main(examples: str = "15") -> int:
+    """Return the exit status of Schemathesis."""
+    with tempfile.TemporaryDirectory() as folder:
+        server, told, token = _serve(Path(folder))
+        try:
+            os.environ["FLOVYN_TOKEN"] = token
+            known = asyncio.run(_furnish(told["grpc"]))
+            command = [sys.executable, "-m", "schemathesis.cli", "run", f"{told['http']}/openapi.json"]
+            command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
+            command += ["--exclude-path-regex", "/stream", "--phases", "examples,coverage,fuzzing"]
+            command += ["--max-examples", examples, "--generation-deterministic", "--request-timeout", "10"]
+            environment = os.environ | {
+                "OPENAPI_KNOWN": json.dumps(known),
+                "SCHEMATHESIS_HOOKS": "hooks",
+                "PYTHONPATH": str(HERE),
+            }
+            return subprocess.run(command, env=environment, cwd=folder, check=False).returncode
+        finally:
+            server.terminate()
+            server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))
