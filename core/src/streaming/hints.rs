@@ -1,6 +1,6 @@
 //! In-process hints: "this run has news", "this queue has work". Woken parties look at the store themselves.
 
-use crate::id::ExecutionId;
+use crate::id::{ExecutionId, OrgId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,18 @@ impl Bell {
     }
 }
 
-type Listener = dyn Fn(Option<(ExecutionId, u64)>) + Send + Sync;
+/// News of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The org whose run it is.
+    pub org: OrgId,
+    /// The run.
+    pub execution: ExecutionId,
+    /// It has facts or events up to this number.
+    pub high: u64,
+}
+
+type Listener = dyn Fn(Option<Change>) + Send + Sync;
 
 impl Hints {
     /// Some run became runnable.
@@ -73,12 +84,12 @@ impl Hints {
         self.0.leases.ring();
     }
 
-    /// A run has new facts or events, up to this number.
-    pub fn changed(&self, execution: ExecutionId, high: u64) {
+    /// A run of an org has new facts or events, up to this number.
+    pub fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
         if let Some(watched) = self.0.watched.lock().get(&execution) {
             watched.send_replace(());
         }
-        self.0.tell(Some((execution, high)));
+        self.0.tell(Some(Change { org, execution, high }));
     }
 
     /// Anything may have changed: another process wrote.
@@ -116,10 +127,10 @@ impl Hints {
         Follow(follow)
     }
 
-    /// Calls back on every change of a run until the guard is dropped; `None` stands for any run. The callback must be
-    /// quick and must not block.
+    /// Calls back on every change of a run until the guard is dropped; `None` stands for any run of any org. The callback
+    /// must be quick and must not block.
     #[must_use = "nothing is heard any more once it is dropped"]
-    pub fn listen(&self, listener: impl Fn(Option<(ExecutionId, u64)>) + Send + Sync + 'static) -> Listening {
+    pub fn listen(&self, listener: impl Fn(Option<Change>) + Send + Sync + 'static) -> Listening {
         let listener: Arc<Listener> = Arc::new(listener);
         self.0.listen(|heard| heard.push(listener.clone()));
         Listening { board: Arc::downgrade(&self.0), listener }
@@ -139,7 +150,7 @@ impl Hints {
 }
 
 impl Board {
-    fn tell(&self, news: Option<(ExecutionId, u64)>) {
+    fn tell(&self, news: Option<Change>) {
         // Called without the lock: a callback may end a listener.
         let listeners = self.listeners.read().clone();
         for listener in &*listeners {

@@ -6,4 +6,4 @@ mod chunks;
 mod hints;
 
 pub use chunks::{Chunks, Relay, WeakChunks};
-pub use hints::{Follow, Hints, Listening, Watch};
+pub use hints::{Change, Follow, Hints, Listening, Watch};

@@ -243,8 +243,8 @@ impl Worker for Grpc {
     }
 
     async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
-        // A hint names a run and nothing of it, but only to whom the run may belong.
-        self.identity(&request)?;
+        self.org(&request)?;
+        let identity = self.identity(&request)?;
         let link = request.get_ref().link.clone();
         let link = if link.is_empty() { None } else { Some(id(&link, "link").map_err(told)?) };
         let hints = self.0.storage.hints().clone();
@@ -253,7 +253,13 @@ impl Worker for Grpc {
         let missed = lost.clone();
         let listening = hints.listen(move |change| {
             let hint = match change {
-                Some((execution, high)) => v2::Hint { execution: raw(execution.0), high, ..Default::default() },
+                Some(change) if identity.org(Some(change.org)).is_none() => return,
+                Some(change) => v2::Hint {
+                    execution: raw(change.execution.0),
+                    high: change.high,
+                    org: raw(change.org.0),
+                    ..Default::default()
+                },
                 None => v2::Hint { everything: true, ..Default::default() },
             };
             if runs.try_send(hint).is_err() {

@@ -460,8 +460,8 @@ enum Outcome {
 
 impl News {
     fn publish(self, hints: &Hints, next_due: &AtomicI64) {
-        for (execution, high) in self.changed {
-            hints.changed(execution, high);
+        for (org, execution, high) in self.changed {
+            hints.changed(org, execution, high);
         }
         if self.agents {
             hints.agents_ready();
