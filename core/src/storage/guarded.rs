@@ -3,8 +3,8 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
-    WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Previews, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -267,6 +267,10 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn chunks(&self) -> Chunks {
         self.inner.chunks()
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        self.inner.previews()
     }
 
     fn org(&self) -> OrgId {

@@ -12,6 +12,7 @@ pub mod guarded;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod previews;
 #[cfg(feature = "remote")]
 pub mod remote;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -33,6 +34,7 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use directory::Directory;
+pub use previews::Previews;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,6 +240,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     /// The board of previews its runs share: one of this process, unless the backend has one for several.
     fn chunks(&self) -> Chunks {
         Chunks::default()
+    }
+    /// The rows by which processes that share the backend read each other's previews, where several can.
+    fn previews(&self) -> Option<&dyn Previews> {
+        None
     }
     /// Who may call, where the backend knows; a server's is the server's matter.
     fn directory(&self) -> Option<&dyn Directory> {

@@ -16,6 +16,7 @@ struct Board {
     tasks: Bell,
     timers: Bell,
     leases: Bell,
+    elsewhere: Bell,
     ever_at_risk: AtomicBool,
     watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
@@ -28,6 +29,7 @@ impl Default for Board {
             tasks: Bell::default(),
             timers: Bell::default(),
             leases: Bell::default(),
+            elsewhere: Bell::default(),
             ever_at_risk: AtomicBool::default(),
             watched: Mutex::default(),
             listeners: RwLock::new(Arc::new([])),
@@ -97,6 +99,7 @@ impl Hints {
         self.agents_ready();
         self.tasks_ready();
         self.timers_changed();
+        self.0.elsewhere.ring();
         for watched in self.0.watched.lock().values() {
             watched.send_replace(());
         }
@@ -116,6 +119,11 @@ impl Hints {
     /// Follows changes of what time will bring.
     pub fn timers(&self) -> Follow {
         Follow(self.0.timers.0.subscribe())
+    }
+
+    /// Follows what other processes write.
+    pub fn elsewhere(&self) -> Follow {
+        Follow(self.0.elsewhere.0.subscribe())
     }
 
     /// Follows what puts leases at risk; what did before counts too.

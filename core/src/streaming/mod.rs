@@ -4,6 +4,8 @@
 
 mod chunks;
 mod hints;
+mod outgoing;
 
-pub use chunks::{Chunks, Relay, WeakChunks};
+pub use chunks::{Chunks, Relay, RunKey, WeakChunks};
 pub use hints::{Change, Follow, Hints, Listening, Watch};
+pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Superseded, WATCH_TTL};

@@ -299,13 +299,13 @@ impl Worker for Grpc {
     }
 
     async fn publish(&self, request: Request<v2::PublishRequest>) -> Result<Response<v2::Empty>, Status> {
-        self.identity(&request)?;
+        let org = self.org(&request)?;
         let previews = &self.0.chunks;
         for published in request.into_inner().chunks {
             let chunk = need(published.chunk, "chunk")?.try_into().map_err(|error: Error| {
                 told(Error::new(Code::InvalidArgument, format!("a preview was not taken: {}", error.message())))
             })?;
-            previews.publish(published.after, chunk);
+            previews.publish(published.after, org, chunk);
         }
         Ok(Response::new(v2::Empty {}))
     }

@@ -4,6 +4,7 @@
 //! transactions are synchronous for their commands, so the shared code is too.
 
 pub(super) mod log;
+pub(super) mod payloads;
 pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod task;

@@ -132,7 +132,7 @@ impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
     }
 }
 
-fn stopped(asked: &str) -> Error {
+pub(super) fn stopped(asked: &str) -> Error {
     Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
 }
 
