@@ -7,27 +7,30 @@ use std::path::Path;
 
 /// How a server is started for others than its developer. In TOML; what is left out is as said here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The backend: `postgres://…` or `sqlite:FILE`; without it, `FLOVYN_DB`, which keeps a password out of the file.
     pub db: Option<String>,
     /// Where gRPC listens: `127.0.0.1:9090`.
-    #[serde(default = "grpc")]
     pub grpc: SocketAddr,
     /// Where HTTP listens: `127.0.0.1:8080`.
-    #[serde(default = "http")]
     pub http: SocketAddr,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
-    #[serde(default)]
     pub plaintext: bool,
+    /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it nobody is told.
+    pub metrics: Option<SocketAddr>,
 }
 
-fn grpc() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 9090).into()
-}
-
-fn http() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 8080).into()
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            db: None,
+            grpc: (Ipv4Addr::LOCALHOST, 9090).into(),
+            http: (Ipv4Addr::LOCALHOST, 8080).into(),
+            plaintext: false,
+            metrics: None,
+        }
+    }
 }
 
 impl Config {
@@ -52,7 +55,7 @@ impl Config {
 
     /// Refuses to send tokens and payloads in clear to other machines.
     pub fn check_addresses(&self) -> Result<()> {
-        let open = [self.grpc, self.http].into_iter().find(|address| !address.ip().is_loopback());
+        let open = [self.grpc, self.http].into_iter().chain(self.metrics).find(|address| !address.ip().is_loopback());
         match open {
             Some(address) if !self.plaintext => Err(Error::new(
                 Code::InvalidArgument,
@@ -87,8 +90,10 @@ mod tests {
     #[test]
     fn the_open_network_needs_a_word() {
         let open = "grpc = \"0.0.0.0:9090\"\n";
-        let refused = read(open).unwrap().check_addresses().unwrap_err();
-        assert!(refused.message().contains("plaintext = true"), "{refused}");
+        for open in [open, "metrics = \"0.0.0.0:9464\"\n"] {
+            let refused = read(open).unwrap().check_addresses().unwrap_err();
+            assert!(refused.message().contains("plaintext = true"), "{refused}");
+        }
         read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
     }
 

@@ -1,11 +1,12 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
+use crate::metrics::http_calls;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
 use flovyn_core::error::{Code, Error, Result};
@@ -24,7 +25,8 @@ pub(crate) async fn serve(service: Service, listener: TcpListener) -> Result<()>
         .0
         .fallback(|uri: Uri| async move { no_route(&uri) })
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
-        .layer(DefaultBodyLimit::max(MAX_BODY));
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(service.metrics.clone(), http_calls));
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }

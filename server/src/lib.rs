@@ -1,7 +1,7 @@
 //! The storage contract of Flovyn, served.
 //!
 //! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
-//! listens for `rest/` and `sse/`; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! listens for `rest/` and `sse/`; `metrics/` counts; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
 //! one developer.
 
 mod access;
@@ -9,6 +9,7 @@ mod config;
 mod dev;
 mod grpc;
 mod http;
+mod metrics;
 mod policy;
 mod replica;
 mod rest;
@@ -20,9 +21,11 @@ pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
 pub use replica::Replica;
 
+use crate::metrics::{Measured, Metrics};
 use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
+use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +49,8 @@ pub struct Serving {
     grpc: SocketAddr,
     http: SocketAddr,
     stop: watch::Sender<bool>,
-    listening: [JoinHandle<Result<()>>; 2],
+    listening: Vec<JoinHandle<Result<()>>>,
+    service: Service,
 }
 
 impl Serving {
@@ -63,6 +67,17 @@ impl Serving {
     /// The URL that SDKs connect to.
     pub fn url(&self) -> String {
         format!("http://{}", self.grpc)
+    }
+
+    /// Listens for `GET /metrics` at an address of its own, without a token; tells where.
+    ///
+    /// Errors: `InvalidArgument` where the address cannot be listened on.
+    pub async fn metrics_at(&mut self, address: SocketAddr) -> Result<SocketAddr> {
+        let (listener, address) = bind(address).await?;
+        let Service { metrics, storage, .. } = self.service.clone();
+        let stopped = self.service.stopped();
+        self.listening.push(tokio::spawn(metrics::serve(metrics, storage, listener, stopped)));
+        Ok(address)
     }
 
     /// Stops listening, ends the streams, lets the calls in flight end.
@@ -83,12 +98,14 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
     let (grpc_listener, grpc) = bind(config.grpc).await?;
     let (http_listener, http) = bind(config.http).await?;
     let (stop, stopping) = watch::channel(false);
-    let service = Service { storage, chunks, access: config.access, stopping: stopping.clone() };
-    let listening = [
+    let metrics = Metrics::default();
+    let storage = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
+    let service = Service { storage, chunks, access: config.access, metrics, stopping: stopping.clone() };
+    let listening = vec![
         tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
-        tokio::spawn(http::serve(service, http_listener)),
+        tokio::spawn(http::serve(service.clone(), http_listener)),
     ];
-    Ok(Serving { grpc, http, stop, listening })
+    Ok(Serving { grpc, http, stop, listening, service })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -3,7 +3,7 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Previews, Storage,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
     WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
@@ -249,6 +249,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
 
     async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
         self.gate.pass(Call::Pass, self.inner.cut_leases(worker, left)).await
+    }
+
+    async fn load(&self) -> Result<Load> {
+        self.gate.pass(Call::Read, self.inner.load()).await
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

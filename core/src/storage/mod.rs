@@ -9,6 +9,7 @@ mod allowance;
 pub mod conformance;
 pub mod directory;
 pub mod guarded;
+mod load;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -34,6 +35,7 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use directory::Directory;
+pub use load::{Load, PoolLoad, QueueLoad};
 pub use previews::Previews;
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,6 +224,11 @@ pub trait Housekeeping: Send + Sync {
     /// Makes the leases of a worker that seems gone end within `left`, never later than they would. A worker that lives
     /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
     async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()>;
+
+    /// What waits for workers and what they have, over all orgs; empty where a server keeps house.
+    async fn load(&self) -> Result<Load> {
+        Ok(Load::default())
+    }
 
     /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
     ///

@@ -7,6 +7,7 @@ mod streams;
 mod worker;
 
 use self::links::Links;
+use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::service::Service;
 use crate::{Access, Identity};
@@ -43,7 +44,8 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
         .add_service(healthy)
         .add_service(reflection()?)
         .into_axum_router()
-        .layer(from_fn_with_state(grpc.0.access.clone(), admit));
+        .layer(from_fn_with_state(grpc.0.access.clone(), admit))
+        .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls));
     Server::builder()
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)

@@ -112,6 +112,7 @@ impl Worker for Grpc {
             beat.progress.push((self.held_org(&identity, &told_by.org)?, task, told_by.attempt, told_by.report));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
+        self.0.metrics.lost(answer.lost_executions.len());
         Ok(Response::new(v2::HeartbeatResponse {
             lost_executions: answer.lost_executions.into_iter().map(|id| raw(id.0)).collect(),
             stale_executions: answer.stale_executions.into_iter().map(|id| raw(id.0)).collect(),
@@ -131,6 +132,7 @@ impl Worker for Grpc {
             let _ = tokio::time::timeout(wait, ready.changed()).await;
             claims = claim_now().await.map_err(told)?;
         }
+        self.0.metrics.claimed("run", claims.len());
         Ok(Response::new(v2::PollAgentsResponse { claims: wired(&claims) }))
     }
 
@@ -146,6 +148,7 @@ impl Worker for Grpc {
             let _ = tokio::time::timeout(wait, ready.changed()).await;
             tasks = claim_now().await.map_err(told)?;
         }
+        self.0.metrics.claimed("task", tasks.len());
         Ok(Response::new(v2::PollTasksResponse { tasks: wired(&tasks) }))
     }
 

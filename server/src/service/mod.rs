@@ -8,6 +8,7 @@ pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::Access;
+use crate::metrics::Metrics;
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
@@ -22,6 +23,7 @@ pub(crate) struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
+    pub(crate) metrics: Metrics,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -89,7 +89,9 @@ async fn stream(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, receiver) = mpsc::channel(BLOCKS);
-    tokio::spawn(pump(watching, run, wanted, sender, caller.service.stopped()));
+    let subscribed = caller.service.metrics.subscribed();
+    let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
+    tokio::spawn(pump(watching, run, counted, sender, caller.service.stopped()));
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
         blocks.recv().await.map(|block| (Ok::<_, std::convert::Infallible>(block), blocks))
     });
@@ -106,7 +108,7 @@ async fn stream(
 async fn pump(
     mut watching: Watching,
     run: ExecutionId,
-    wanted: fn(&StreamEvent) -> bool,
+    wanted: impl Fn(&StreamEvent) -> bool,
     sender: mpsc::Sender<Bytes>,
     stopped: impl Future<Output = ()>,
 ) {

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod forks;
 pub mod leases;
 pub mod limits;
+pub mod load;
 pub mod payloads;
 pub mod random;
 pub mod retention;
@@ -142,6 +143,9 @@ macro_rules! conformance_cases {
             }
             retention {
                 ended_runs_are_removed what_others_need_is_kept
+            }
+            load {
+                queues_are_counted
             }
             unserved {
                 a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment

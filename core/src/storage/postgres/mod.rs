@@ -18,6 +18,7 @@ mod fork;
 mod housekeeping;
 mod left;
 mod link;
+mod load;
 mod locks;
 mod migrations;
 mod op;
@@ -38,7 +39,7 @@ mod watcher;
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Previews, Storage,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
     WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
@@ -542,6 +543,12 @@ impl Housekeeping for PostgresStorage {
 
     async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
         self.write_alone("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    }
+
+    async fn load(&self) -> Result<Load> {
+        let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
+        let pools = pools.map(|(name, pool)| pool.load(name)).into();
+        Ok(Load { queues: self.read("count what waits", load::queues).await?, pools })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

@@ -16,6 +16,7 @@ mod files;
 mod fork;
 mod housekeeping;
 mod left;
+mod load;
 mod lock;
 mod log;
 mod migrations;
@@ -38,7 +39,7 @@ pub use files::Synchronous;
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Previews, Storage,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
     WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
@@ -456,6 +457,10 @@ impl Housekeeping for SqliteStorage {
 
     async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
         self.write("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    }
+
+    async fn load(&self) -> Result<Load> {
+        Ok(Load { queues: self.read("count what waits", load::queues).await?, pools: Vec::new() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
