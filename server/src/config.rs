@@ -19,6 +19,10 @@ pub struct Config {
     pub plaintext: bool,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it nobody is told.
     pub metrics: Option<SocketAddr>,
+    /// A NATS that the servers of the installation share: `nats://HOST:4222`. It saves time; without it all works.
+    pub nats: Option<String>,
+    /// What the subjects of that NATS begin with, for installations that share one: `flovyn`.
+    pub nats_prefix: String,
 }
 
 impl Default for Config {
@@ -29,6 +33,8 @@ impl Default for Config {
             http: (Ipv4Addr::LOCALHOST, 8080).into(),
             plaintext: false,
             metrics: None,
+            nats: None,
+            nats_prefix: "flovyn".to_owned(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The storage contract of Flovyn, served.
 //!
 //! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
-//! listens for `rest/` and `sse/`; `metrics/` counts; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
 //! one developer.
 
 mod access;
@@ -10,6 +10,7 @@ mod dev;
 mod grpc;
 mod http;
 mod metrics;
+mod nats;
 mod policy;
 mod replica;
 mod rest;
@@ -22,6 +23,7 @@ pub use dev::{Dev, DevOptions, dev};
 pub use replica::Replica;
 
 use crate::metrics::{Measured, Metrics};
+use crate::nats::Bus;
 use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
@@ -51,6 +53,7 @@ pub struct Serving {
     stop: watch::Sender<bool>,
     listening: Vec<JoinHandle<Result<()>>>,
     service: Service,
+    bus: Option<Bus>,
 }
 
 impl Serving {
@@ -80,6 +83,16 @@ impl Serving {
         Ok(address)
     }
 
+    /// Shares hints and previews with the other servers of its database through a NATS, which need not be there: without it
+    /// they come by looking at the database. `prefix` is what its subjects begin with.
+    ///
+    /// Errors: `InvalidArgument` for a URL or a prefix that can be none.
+    pub async fn join_nats(&mut self, url: &str, prefix: &str) -> Result<()> {
+        let Service { storage, chunks, .. } = &self.service;
+        self.bus = Some(Bus::join(url, prefix, storage.hints(), chunks).await?);
+        Ok(())
+    }
+
     /// Stops listening, ends the streams, lets the calls in flight end.
     pub async fn stop(self) -> Result<()> {
         self.stop.send_replace(true);
@@ -105,7 +118,7 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
         tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
         tokio::spawn(http::serve(service.clone(), http_listener)),
     ];
-    Ok(Serving { grpc, http, stop, listening, service })
+    Ok(Serving { grpc, http, stop, listening, service, bus: None })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -23,6 +23,9 @@ impl Replica {
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
         let mut serving = serve(runtime.storage().clone(), runtime.chunks().clone(), listen).await?;
+        if let Some(url) = &config.nats {
+            serving.join_nats(url, &config.nats_prefix).await?;
+        }
         let metrics = match config.metrics {
             Some(address) => Some(serving.metrics_at(address).await?),
             None => None,

@@ -1,7 +1,7 @@
 //! Previews of what runs are making: bounded, dropped without harm. In this process, through a relay to where they meet, or
 //! shared with other processes through rows ([`outgoing`](super::outgoing)).
 
-use super::outgoing::{Elsewhere, Outgoing};
+use super::outgoing::{Elsewhere, Outgoing, Said};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
@@ -133,10 +133,11 @@ impl Chunks {
         } else {
             EventId { number: last.number, chunk: last.chunk + 1 }
         };
-        runs.take(run, Kept { id, chunk: Arc::new(chunk), made: true });
+        let chunk = Arc::new(chunk);
+        runs.take(run, Kept { id, chunk: chunk.clone(), made: true });
         drop(runs);
         if let Some(outgoing) = &self.0.outgoing {
-            outgoing.made(run, size);
+            outgoing.made(run, size, || Said { org, before: last, id, chunk });
         }
     }
 
@@ -146,6 +147,15 @@ impl Chunks {
         let mut runs = self.0.runs.lock();
         if runs.channels.get(&run).is_some_and(|channel| id > channel.last) {
             runs.take(run, Kept { id, chunk: Arc::new(chunk), made: false });
+        }
+    }
+
+    /// Takes a preview that another process has just made, if nothing is missing before it: what is comes by its rows.
+    pub fn hear(&self, said: Said) {
+        let run = (said.org, said.chunk.execution);
+        let mut runs = self.0.runs.lock();
+        if runs.channels.get(&run).is_some_and(|channel| channel.last == said.before && said.before < said.id) {
+            runs.take(run, Kept { id: said.id, chunk: said.chunk, made: false });
         }
     }
 

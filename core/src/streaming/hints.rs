@@ -20,6 +20,7 @@ struct Board {
     ever_at_risk: AtomicBool,
     watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
+    herald: RwLock<Option<Arc<Herald>>>,
 }
 
 impl Default for Board {
@@ -33,6 +34,7 @@ impl Default for Board {
             ever_at_risk: AtomicBool::default(),
             watched: Mutex::default(),
             listeners: RwLock::new(Arc::new([])),
+            herald: RwLock::default(),
         }
     }
 }
@@ -62,22 +64,36 @@ pub struct Change {
     pub high: u64,
 }
 
+/// What a process did that others may want to know at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Some run became runnable.
+    Agents,
+    /// Some task became visible.
+    Tasks,
+    /// Time may bring work earlier than was expected.
+    Timers,
+    /// A run has new facts or events.
+    Run(Change),
+}
+
+type Herald = dyn Fn(News) + Send + Sync;
 type Listener = dyn Fn(Option<Change>) + Send + Sync;
 
 impl Hints {
     /// Some run became runnable.
     pub fn agents_ready(&self) {
-        self.0.agents.ring();
+        self.0.announce(News::Agents);
     }
 
     /// Some task became visible.
     pub fn tasks_ready(&self) {
-        self.0.tasks.ring();
+        self.0.announce(News::Tasks);
     }
 
     /// Time may bring work earlier than housekeeping expected.
     pub fn timers_changed(&self) {
-        self.0.timers.ring();
+        self.0.announce(News::Timers);
     }
 
     /// Leases may have been cut: whoever holds some shall renew them now.
@@ -88,18 +104,25 @@ impl Hints {
 
     /// A run of an org has new facts or events, up to this number.
     pub fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
-        if let Some(watched) = self.0.watched.lock().get(&execution) {
-            watched.send_replace(());
-        }
-        self.0.tell(Some(Change { org, execution, high }));
+        self.0.announce(News::Run(Change { org, execution, high }));
+    }
+
+    /// Takes what another process announced.
+    pub fn receive(&self, news: News) {
+        self.0.take(news);
+    }
+
+    /// Has what this process announces carried to others; nothing any more without a herald. It must be quick and must not
+    /// block.
+    pub fn set_herald(&self, herald: Option<Arc<dyn Fn(News) + Send + Sync>>) {
+        *self.0.herald.write() = herald;
     }
 
     /// Anything may have changed: another process wrote.
     pub fn everything_changed(&self) {
-        self.agents_ready();
-        self.tasks_ready();
-        self.timers_changed();
-        self.0.elsewhere.ring();
+        for bell in [&self.0.agents, &self.0.tasks, &self.0.timers, &self.0.elsewhere] {
+            bell.ring();
+        }
         for watched in self.0.watched.lock().values() {
             watched.send_replace(());
         }
@@ -158,6 +181,28 @@ impl Hints {
 }
 
 impl Board {
+    fn announce(&self, news: News) {
+        self.take(news);
+        let herald = self.herald.read().clone();
+        if let Some(herald) = herald {
+            herald(news);
+        }
+    }
+
+    fn take(&self, news: News) {
+        match news {
+            News::Agents => self.agents.ring(),
+            News::Tasks => self.tasks.ring(),
+            News::Timers => self.timers.ring(),
+            News::Run(change) => {
+                if let Some(watched) = self.watched.lock().get(&change.execution) {
+                    watched.send_replace(());
+                }
+                self.tell(Some(change));
+            }
+        }
+    }
+
     fn tell(&self, news: Option<Change>) {
         // Called without the lock: a callback may end a listener.
         let listeners = self.listeners.read().clone();

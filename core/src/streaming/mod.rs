@@ -7,5 +7,5 @@ mod hints;
 mod outgoing;
 
 pub use chunks::{Chunks, Relay, RunKey, WeakChunks};
-pub use hints::{Change, Follow, Hints, Listening, Watch};
-pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Superseded, WATCH_TTL};
+pub use hints::{Change, Follow, Hints, Listening, News, Watch};
+pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Said, Superseded, WATCH_TTL};

@@ -7,7 +7,7 @@ use super::chunks::{Chunks, Kept, RunKey};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Batch, BatchEnd, Chunk, ChunkKind, EventId, OpBody};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,7 +43,23 @@ pub(super) struct Outgoing {
     process: Uuid,
     state: Mutex<State>,
     bell: watch::Sender<Made>,
+    herald: RwLock<Option<Arc<Herald>>>,
 }
+
+/// A preview as other processes are told of it at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The run's org.
+    pub org: OrgId,
+    /// The place of the preview before it.
+    pub before: EventId,
+    /// Its place.
+    pub id: EventId,
+    /// The preview.
+    pub chunk: Arc<Chunk>,
+}
+
+type Herald = dyn Fn(Said) + Send + Sync;
 
 #[derive(Default)]
 struct State {
@@ -57,17 +73,28 @@ struct State {
 
 impl Default for Outgoing {
     fn default() -> Self {
-        Self { process: Uuid::new_v4(), state: Mutex::default(), bell: watch::Sender::new(Made::Nothing) }
+        Self {
+            process: Uuid::new_v4(),
+            state: Mutex::default(),
+            bell: watch::Sender::new(Made::Nothing),
+            herald: RwLock::default(),
+        }
     }
 }
 
 impl Outgoing {
     /// A preview was made here.
-    pub(super) fn made(&self, run: RunKey, size: usize) {
+    pub(super) fn made(&self, run: RunKey, size: usize, said: impl FnOnce() -> Said) {
         let mut state = self.state.lock();
-        if state.read.contains_key(&run) {
-            state.waiting += size;
-            self.bell.send_replace(if state.waiting < FULL { Made::Some } else { Made::Enough });
+        if !state.read.contains_key(&run) {
+            return;
+        }
+        state.waiting += size;
+        self.bell.send_replace(if state.waiting < FULL { Made::Some } else { Made::Enough });
+        drop(state);
+        let herald = self.herald.read().clone();
+        if let Some(herald) = herald {
+            herald(said());
         }
     }
 
@@ -126,7 +153,8 @@ impl PreviewRow {
         Ok(unpacked.collect())
     }
 
-    fn pack(previews: &[(EventId, Arc<Chunk>)]) -> Option<Self> {
+    /// Previews of one op as a row; nothing where there are none.
+    pub fn pack(previews: &[(EventId, Arc<Chunk>)]) -> Option<Self> {
         let (last, chunk) = previews.last()?;
         let packed: Vec<Packed> = previews
             .iter()
@@ -176,6 +204,14 @@ impl Chunks {
     /// The name of this process among the readers of a run.
     pub fn process(&self) -> Uuid {
         self.0.outgoing.as_ref().map_or(Uuid::nil(), |outgoing| outgoing.process)
+    }
+
+    /// Has what is made here of runs that are read elsewhere told to others at once; nothing any more without a herald. It
+    /// must be quick and must not block.
+    pub fn set_herald(&self, herald: Option<Arc<dyn Fn(Said) + Send + Sync>>) {
+        if let Some(outgoing) = &self.0.outgoing {
+            *outgoing.herald.write() = herald;
+        }
     }
 
     /// Tells what waits to be written.
@@ -392,6 +428,31 @@ mod tests {
         assert_eq!(here.waiting(), [RUN]);
         here.set_read([]);
         assert!(!here.is_read(RUN));
+    }
+
+    #[test]
+    fn what_is_heard_at_once_is_taken_in_order_alone() {
+        let (here, there) = (Chunks::shared(), Chunks::shared());
+        let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let heard = said.clone();
+        here.set_herald(Some(Arc::new(move |said| heard.lock().push(said))));
+        say(&here, 7, 3, 1, "a ");
+        assert!(said.lock().is_empty(), "nobody reads it elsewhere");
+        here.set_read([(RUN, true)]);
+        ["b ", "c ", "d "].into_iter().for_each(|word| say(&here, 7, 3, 1, word));
+        let _bell = there.follow(RUN);
+        let said = said.lock().clone();
+        // Nothing is known of what came before: the rows bring it, and only then what follows them is taken.
+        there.hear(said[0].clone());
+        assert!(words(&there).is_empty());
+        there.deliver_rows(RUN, &here.take_rows(RUN)).unwrap();
+        let last = there.after(RUN, EventId::default(), u64::MAX).0.last().unwrap().0;
+        let next = Said { org: RUN.0, before: last, id: EventId { number: 8, chunk: 1 }, chunk: said[0].chunk.clone() };
+        for said in [said[2].clone(), said[1].clone(), next.clone(), next] {
+            there.hear(said);
+        }
+        assert_eq!(words(&there).len(), 5, "repeated and late ones are passed over");
+        assert_eq!(words(&there)[4], "8.1 3 b ");
     }
 
     #[test]
