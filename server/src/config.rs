@@ -23,6 +23,16 @@ pub struct Config {
     pub nats: Option<String>,
     /// What the subjects of that NATS begin with, for installations that share one: `flovyn`.
     pub nats_prefix: String,
+    /// Where traces go.
+    pub otlp: Otlp,
+}
+
+/// Where traces go: the table `[otlp]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Otlp {
+    /// A collector that takes OTLP over gRPC: `http://HOST:4317`; without it, `OTEL_EXPORTER_OTLP_ENDPOINT`, or nowhere.
+    pub endpoint: Option<String>,
 }
 
 impl Default for Config {
@@ -35,6 +45,7 @@ impl Default for Config {
             metrics: None,
             nats: None,
             nats_prefix: "flovyn".to_owned(),
+            otlp: Otlp::default(),
         }
     }
 }
@@ -57,6 +68,12 @@ impl Config {
                 "no database is named; write db = \"postgres://USER@HOST/NAME\" in the file, or set FLOVYN_DB";
             Error::new(Code::InvalidArgument, message)
         })
+    }
+
+    /// The collector of traces, if there is one.
+    pub fn otlp(&self) -> Option<String> {
+        let from_environment = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().filter(|url| !url.is_empty());
+        self.otlp.endpoint.clone().or_else(from_environment)
     }
 
     /// Refuses to send tokens and payloads in clear to other machines.

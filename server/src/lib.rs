@@ -1,7 +1,8 @@
 //! The storage contract of Flovyn, served.
 //!
 //! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
-//! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `otlp/`
+//! sends traces; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
 //! one developer.
 
 mod access;
@@ -11,6 +12,7 @@ mod grpc;
 mod http;
 mod metrics;
 mod nats;
+mod otlp;
 mod policy;
 mod replica;
 mod rest;
@@ -24,6 +26,7 @@ pub use replica::Replica;
 
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
+use crate::otlp::Traces;
 use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
@@ -54,6 +57,7 @@ pub struct Serving {
     listening: Vec<JoinHandle<Result<()>>>,
     service: Service,
     bus: Option<Bus>,
+    traces: Option<Traces>,
 }
 
 impl Serving {
@@ -93,6 +97,14 @@ impl Serving {
         Ok(())
     }
 
+    /// Sends the trace of every run whose end this server commits to an OpenTelemetry collector, over OTLP and gRPC.
+    ///
+    /// Errors: `InvalidArgument` for an endpoint that can be none.
+    pub fn trace_to(&mut self, endpoint: &str) -> Result<()> {
+        self.traces = Some(Traces::start(endpoint, self.service.storage.clone())?);
+        Ok(())
+    }
+
     /// Stops listening, ends the streams, lets the calls in flight end.
     pub async fn stop(self) -> Result<()> {
         self.stop.send_replace(true);
@@ -118,7 +130,7 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
         tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
         tokio::spawn(http::serve(service.clone(), http_listener)),
     ];
-    Ok(Serving { grpc, http, stop, listening, service, bus: None })
+    Ok(Serving { grpc, http, stop, listening, service, bus: None, traces: None })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

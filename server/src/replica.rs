@@ -26,6 +26,9 @@ impl Replica {
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;
         }
+        if let Some(endpoint) = config.otlp() {
+            serving.trace_to(&endpoint)?;
+        }
         let metrics = match config.metrics {
             Some(address) => Some(serving.metrics_at(address).await?),
             None => None,

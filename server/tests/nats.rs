@@ -67,7 +67,7 @@ fn echo() -> NativeHost {
         Box::pin(async move {
             for round in 0..rounds.as_u64().unwrap() {
                 let word: Value = ctx.wait_for_signal("say")?.await?;
-                ctx.stream_token(&format!("{round} "))?;
+                ctx.stream_token(&format!("{round} "));
                 ctx.append_entry("assistant", &word)?;
             }
             Ok(Value::Null)
@@ -112,7 +112,7 @@ async fn hints_travel_by_nats_both_ways() {
     // And what comes by NATS is heard, whatever the database says: this run is none.
     let (sender, mut heard) = mpsc::unbounded_channel();
     let _listening = two.runtime.storage().hints().listen(move |change| drop(sender.send(change)));
-    let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 7 };
+    let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 7, here: false };
     let hint = v2::Hint { org: raw(change.org.0), execution: raw(change.execution.0), high: 7, ..Default::default() };
     let found = tokio::time::timeout(PATIENCE, async {
         loop {

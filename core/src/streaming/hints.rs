@@ -62,6 +62,8 @@ pub struct Change {
     pub execution: ExecutionId,
     /// It has facts or events up to this number.
     pub high: u64,
+    /// This process wrote them, or the server that it is connected to; else another one told of them.
+    pub here: bool,
 }
 
 /// What a process did that others may want to know at once.
@@ -104,7 +106,7 @@ impl Hints {
 
     /// A run of an org has new facts or events, up to this number.
     pub fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
-        self.0.announce(News::Run(Change { org, execution, high }));
+        self.0.announce(News::Run(Change { org, execution, high, here: true }));
     }
 
     /// Takes what another process announced.

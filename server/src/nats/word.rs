@@ -18,7 +18,7 @@ pub(super) fn of_news(news: News) -> Bytes {
         News::Agents => v2::Hint { agents: true, ..Default::default() },
         News::Tasks => v2::Hint { tasks: true, ..Default::default() },
         News::Timers => v2::Hint { timers: true, ..Default::default() },
-        News::Run(Change { org, execution, high }) => {
+        News::Run(Change { org, execution, high, .. }) => {
             v2::Hint { execution: raw(execution.0), org: raw(org.0), high, ..Default::default() }
         }
     };
@@ -34,7 +34,8 @@ pub(super) fn hint(bytes: &[u8], hints: &Hints) {
     let bells = [(hint.agents, News::Agents), (hint.tasks, News::Tasks), (hint.timers, News::Timers)];
     bells.into_iter().filter(|(rings, _)| *rings).for_each(|(_, news)| hints.receive(news));
     if let (Ok(org), Ok(execution)) = (id(&hint.org, "org"), id(&hint.execution, "execution")) {
-        hints.receive(News::Run(Change { org: OrgId(org), execution: ExecutionId(execution), high: hint.high }));
+        let (org, execution) = (OrgId(org), ExecutionId(execution));
+        hints.receive(News::Run(Change { org, execution, high: hint.high, here: false }));
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
         let heard: Arc<parking_lot::Mutex<Vec<Option<Change>>>> = Arc::default();
         let into = heard.clone();
         let _listening = hints.listen(move |change| into.lock().push(change));
-        let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9 };
+        let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9, here: false };
         hint(&of_news(News::Run(change)), &hints);
         hint(&of_news(News::Agents), &hints);
         hint(b"\xff\xff", &hints);
