@@ -124,7 +124,7 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
     let (http_listener, http) = bind(config.http).await?;
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::default();
-    let storage = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
     let service = Service { storage, chunks, access: config.access, metrics, stopping: stopping.clone() };
     let listening = vec![
         tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),

@@ -111,7 +111,9 @@ async fn hints_travel_by_nats_both_ways() {
     assert_eq!(named.org, raw(OrgId::DEFAULT.0));
     // And what comes by NATS is heard, whatever the database says: this run is none.
     let (sender, mut heard) = mpsc::unbounded_channel();
-    let _listening = two.runtime.storage().hints().listen(move |change| drop(sender.send(change)));
+    let _listening = two.runtime.storage().hints().listen(move |change| {
+        let _ = sender.send(change);
+    });
     let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 7, here: false };
     let hint = v2::Hint { org: raw(change.org.0), execution: raw(change.execution.0), high: 7, ..Default::default() };
     let found = tokio::time::timeout(PATIENCE, async {

@@ -400,7 +400,8 @@ mod tests {
         here.set_read([(RUN, true)]);
         say(&here, 7, 4, 1, "x ");
         say(&here, 7, 3, 1, "b ");
-        assert_eq!((*bell.borrow_and_update(), here.waiting()), (Made::Some, vec![RUN]));
+        let made = *bell.borrow_and_update();
+        assert_eq!((made, here.waiting()), (Made::Some, vec![RUN]));
         let first = here.take_rows(RUN);
         let ops: Vec<_> = first.iter().map(|row| (row.sequence, row.last.to_string())).collect();
         assert_eq!(ops, [(4, "7.2".to_owned()), (3, "7.3".to_owned())]);

@@ -54,7 +54,7 @@ impl Worth {
             match &op.body {
                 OpBody::Entry(entry) => bytes += entry.content.size(),
                 OpBody::Task(task) => bytes += task.input.size(),
-                OpBody::Usage { model, usage: used } => usage.push((model.to_string(), used.clone())),
+                OpBody::Usage { model, usage: used } => usage.push((model.clone(), used.clone())),
                 _ => {}
             }
         }

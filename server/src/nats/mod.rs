@@ -144,13 +144,14 @@ impl Ears {
             tracing::warn!("NATS refuses the subscriptions of this server; it goes on without");
             return;
         };
+        let own = self.process.to_string();
         loop {
             let (message, is_hint) = tokio::select! {
                 message = hints.next() => (message, true),
                 message = previews.next() => (message, false),
             };
             let Some(message) = message else { return };
-            if message.subject.rsplit('.').next() == Some(&self.process.to_string()) {
+            if message.subject.rsplit('.').next() == Some(own.as_str()) {
                 continue;
             }
             if is_hint {

@@ -18,6 +18,7 @@ pub mod leases;
 pub mod limits;
 pub mod load;
 pub mod payloads;
+pub mod previews;
 pub mod random;
 pub mod retention;
 pub mod rig;
@@ -143,6 +144,9 @@ macro_rules! conformance_cases {
             }
             retention {
                 ended_runs_are_removed what_others_need_is_kept
+            }
+            previews {
+                rows_go_with_what_they_announce_and_with_their_readers
             }
             load {
                 queues_are_counted

@@ -452,6 +452,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.0.chunks.heard_of(claim.worker);
         self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 

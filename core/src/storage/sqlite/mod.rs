@@ -360,6 +360,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.0.chunks.heard_of(claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
             return Ok(Vec::new());

@@ -131,7 +131,7 @@ pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mu
             tx.execute("DELETE FROM preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
         }
         Superseded::Ops(ops) => {
-            for (segment, sequence) in ops {
+            for &mut (segment, sequence) in ops {
                 tx.execute(
                     "DELETE FROM preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
                     params![org, execution, segment, sequence],
