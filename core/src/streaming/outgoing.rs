@@ -3,7 +3,7 @@
 //!
 //! Nothing is written for a run that nobody reads elsewhere.
 
-use super::chunks::{Chunks, Kept, RunKey};
+use super::chunks::{Chunks, Kept, Placed, RunKey};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Batch, BatchEnd, Chunk, ChunkKind, EventId, OpBody};
@@ -154,7 +154,7 @@ impl PreviewRow {
     }
 
     /// Previews of one op as a row; nothing where there are none.
-    pub fn pack(previews: &[(EventId, Arc<Chunk>)]) -> Option<Self> {
+    pub fn pack(previews: &[Placed]) -> Option<Self> {
         let (last, chunk) = previews.last()?;
         let packed: Vec<Packed> = previews
             .iter()
@@ -348,7 +348,7 @@ impl Chunks {
 
 /// Previews as rows, each of one op, so that its end can take them away.
 fn rows(made: &[&Kept]) -> Vec<PreviewRow> {
-    let mut open: HashMap<(u32, i32), (usize, Vec<(EventId, Arc<Chunk>)>)> = HashMap::new();
+    let mut open: HashMap<(u32, i32), (usize, Vec<Placed>)> = HashMap::new();
     let mut rows = Vec::new();
     for kept in made {
         let op = (kept.chunk.segment, row_of(&kept.chunk));

@@ -34,7 +34,7 @@ pub async fn rows_go_with_what_they_announce_and_with_their_readers(factory: &dy
     previews.watch(ORG, holder.id, THERE, true).await.unwrap();
     let reader =
         Reader { org: ORG, execution: holder.id, process: THERE, served: false, holder: Some(holder.lease.worker) };
-    assert_eq!(previews.readers(Uuid::nil()).await.unwrap(), [reader.clone()]);
+    assert_eq!(previews.readers(Uuid::nil()).await.unwrap(), [reader]);
     assert!(previews.readers(THERE).await.unwrap().is_empty(), "a process is not told of itself");
 
     chunks.publish(2, ORG, said(holder.id, 0, 0));
