@@ -3,7 +3,8 @@
 use prost::Message;
 use std::path::PathBuf;
 
-const FILES: [&str; 2] = ["flovyn/v2/agents.proto", "flovyn/v2/worker.proto"];
+const FILES: [&str; 4] =
+    ["flovyn/v1/agent.proto", "flovyn/v1/flovyn.proto", "flovyn/v2/agents.proto", "flovyn/v2/worker.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=flovyn");

@@ -1,10 +1,15 @@
 //! The wire of Flovyn: generated messages, clients and servers, and nothing else.
 //!
-//! `flovyn/v2/*.proto` say what each message means. The features `client` and `server` add the stubs.
+//! `flovyn/*/*.proto` say what each message means. The features `client` and `server` add the stubs.
 
 #![allow(missing_docs)]
 // The generated messages of a oneof are as large as what they hold.
 #![allow(clippy::large_enum_variant)]
+
+/// The first protocol, of workers that are in the field: a call per step.
+pub mod v1 {
+    tonic::include_proto!("flovyn.v1");
+}
 
 /// The engine's own protocol: the storage contract, batched and chunked.
 pub mod v2 {

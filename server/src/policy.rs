@@ -61,6 +61,9 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("grpc.reflection.v1.ServerReflection", _) => return Some(Need::Token),
         _ => {}
     }
+    if let Some((service, method)) = path.strip_prefix("/flovyn.v1.").and_then(|path| path.split_once('/')) {
+        return of_first(service, method);
+    }
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
         ("Agents", "Identify") => Need::Token,
@@ -75,6 +78,23 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("Worker", "Hints") => Need::ReadOrWork,
         ("Worker", "Register" | "Unregister" | "Heartbeat" | "PollAgents" | "PollTasks" | "LoadSegment") => Need::Work,
         ("Worker", "Commit" | "FactsAfter" | "ReadRows" | "ReportTask" | "Release" | "Publish") => Need::Work,
+        _ => return None,
+    })
+}
+
+/// What a method of the first protocol needs: it is for workers, who take work of one queue and act on runs of that queue.
+fn of_first(service: &str, method: &str) -> Option<Need> {
+    Some(match (service, method) {
+        ("WorkerLifecycle", "RegisterWorker" | "SendHeartbeat") => Need::Work,
+        ("TaskExecution", "PollTask" | "CompleteTask" | "FailTask" | "CancelTask") => Need::Work,
+        ("TaskExecution", "ReportProgress" | "LogMessage" | "StreamTaskData" | "Heartbeat") => Need::Work,
+        ("AgentDispatch", "PollAgent" | "ResumeAgent" | "SuspendAgent" | "CompleteAgent" | "FailAgent") => Need::Work,
+        ("AgentDispatch", "GetEntries" | "AppendEntry" | "GetLatestCheckpoint" | "SubmitCheckpoint") => Need::Work,
+        ("AgentDispatch", "ScheduleAgentTask" | "CancelAgentTask" | "StreamAgentData") => Need::Work,
+        ("AgentDispatch", "GetAgentTaskResult" | "GetAgentTaskResults" | "GetAgentTaskCount") => Need::Work,
+        ("AgentDispatch", "ConsumeSignals" | "HasSignal" | "SendParentSignal" | "SendChildSignal") => Need::Work,
+        ("AgentDispatch", "SpawnChildAgent" | "PollChildEvents") => Need::Work,
+        ("AgentDispatch", "SignalAgent") => Need::Signal,
         _ => return None,
     })
 }
@@ -100,18 +120,23 @@ mod tests {
     #[test]
     fn every_method_has_a_need() {
         let mut methods = 0;
-        for (service, text) in [
-            ("Agents", include_str!("../../proto/flovyn/v2/agents.proto")),
-            ("Worker", include_str!("../../proto/flovyn/v2/worker.proto")),
+        for (package, text) in [
+            ("flovyn.v1", include_str!("../../proto/flovyn/v1/agent.proto")),
+            ("flovyn.v1", include_str!("../../proto/flovyn/v1/flovyn.proto")),
+            ("flovyn.v2", include_str!("../../proto/flovyn/v2/agents.proto")),
+            ("flovyn.v2", include_str!("../../proto/flovyn/v2/worker.proto")),
         ] {
-            for line in text.lines().filter_map(|line| line.trim().strip_prefix("rpc ")) {
-                let method = line.split('(').next().unwrap();
-                assert!(of_method(&format!("/flovyn.v2.{service}/{method}")).is_some(), "{service}/{method}");
+            let mut service = "";
+            for line in text.lines().map(str::trim) {
+                service = line.strip_prefix("service ").and_then(|rest| rest.split(' ').next()).unwrap_or(service);
+                let Some(method) = line.strip_prefix("rpc ").and_then(|rest| rest.split('(').next()) else { continue };
+                assert!(of_method(&format!("/{package}.{service}/{method}")).is_some(), "{package}.{service}/{method}");
                 methods += 1;
             }
         }
-        assert!(methods > 30);
+        assert!(methods > 60);
         assert_eq!(of_method("/flovyn.v2.Agents/Unheard"), None);
+        assert_eq!(of_method("/flovyn.v1.WorkflowDispatch/PollWorkflow"), None);
         assert_eq!(of_method("/grpc.health.v1.Health/Check"), Some(Need::Nothing));
         assert_eq!(of_method("/other.Service/Check"), None);
     }

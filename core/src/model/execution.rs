@@ -6,7 +6,7 @@ use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{Failure, UsageTotals};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Where a run is in its life (engine.md, "Lifecycle").
@@ -113,8 +113,57 @@ pub struct Wait {
     /// the run keeps it going, so a run whose last holder is gone is entered again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host_timer: bool,
+    /// Ends that are awaited by name: others do not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Ends>,
     /// What to tell people.
     pub reason: Option<WaitReason>,
+}
+
+/// Ends that a wait names: of tasks by their ids (beside `tasks`), of children by the signals that tell of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ends {
+    /// Those that are still to come.
+    pub open: BTreeSet<String>,
+    /// Which of them end the wait.
+    pub until: Until,
+}
+
+/// Which of several ends a wait is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// The last of them.
+    All,
+    /// The first of them.
+    First,
+    /// The first success, or the last of them.
+    Success,
+}
+
+impl Ends {
+    /// Takes note of an end; tells whether the wait is over.
+    pub(crate) fn take(&mut self, name: &str, success: bool) -> bool {
+        self.open.remove(name)
+            && match self.until {
+                Until::All => self.open.is_empty(),
+                Until::First => true,
+                Until::Success => success || self.open.is_empty(),
+            }
+    }
+}
+
+impl Wait {
+    /// Whether the end of a task ends it; one that is awaited by name is no longer awaited.
+    pub(crate) fn take_task(&mut self, task: &str, success: bool) -> bool {
+        self.tasks && self.ends.as_mut().is_none_or(|ends| ends.take(task, success))
+    }
+
+    /// Whether a signal ends it; one that is awaited as an end is no longer awaited.
+    pub(crate) fn take_signal(&mut self, name: &str) -> bool {
+        self.signals.iter().any(|awaited| awaited == name)
+            || self.ends.as_mut().is_some_and(|ends| ends.take(name, true))
+    }
 }
 
 /// A worker's right to advance one run.
@@ -379,4 +428,34 @@ pub enum Divergence {
     Fork,
     /// Leave the run paused for the old code.
     Stay,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_awaited_by_name() {
+        let wait = |until| Wait {
+            tasks: true,
+            ends: Some(Ends { open: ["a", "b"].map(String::from).into(), until }),
+            ..Wait::default()
+        };
+        let told = |until, ends: &[(&str, bool)]| {
+            let mut wait = wait(until);
+            ends.iter().map(|(task, success)| wait.take_task(task, *success)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(Until::All, &[("c", true), ("a", true), ("a", true), ("b", false)]),
+            [false, false, false, true]
+        );
+        assert_eq!(told(Until::First, &[("c", true), ("a", false)]), [false, true]);
+        assert_eq!(told(Until::Success, &[("a", false), ("b", false)]), [false, true]);
+        assert_eq!(told(Until::Success, &[("b", true)]), [true]);
+        let any = Wait { tasks: true, ..Wait::default() };
+        assert!(any.clone().take_task("whichever", false) && !any.clone().take_signal("go"));
+        assert!(!Wait::default().take_task("a", true) && !Wait::default().take_signal("a"));
+        let read: Wait = serde_json::from_str(&serde_json::to_string(&wait(Until::First)).unwrap()).unwrap();
+        assert_eq!(read, wait(Until::First));
+    }
 }

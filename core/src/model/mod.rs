@@ -18,14 +18,14 @@ pub use checkpoint::{Checkpoint, NewCheckpoint};
 pub use entry::{Entry, NewEntry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent};
 pub use execution::{
-    CancelMode, Cancellation, Claim, Created, Divergence, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
-    NewExecution, ResumeRequest, StartLimits, Status, Wait, WaitReason,
+    CancelMode, Cancellation, Claim, Created, Divergence, Ends, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
+    NewExecution, ResumeRequest, StartLimits, Status, Until, Wait, WaitReason,
 };
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
-pub use signal::{Delivery, NewSignal, Signal, SignalStored};
+pub use signal::{CHILD_SIGNALS, Delivery, NewSignal, Signal, SignalStored, child_signal};
 pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
     TaskStatus,

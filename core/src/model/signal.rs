@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
+use crate::model::Status;
 use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,30 @@ pub struct NewSignal {
     pub delivery: Delivery,
     /// Makes a retried send one signal.
     pub idempotency_key: Option<String>,
+}
+
+/// The name of the signal by which a run hears of the end of one it has spawned.
+pub fn child_signal(child: ExecutionId) -> String {
+    format!("{CHILD_SIGNALS}{child}")
+}
+
+/// How the names of such signals begin.
+pub const CHILD_SIGNALS: &str = "flovyn.child.";
+
+impl NewSignal {
+    /// The signal that tells a run of the end of one it has spawned.
+    pub(crate) fn of_child(org: OrgId, parent: ExecutionId, child: ExecutionId, status: Status) -> Self {
+        let value = serde_json::json!({ "child": child, "status": status });
+        Self {
+            org,
+            execution: parent,
+            id: SignalId(uuid::Uuid::new_v5(&child.0, b"ended")),
+            name: child_signal(child),
+            payload: Payload::json(value.to_string()),
+            delivery: Delivery::NextStep,
+            idempotency_key: None,
+        }
+    }
 }
 
 /// What became of a send; durable when returned.

@@ -4,7 +4,7 @@
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    WorkSource, WorkerInfo,
+    Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -263,6 +263,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
 impl<G: Gate> Storage for Guarded<G> {
     fn directory(&self) -> Option<&dyn Directory> {
         self.inner.directory()
+    }
+
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
+        self.inner.unfenced()
     }
 
     fn hints(&self) -> &Hints {

@@ -21,6 +21,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;
+pub mod unfenced;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -39,6 +40,7 @@ pub use load::{Load, PoolLoad, QueueLoad};
 pub use previews::Previews;
 use std::sync::Arc;
 use std::time::Duration;
+pub use unfenced::Unfenced;
 
 /// The writes and reads of one run.
 #[async_trait]
@@ -254,6 +256,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     }
     /// Who may call, where the backend knows; a server's is the server's matter.
     fn directory(&self) -> Option<&dyn Directory> {
+        None
+    }
+    /// What callers need whose calls name no claim; a server's is the server's matter.
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
         None
     }
     /// The org of callers that name none: of a server's token, else the default.

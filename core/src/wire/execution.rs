@@ -5,8 +5,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Claim, Execution, Failure, ForkPoint, Lease, NewExecution, StartLimits, Status, Usage,
-    UsageTotals, Wait,
+    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, StartLimits, Status,
+    Usage, UsageTotals, Wait,
 };
 use crate::payload::Digest;
 use bytes::Bytes;
@@ -164,6 +164,10 @@ impl From<&Wait> for v2::Wait {
             timers: wait.timers,
             reason: wait.reason.as_ref().map(word),
             host_timer: wait.host_timer,
+            ends: wait
+                .ends
+                .as_ref()
+                .map(|ends| v2::Ends { open: ends.open.iter().cloned().collect(), until: word(&ends.until) }),
         }
     }
 }
@@ -177,7 +181,15 @@ impl TryFrom<v2::Wait> for Wait {
             timers: wire.timers,
             reason: wire.reason.map(|reason| of_word(&reason, "wait.reason")).transpose()?,
             host_timer: wire.host_timer,
+            ends: wire.ends.map(TryInto::try_into).transpose()?,
         })
+    }
+}
+
+impl TryFrom<v2::Ends> for Ends {
+    type Error = Error;
+    fn try_from(wire: v2::Ends) -> Result<Self> {
+        Ok(Self { open: wire.open.into_iter().collect(), until: of_word(&wire.until, "wait.ends.until")? })
     }
 }
 

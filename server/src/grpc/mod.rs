@@ -1,12 +1,14 @@
-//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing.
+//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. `v1/` serves the first protocol.
 
 mod agents;
 mod links;
 mod payloads;
 mod streams;
+mod v1;
 mod worker;
 
 use self::links::Links;
+use self::v1::V1;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::service::Service;
@@ -19,6 +21,9 @@ use flovyn_core::storage::remote::ORG_HEADER;
 use flovyn_core::wire::v2::agents_server::AgentsServer;
 use flovyn_core::wire::v2::worker_server::WorkerServer;
 use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
+use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
+use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
+use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -35,12 +40,19 @@ struct Grpc(Service, Links);
 /// Serves until told to stop.
 pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
     let grpc = Grpc(service, Links::default());
+    let first = V1::over(grpc.clone());
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let (health, healthy) = tonic_health::server::health_reporter();
     health.set_serving::<AgentsServer<Grpc>>().await;
     health.set_serving::<WorkerServer<Grpc>>().await;
+    health.set_serving::<AgentDispatchServer<V1>>().await;
+    health.set_serving::<TaskExecutionServer<V1>>().await;
+    health.set_serving::<WorkerLifecycleServer<V1>>().await;
     let routes = Routes::new(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(AgentDispatchServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(TaskExecutionServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(WorkerLifecycleServer::new(first).max_decoding_message_size(MAX_MESSAGE))
         .add_service(healthy)
         .add_service(reflection()?)
         .into_axum_router()
@@ -56,6 +68,9 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
             let _ = stopping.wait_for(|stop| *stop).await;
             health.set_not_serving::<AgentsServer<Grpc>>().await;
             health.set_not_serving::<WorkerServer<Grpc>>().await;
+            health.set_not_serving::<AgentDispatchServer<V1>>().await;
+            health.set_not_serving::<TaskExecutionServer<V1>>().await;
+            health.set_not_serving::<WorkerLifecycleServer<V1>>().await;
         })
         .await
         .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))

@@ -319,9 +319,8 @@ pub(super) struct Checkpoints {
 
 async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -> Result<CheckpointView, Problem> {
     let (state, state_ref) = told(caller, &checkpoint.saved.state, fetch).await?;
-    let name = format!("checkpoint-{}", checkpoint.sequence);
     Ok(CheckpointView {
-        id: Uuid::new_v5(&checkpoint.execution.0, name.as_bytes()),
+        id: service::checkpoint_id(checkpoint.execution, checkpoint.sequence),
         agent_execution_id: checkpoint.execution.0,
         sequence: checkpoint.sequence,
         state,

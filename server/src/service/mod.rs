@@ -11,11 +11,17 @@ use crate::Access;
 use crate::metrics::Metrics;
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::storage::Storage;
 use flovyn_core::streaming::Chunks;
 use std::sync::Arc;
 use tokio::sync::watch;
+use uuid::Uuid;
+
+/// The id by which clients know a checkpoint.
+pub(crate) fn checkpoint_id(run: ExecutionId, sequence: u32) -> Uuid {
+    Uuid::new_v5(&run.0, format!("checkpoint-{sequence}").as_bytes())
+}
 
 /// One backend, served. Clones share it.
 #[derive(Clone)]

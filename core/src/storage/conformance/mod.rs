@@ -27,6 +27,7 @@ pub mod snapshot;
 pub mod tasks;
 pub mod tasks_inline;
 pub mod timers;
+pub mod unfenced;
 pub mod unknown;
 pub mod unserved;
 
@@ -154,6 +155,10 @@ macro_rules! conformance_cases {
             unserved {
                 a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment
                 a_task_without_a_worker_is_told_once an_unknown_inline_task_wakes_its_run
+            }
+            unfenced {
+                a_worker_is_enrolled what_waits_has_kinds a_worker_keeps_its_leases a_task_is_cancelled_from_outside
+                a_mailbox_holds_what_nothing_took a_child_tells_its_parent ends_are_awaited_by_name
             }
             unknown {
                 one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed

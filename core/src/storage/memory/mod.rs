@@ -17,10 +17,11 @@ mod rows;
 mod segment;
 mod state;
 mod tasks;
+mod unfenced;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Storage,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Storage, Unfenced,
     WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
@@ -241,6 +242,10 @@ impl Housekeeping for MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
         Some(self)
     }
 

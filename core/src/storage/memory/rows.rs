@@ -54,6 +54,8 @@ pub(super) struct Run {
     pub ttl: Duration,
     /// The epoch of the wait for a worker that it was told of.
     pub no_worker: Option<u64>,
+    /// The run that spawned it was told of its end.
+    pub told_parent: bool,
     /// When housekeeping has to look at it next.
     pub due: Option<Timestamp>,
 }
@@ -111,7 +113,7 @@ pub(super) enum FactOf {
 /// What may wake a waiting run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cause<'a> {
-    Task,
+    Task(Slot),
     Timer,
     Signal(&'a str),
 }
@@ -143,6 +145,7 @@ impl Run {
             timed_by: None,
             ttl: Duration::ZERO,
             no_worker: None,
+            told_parent: false,
             due: None,
         }
     }
@@ -170,11 +173,16 @@ impl Run {
 
     /// Makes a waiting run runnable if it waits for this. Says whether it did.
     pub fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
-        let Some(wait) = &self.exec.wait else { return false };
+        let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
+        let Some(wait) = self.exec.wait.as_mut().filter(|_| waits) else { return false };
         let (met, reason) = match cause {
-            Cause::Task => (wait.tasks, "task"),
+            Cause::Task(slot) => {
+                let ended = self.tasks.get(&slot).map(|row| &row.task);
+                let take = |task: &Task| wait.take_task(&task.new.id.to_string(), task.status == TaskStatus::Completed);
+                (ended.is_some_and(take), "task")
+            }
             Cause::Timer => (wait.timers, "timer"),
-            Cause::Signal(name) => (wait.signals.iter().any(|awaited| awaited == name), "signal"),
+            Cause::Signal(name) => (wait.take_signal(name), "signal"),
         };
         match self.exec.status {
             Status::Waiting if met => {

@@ -35,6 +35,7 @@ pub(super) struct State {
     /// When work without a worker was last looked for.
     pub looked_unserved: Option<Timestamp>,
     pub callers: super::directory::Callers,
+    pub enrolled: super::unfenced::Enrolled,
     pub news: News,
 }
 
@@ -154,6 +155,7 @@ impl State {
                 self.due.insert((due, key));
             }
         }
+        self.tell_parent(key.0, key.1, now);
     }
 }
 

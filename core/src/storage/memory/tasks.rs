@@ -191,7 +191,8 @@ impl Run {
     /// A deadline passed: no attempt follows.
     pub fn time_out(&mut self, slot: Slot, what: &str, limit: Duration, retryable: bool, now: Timestamp) {
         let Some(row) = self.tasks.get(&slot) else { return };
-        let message = format!("the task {:?} did not end within its {what} of {limit:?}", row.task.new.kind);
+        let message =
+            format!("the task {:?} timed out: it did not end within its {what} of {limit:?}", row.task.new.kind);
         let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
         if row.task.status == TaskStatus::Pending {
             let failure = described(&row.task, failure, row.task.failed_attempts);
@@ -298,7 +299,7 @@ impl Run {
         if !self.exec.status.is_terminal() {
             self.fact(number, now, FactOf::Task(slot));
             self.review_wait();
-            self.wake(now, Cause::Task);
+            self.wake(now, Cause::Task(slot));
         }
     }
 

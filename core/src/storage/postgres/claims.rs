@@ -399,7 +399,7 @@ pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> 
 }
 
 /// Locks the runs of all that a worker holds.
-fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
+pub(super) fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
     let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.home.key).collect();
     keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.place.key));
     let keys: Vec<Key> = keys.into_iter().collect();
@@ -447,14 +447,14 @@ pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
 }
 
 /// Runs that a worker holds.
-fn held_runs(tx: &Tx, worker: WorkerId) -> Done<Vec<Run>> {
+pub(super) fn held_runs(tx: &Tx, worker: WorkerId) -> Done<Vec<Run>> {
     let sql =
         concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.worker = $1 ORDER BY x.org_id, x.run");
     tx.all(sql, row![worker.0], Run::read)
 }
 
 /// Tasks whose attempt a worker has under a lease.
-fn held_tasks(tx: &Tx, worker: WorkerId) -> Done<Vec<TaskRow>> {
+pub(super) fn held_tasks(tx: &Tx, worker: WorkerId) -> Done<Vec<TaskRow>> {
     let sql = concat!(
         select_task!(),
         "WHERE t.worker = $1 AND t.lease_expires IS NOT NULL ORDER BY t.org_id, t.run, t.segment, t.sequence"

@@ -22,6 +22,8 @@ pub(super) struct Last {
     pub request: Option<Request>,
     /// The run's leaf, with its depth.
     pub leaf: Option<(EntryId, u32)>,
+    /// The run that spawned it.
+    pub parent: Option<ExecutionId>,
 }
 
 /// Runs that were locked and read ahead. Each is handed out once: after that its rows may have changed.
@@ -57,7 +59,7 @@ pub(super) const LOCK: &str = concat!(
 );
 
 pub(super) const LAST: &str = concat!(
-    "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, ",
+    "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, x.parent_id, ",
     request_columns!(),
     " FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
      LEFT JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run ORDER BY number DESC LIMIT 1) h \
@@ -100,7 +102,8 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
         let last = Last {
             high: row.get::<Option<u64>>(2)?.unwrap_or(0),
             leaf: row.get::<Option<Uuid>>(4)?.map(EntryId).zip(row.get(3)?),
-            request: Request::read_opt(row, 5)?,
+            parent: row.get::<Option<Uuid>>(5)?.map(ExecutionId),
+            request: Request::read_opt(row, 6)?,
         };
         told.insert(key, last);
     }

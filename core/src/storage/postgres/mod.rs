@@ -32,6 +32,7 @@ mod segment;
 mod sets;
 mod task;
 mod tx;
+mod unfenced;
 mod unserved;
 mod values;
 mod watcher;
@@ -40,7 +41,7 @@ use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    WorkSource, WorkerInfo,
+    Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -559,6 +560,10 @@ impl Housekeeping for PostgresStorage {
 
 impl Storage for PostgresStorage {
     fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
         Some(self)
     }
 

@@ -280,7 +280,7 @@ impl Statements for Tx<'_> {
     fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
         let (output, failure) = (output.map(cell).transpose()?, failure.map(text_of).transpose()?);
         self.put(&ENDED, row![run.home.key.org.0, run.home.key.run, output, failure, self.now]);
-        Ok(())
+        super::unfenced::tell_parent(self, run)
     }
 
     fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {

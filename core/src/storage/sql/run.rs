@@ -8,7 +8,7 @@ use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, described};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, TaskStatus, Wait,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, Task, TaskStatus, Wait,
     WaitReason,
 };
 use crate::payload::Payload;
@@ -203,11 +203,13 @@ impl<H> Run<H> {
         if !matches!(self.status, Status::Waiting | Status::Cancelling) {
             return Ok(false);
         }
-        let Some(wait) = self.wait() else { return Ok(false) };
+        let Some(mut wait) = self.wait() else { return Ok(false) };
         let (met, reason) = match cause {
-            Cause::Task => (wait.tasks, "task"),
+            Cause::Task(task) => {
+                (wait.take_task(&task.new.id.to_string(), task.status == TaskStatus::Completed), "task")
+            }
             Cause::Timer => (wait.timers, "timer"),
-            Cause::Signal(name) => (wait.signals.iter().any(|awaited| awaited == name), "signal"),
+            Cause::Signal(name) => (wait.take_signal(name), "signal"),
         };
         if met {
             self.wait = None;
@@ -215,6 +217,8 @@ impl<H> Run<H> {
                 self.status = Status::Pending;
                 log.event(EventKind::Woken, &json!({ "reason": reason }))?;
             }
+        } else if wait.ends.is_some() {
+            self.set_wait(Some(&wait))?;
         }
         Ok(met)
     }
@@ -370,7 +374,7 @@ pub(in crate::storage) enum Ending<'a> {
 /// What may wake a waiting run.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::storage) enum Cause<'a> {
-    Task,
+    Task(&'a Task),
     Timer,
     Signal(&'a str),
 }

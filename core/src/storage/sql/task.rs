@@ -217,7 +217,8 @@ impl<P> TaskRow<P> {
         what: &str,
         limit: Duration,
     ) -> Result<(), T::Fault> {
-        let message = format!("the task {:?} did not end within its {what} of {limit:?}", self.task.new.kind);
+        let message =
+            format!("the task {:?} timed out: it did not end within its {what} of {limit:?}", self.task.new.kind);
         let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
         if self.task.status == TaskStatus::Pending {
             let failure = described(&self.task, failure, self.task.failed_attempts);
@@ -340,7 +341,7 @@ impl<P> TaskRow<P> {
         let number = self.emit(run, log, kind, data)?;
         self.ended_number = Some(number);
         self.reviewed(log.tx, run)?;
-        run.wake(log, Cause::Task)?;
+        run.wake(log, Cause::Task(&self.task))?;
         Ok(self.fact())
     }
 

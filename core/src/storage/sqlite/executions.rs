@@ -128,8 +128,9 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
             Cell(&new.payload),
         ],
     )?;
+    let waited = run.wait.clone();
     let resumed = run.wake(&mut log, Cause::Signal(&new.name))?;
-    if resumed {
+    if run.wait != waited {
         run.save(tx)?;
     }
     if new.delivery == Delivery::Now {

@@ -17,6 +17,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_open_task_id.sql"),
     include_str!("migrations/0007_scopes.sql"),
     include_str!("migrations/0008_previews.sql"),
+    include_str!("migrations/0009_enrolled_worker.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

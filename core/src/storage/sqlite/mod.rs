@@ -30,6 +30,7 @@ mod run;
 mod segment;
 mod task;
 mod tx;
+mod unfenced;
 mod unserved;
 mod values;
 mod writer;
@@ -40,7 +41,7 @@ use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    WorkSource, WorkerInfo,
+    Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -471,6 +472,10 @@ impl Housekeeping for SqliteStorage {
 
 impl Storage for SqliteStorage {
     fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
         Some(self)
     }
 

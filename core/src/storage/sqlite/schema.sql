@@ -183,6 +183,14 @@ CREATE TABLE commit_request (
     outcome INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE enrolled_worker (
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    serves TEXT NOT NULL,               -- {agents, tasks}: kinds
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE event (
     key INTEGER PRIMARY KEY,
     run INTEGER GENERATED ALWAYS AS (key >> 31) VIRTUAL,

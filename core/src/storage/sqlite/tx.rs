@@ -199,7 +199,7 @@ impl Statements for Tx<'_> {
             "UPDATE agent_execution SET output = ?2, failure = ?3, ended_at = ?4 WHERE run = ?1",
             params![run.home.run, output.map(Cell), failure.map(text_of).transpose()?, self.now.0],
         )?;
-        Ok(())
+        super::unfenced::tell_parent(self, run)
     }
 
     fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {

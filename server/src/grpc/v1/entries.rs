@@ -1,0 +1,183 @@
+//! Entries: appended under the id that the worker gives, and read back in order.
+
+use super::held::{Step, TRIES, crowded};
+use super::{Adapter, Caller, V1, convert};
+use crate::grpc::streams::Answers;
+use crate::grpc::told;
+use flovyn_core::error::{Code, Error, Kind};
+use flovyn_core::id::EntryId;
+use flovyn_core::model::{Cursor, Entry, Execution, NewEntry, OpBody, OpKind, PageRequest};
+use flovyn_proto::v1;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tonic::Status;
+use uuid::Uuid;
+
+/// Entries that are read at once.
+const PAGE: usize = 100;
+
+/// What an entry keeps beside its content.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    token_usage: Tokens,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    input: i64,
+    output: i64,
+    cache_read: Option<i64>,
+    cache_write: Option<i64>,
+}
+
+impl Adapter {
+    /// Appends an entry; the same id once more changes nothing.
+    pub(super) async fn append(
+        &self,
+        caller: &Caller,
+        wire: v1::AppendEntryRequest,
+    ) -> Result<v1::AppendEntryResponse, Status> {
+        let named = wire.idempotency_key.as_deref().filter(|key| !key.is_empty());
+        let parent = wire.parent_id.as_deref().filter(|id| !id.is_empty());
+        let parent = parent.map(|id| convert::uuid(id, "parent_id").map(EntryId)).transpose()?;
+        let content = convert::value(wire.content.clone());
+        let metadata = wire.token_usage.as_ref().map(metadata).transpose()?;
+        let fresh = EntryId::fresh();
+        for _ in 0..TRIES {
+            let held = self.held(caller, &wire.agent_execution_id).await?;
+            let id = named.map_or(fresh, |key| entry_id(&held.run, key));
+            if named.is_some() && self.has(&held.run, id).await? {
+                return Ok(v1::AppendEntryResponse { entry_id: id.to_string(), already_existed: true });
+            }
+            let new = NewEntry {
+                id,
+                parent,
+                thread: String::new(),
+                role: wire.role.clone().unwrap_or_default(),
+                entry_type: entry_type(&wire.entry_type),
+                content: content.clone(),
+                turn_id: wire.turn_id.clone(),
+                metadata: metadata.clone(),
+            };
+            let step = Step::of(OpKind::Entry, &new.role.clone(), &id.to_string(), OpBody::Entry(new));
+            if self.commit(&held, step).await?.is_some() {
+                return Ok(v1::AppendEntryResponse { entry_id: id.to_string(), already_existed: false });
+            }
+        }
+        Err(crowded(&wire.agent_execution_id))
+    }
+
+    /// Whether a run has appended an entry of an id.
+    async fn has(&self, run: &Execution, id: EntryId) -> Result<bool, Status> {
+        match self.storage().entry(run.new.org, id).await {
+            Ok(entry) if entry.execution == run.new.id => Ok(true),
+            Ok(entry) => {
+                let message = format!("the id {id} is that of an entry of the run {}; choose another", entry.execution);
+                Err(told(Error::new(Code::InvalidArgument, message)))
+            }
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) => Err(told(error)),
+        }
+    }
+
+    async fn told_entry(&self, run: &Execution, entry: &Entry) -> Result<v1::AgentEntryChunk, Status> {
+        let new = &entry.new;
+        let metadata = new.metadata.as_deref().and_then(|text| serde_json::from_str::<Metadata>(text).ok());
+        let entry = v1::AgentEntry {
+            id: new.id.to_string(),
+            parent_id: new.parent.map(|parent| parent.to_string()),
+            entry_type: new.entry_type.to_uppercase(),
+            role: Some(new.role.clone()).filter(|role| !role.is_empty()),
+            content: self.bytes(run.new.org, &new.content).await?,
+            turn_id: new.turn_id.clone(),
+            token_usage: metadata.map(|metadata| metadata.token_usage.into()),
+            created_at_ms: convert::millis(entry.created_at),
+        };
+        Ok(v1::AgentEntryChunk { entry: Some(entry) })
+    }
+}
+
+impl V1 {
+    /// Every entry of a run in order, those of the run it was forked from first; or those after one of them.
+    pub(super) async fn entries(
+        &self,
+        caller: &Caller,
+        wire: v1::GetEntriesRequest,
+    ) -> Result<Answers<v1::AgentEntryChunk>, Status> {
+        let run = self.run(caller, &wire.agent_execution_id).await?;
+        let after = wire.after_entry_id.as_deref().filter(|id| !id.is_empty());
+        let after = match after {
+            None => None,
+            Some(id) => {
+                let id = EntryId(convert::uuid(id, "after_entry_id")?);
+                Some(self.storage().entry(run.new.org, id).await.map_err(told)?)
+            }
+        };
+        let mut shared = Vec::new();
+        if let (Some(_), Some(leaf)) = (run.forked_from, run.leaf) {
+            shared = self.storage().branch(run.new.org, leaf).await.map_err(told)?;
+            shared.retain(|entry| entry.execution != run.new.id);
+        }
+        if let Some(after) = &after {
+            match shared.iter().position(|entry| entry.new.id == after.new.id) {
+                Some(place) => drop(shared.drain(..=place)),
+                None => shared.clear(),
+            }
+        }
+        let own = after.filter(|after| after.execution == run.new.id).map(|after| after.slot);
+        let first = stream::iter([Ok::<_, Status>(shared)]);
+        let (this, id) = (self.clone(), (run.new.org, run.new.id));
+        let rest = stream::try_unfold(Some(None::<Cursor>), move |cursor| {
+            let this = this.clone();
+            async move {
+                let Some(after) = cursor else { return Ok(None) };
+                let page = PageRequest { limit: PAGE, after };
+                let page = this.storage().entries(id.0, id.1, page).await.map_err(told)?;
+                Ok::<_, Status>(Some((page.items, page.next.map(Some))))
+            }
+        });
+        let (this, run) = (self.clone(), Arc::new(run));
+        let pages = first.chain(rest.map_ok(move |items: Vec<Entry>| {
+            items.into_iter().filter(|entry| own.is_none_or(|own| entry.slot > own)).collect::<Vec<_>>()
+        }));
+        let entries =
+            pages.map_ok(|items: Vec<Entry>| stream::iter(items.into_iter().map(Ok::<_, Status>))).try_flatten();
+        Ok(Box::pin(entries.and_then(move |entry| {
+            let (this, run) = (this.clone(), run.clone());
+            async move { this.told_entry(&run, &entry).await }
+        })))
+    }
+}
+
+/// The id of an entry: the key, which is one, or what follows from it.
+fn entry_id(run: &Execution, key: &str) -> EntryId {
+    EntryId(Uuid::parse_str(key).unwrap_or_else(|_| Uuid::new_v5(&run.new.id.0, key.as_bytes())))
+}
+
+fn entry_type(word: &str) -> String {
+    if word.is_empty() { "message".into() } else { word.to_lowercase() }
+}
+
+fn metadata(usage: &v1::TokenUsage) -> Result<String, Status> {
+    let token_usage = Tokens {
+        input: usage.input_tokens,
+        output: usage.output_tokens,
+        cache_read: usage.cache_read_tokens,
+        cache_write: usage.cache_write_tokens,
+    };
+    serde_json::to_string(&Metadata { token_usage }).map_err(|error| Status::internal(error.to_string()))
+}
+
+impl From<Tokens> for v1::TokenUsage {
+    fn from(tokens: Tokens) -> Self {
+        Self {
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
+            cache_read_tokens: tokens.cache_read,
+            cache_write_tokens: tokens.cache_write,
+        }
+    }
+}

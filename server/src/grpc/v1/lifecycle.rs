@@ -1,0 +1,41 @@
+//! The start of workers and their signs of life.
+
+use super::{LEASE, V1, convert, workers};
+use crate::grpc::told;
+use flovyn_core::id::WorkerId;
+use flovyn_core::storage::unfenced::Serves;
+use flovyn_proto::v1;
+use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycle;
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl WorkerLifecycle for V1 {
+    async fn register_worker(
+        &self,
+        request: Request<v1::WorkerRegistrationRequest>,
+    ) -> Result<Response<v1::WorkerRegistrationResponse>, Status> {
+        let caller = self.caller_of(&request, &request.get_ref().org_id).await?;
+        let peer = request.remote_addr();
+        let wire = request.into_inner();
+        let id = workers::registered(caller.org, &wire.worker_name);
+        let agents = wire.agents.into_iter().map(|agent| agent.kind).collect();
+        let tasks = wire.tasks.into_iter().map(|task| task.kind).collect();
+        self.unfenced()?.enroll(caller.org, id, Serves { agents, tasks }).await.map_err(told)?;
+        self.workers.met(caller.org, peer, id);
+        Ok(Response::new(v1::WorkerRegistrationResponse {
+            worker_id: id.to_string(),
+            success: true,
+            error: None,
+            workflow_conflicts: Vec::new(),
+            task_conflicts: Vec::new(),
+        }))
+    }
+
+    async fn send_heartbeat(&self, request: Request<v1::WorkerHeartbeatRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let worker = WorkerId(convert::uuid(&request.get_ref().worker_id, "worker_id")?);
+        self.workers.met(caller.org, request.remote_addr(), worker);
+        self.unfenced()?.keep_leases(caller.org, worker, LEASE).await.map_err(told)?;
+        Ok(Response::new(()))
+    }
+}

@@ -1,0 +1,129 @@
+//! The calls of workers that run tasks. They name no attempt: the one that runs is meant.
+
+use super::{Adapter, Caller, LEASE, V1, convert, shown};
+use crate::grpc::told;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::id::TaskId;
+use flovyn_core::model::{AttemptResult, ChunkKind, Failure, Task, TaskReport, TaskStatus};
+use flovyn_core::storage::Heartbeat;
+use flovyn_proto::v1;
+use flovyn_proto::v1::task_execution_server::TaskExecution;
+use serde_json::json;
+use tonic::{Request, Response, Status};
+
+impl Adapter {
+    /// A task that has not ended, of a queue that the caller may serve.
+    async fn open(&self, caller: &Caller, id: &str) -> Result<Task, Status> {
+        let task = TaskId(convert::uuid(id, "task_execution_id")?);
+        let task = self.unfenced()?.open_task(caller.org, task).await.map_err(told)?;
+        let task = task.ok_or_else(|| over(id))?;
+        caller.may_serve(&task.new.queue)?;
+        Ok(task)
+    }
+
+    /// The end of the attempt that runs.
+    async fn end(&self, caller: &Caller, id: &str, result: AttemptResult) -> Result<Response<()>, Status> {
+        let task = self.open(caller, id).await?;
+        if task.status != TaskStatus::Running {
+            return Err(over(id));
+        }
+        let report = TaskReport {
+            org: caller.org,
+            task: task.new.id,
+            attempt: task.attempt,
+            worker: task.worker.unwrap_or_default(),
+            result,
+        };
+        match self.storage().report_task(report).await {
+            Ok(()) => Ok(Response::new(())),
+            Err(error) if error.code() == Code::LeaseLost => Err(over(id)),
+            Err(error) => Err(told(error)),
+        }
+    }
+
+    /// Renews the lease of the attempt that runs, and keeps how far it says it is.
+    async fn task_gives_sign(&self, task: &Task, progress: Option<String>) -> Result<(), Status> {
+        let Some(worker) = task.worker.filter(|_| task.status == TaskStatus::Running) else { return Ok(()) };
+        let (org, id, attempt) = (task.org, task.new.id, task.attempt);
+        let progress = progress.into_iter().map(|report| (org, id, attempt, report)).collect();
+        let tasks = vec![(org, id, attempt, true)];
+        let beat = Heartbeat { worker, ttl: LEASE, executions: Vec::new(), tasks, progress };
+        self.storage().heartbeat(beat).await.map_err(told)?;
+        Ok(())
+    }
+}
+
+/// The refusal of what is said of a task that does not run.
+fn over(id: &str) -> Status {
+    let message =
+        format!("no attempt of the task {id} runs: it has ended, was given to another worker, or is not here");
+    told(Error::new(Code::InvalidTransition, message))
+}
+
+#[tonic::async_trait]
+impl TaskExecution for V1 {
+    async fn poll_task(&self, request: Request<v1::PollTaskRequest>) -> Result<Response<v1::PollTaskResponse>, Status> {
+        let caller = self.caller_of(&request, &request.get_ref().org_id).await?;
+        let peer = request.remote_addr();
+        Ok(Response::new(Adapter::poll_task(self, &caller, peer, request.into_inner()).await?))
+    }
+
+    async fn complete_task(&self, request: Request<v1::CompleteTaskRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let wire = request.into_inner();
+        let result = AttemptResult::Completed(convert::value(wire.output));
+        self.end(&caller, &wire.task_execution_id, result).await
+    }
+
+    async fn fail_task(&self, request: Request<v1::FailTaskRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let wire = request.into_inner();
+        let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
+        let result = AttemptResult::Failed { failure, retryable: true };
+        self.end(&caller, &wire.task_execution_id, result).await
+    }
+
+    async fn report_progress(&self, request: Request<v1::ReportProgressRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let wire = request.into_inner();
+        let task = self.open(&caller, &wire.task_execution_id).await?;
+        let report = json!({ "fraction": wire.progress, "message": wire.details }).to_string();
+        self.task_gives_sign(&task, Some(report)).await?;
+        Ok(Response::new(()))
+    }
+
+    async fn log_message(&self, request: Request<v1::LogMessageRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let wire = request.into_inner();
+        let task = self.open(&caller, &wire.task_execution_id).await?;
+        self.task_gives_sign(&task, None).await?;
+        let line = json!({ "type": "log", "level": wire.level, "message": wire.message }).to_string();
+        self.show_task(&caller, &task, 0, (ChunkKind::Data, line)).await?;
+        Ok(Response::new(()))
+    }
+
+    async fn stream_task_data(
+        &self,
+        request: Request<v1::StreamTaskDataRequest>,
+    ) -> Result<Response<v1::StreamTaskDataResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let wire = request.into_inner();
+        let task = self.open(&caller, &wire.task_execution_id).await?;
+        self.show_task(&caller, &task, wire.sequence, shown::of_task(wire.r#type(), &wire.payload)).await?;
+        Ok(Response::new(v1::StreamTaskDataResponse { acknowledged: true }))
+    }
+
+    async fn heartbeat(&self, request: Request<v1::HeartbeatRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let task = self.open(&caller, &request.get_ref().task_execution_id).await?;
+        self.task_gives_sign(&task, None).await?;
+        Ok(Response::new(()))
+    }
+
+    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Result<Response<()>, Status> {
+        let caller = self.caller(&request)?;
+        let task = self.open(&caller, &request.get_ref().task_execution_id).await?;
+        self.unfenced()?.cancel_task(caller.org, task.execution, task.new.id).await.map_err(told)?;
+        Ok(Response::new(()))
+    }
+}

@@ -1,0 +1,104 @@
+//! What workers are called. One names itself in three ways: by the name it registers, by the id that the registration
+//! answers, and, where it polls for tasks, by an id of its own making.
+//!
+//! The name it registers is by default that id of its own, and then all three lead to one worker. Where it is another, the
+//! connection tells: a process has one. Through a proxy that is shared by several workers it says nothing and is not used;
+//! then the tasks of such a worker are held by an id apart, whose polls alone keep their leases.
+
+use flovyn_core::id::{OrgId, WorkerId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How often the polls of a worker renew its leases.
+const RENEWED: Duration = Duration::from_secs(15);
+/// Connections and workers that are remembered at a time.
+const REMEMBERED: usize = 10_000;
+
+/// What this process has seen of workers.
+#[derive(Default)]
+pub(super) struct Workers {
+    /// The one worker of a connection; none where there are several.
+    peers: Mutex<HashMap<(OrgId, SocketAddr), Option<WorkerId>>>,
+    renewed: Mutex<HashMap<(OrgId, WorkerId), Instant>>,
+}
+
+/// The worker of an id on the wire.
+pub(super) fn worker(org: OrgId, named: &str) -> WorkerId {
+    WorkerId(Uuid::parse_str(named).unwrap_or_else(|_| Uuid::new_v5(&org.0, named.as_bytes())))
+}
+
+/// The id that a registration answers. A name of a worker's own making is that of one process; any other may be shared.
+pub(super) fn registered(org: OrgId, name: &str) -> WorkerId {
+    let own = name.strip_prefix("worker-").is_some_and(|id| Uuid::parse_str(id).is_ok());
+    if own { worker(org, name) } else { WorkerId::fresh() }
+}
+
+impl Workers {
+    /// A call of a worker came over a connection.
+    pub(super) fn met(&self, org: OrgId, peer: Option<SocketAddr>, worker: WorkerId) {
+        let Some(peer) = peer else { return };
+        let mut peers = self.peers.lock();
+        if peers.len() >= REMEMBERED {
+            peers.clear();
+        }
+        let known = peers.entry((org, peer)).or_insert(Some(worker));
+        if *known != Some(worker) {
+            *known = None;
+        }
+    }
+
+    /// The one worker of a connection.
+    pub(super) fn of(&self, org: OrgId, peer: Option<SocketAddr>) -> Option<WorkerId> {
+        self.peers.lock().get(&(org, peer?)).copied().flatten()
+    }
+
+    /// Whether the leases of a worker that gives a sign are to be renewed now.
+    pub(super) fn is_due(&self, org: OrgId, worker: WorkerId) -> bool {
+        let mut renewed = self.renewed.lock();
+        if renewed.get(&(org, worker)).is_some_and(|at| at.elapsed() < RENEWED) {
+            return false;
+        }
+        if renewed.len() >= REMEMBERED {
+            renewed.clear();
+        }
+        renewed.insert((org, worker), Instant::now());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_one_id_by_its_own_name() {
+        let org = OrgId::DEFAULT;
+        let own = format!("worker-{}", Uuid::new_v4());
+        assert_eq!(registered(org, &own), worker(org, &own));
+        assert_ne!(registered(org, "gpu"), registered(org, "gpu"), "two processes may share a name");
+        assert_ne!(worker(org, "gpu"), worker(OrgId::fresh(), "gpu"));
+        let id = WorkerId::fresh();
+        assert_eq!(worker(org, &id.to_string()), id);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_of_one_worker_names_it() {
+        let (workers, org) = (Workers::default(), OrgId::DEFAULT);
+        let (one, two) = (WorkerId::fresh(), WorkerId::fresh());
+        let peer = Some(SocketAddr::from(([127, 0, 0, 1], 7)));
+        assert_eq!(workers.of(org, peer), None);
+        workers.met(org, peer, one);
+        workers.met(org, peer, one);
+        assert_eq!((workers.of(org, peer), workers.of(OrgId::fresh(), peer)), (Some(one), None));
+        workers.met(org, peer, two);
+        workers.met(org, peer, one);
+        assert_eq!((workers.of(org, peer), workers.of(org, None)), (None, None));
+        assert!(workers.is_due(org, one) && !workers.is_due(org, one) && workers.is_due(org, two));
+        tokio::time::advance(RENEWED).await;
+        assert!(workers.is_due(org, one));
+    }
+}
