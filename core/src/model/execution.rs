@@ -113,6 +113,10 @@ pub struct Wait {
     /// the run keeps it going, so a run whose last holder is gone is entered again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host_timer: bool,
+    /// Whether the worker that suspends the run keeps its copy: it may then claim the run before all others for a moment
+    /// after the wait has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub parked: bool,
     /// What to tell people.
     pub reason: Option<WaitReason>,
 }

@@ -164,6 +164,7 @@ impl From<&Wait> for v2::Wait {
             timers: wait.timers,
             reason: wait.reason.as_ref().map(word),
             host_timer: wait.host_timer,
+            parked: wait.parked,
         }
     }
 }
@@ -177,6 +178,7 @@ impl TryFrom<v2::Wait> for Wait {
             timers: wire.timers,
             reason: wire.reason.map(|reason| of_word(&reason, "wait.reason")).transpose()?,
             host_timer: wire.host_timer,
+            parked: wire.parked,
         })
     }
 }

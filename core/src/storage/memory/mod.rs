@@ -6,22 +6,25 @@
 mod catalog;
 mod claims;
 mod commit;
+mod definitions;
 mod directory;
 mod executions;
 mod fork;
 mod housekeeping;
 mod load;
 mod payloads;
+mod queues;
 mod retention;
 mod rows;
+mod schedules;
 mod segment;
 mod state;
 mod tasks;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Storage,
-    WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
+    Storage, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -241,6 +244,10 @@ impl Housekeeping for MemoryStorage {
 
 impl Storage for MemoryStorage {
     fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
         Some(self)
     }
 

@@ -13,6 +13,10 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_scopes.sql"),
     include_str!("migrations/0003_previews.sql"),
+    include_str!("migrations/0004_preference.sql"),
+    include_str!("migrations/0005_schedules.sql"),
+    include_str!("migrations/0006_queue_limits.sql"),
+    include_str!("migrations/0007_definitions.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -17,6 +17,10 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_open_task_id.sql"),
     include_str!("migrations/0007_scopes.sql"),
     include_str!("migrations/0008_previews.sql"),
+    include_str!("migrations/0009_preference.sql"),
+    include_str!("migrations/0010_schedules.sql"),
+    include_str!("migrations/0011_queue_limits.sql"),
+    include_str!("migrations/0012_definitions.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -78,7 +78,14 @@ fn wait(random: &mut Random) -> Wait {
     let signals = NAMES.iter().filter(|_| random.percent(30)).map(|name| (*name).to_owned()).collect();
     let reason = [None, Some(WaitReason::Task), Some(WaitReason::Signal), Some(WaitReason::Timer)];
     let reason = random.pick(&reason).copied().flatten();
-    Wait { signals, tasks: random.percent(60), timers: random.percent(60), host_timer: random.percent(20), reason }
+    Wait {
+        signals,
+        tasks: random.percent(60),
+        timers: random.percent(60),
+        host_timer: random.percent(20),
+        parked: random.percent(30),
+        reason,
+    }
 }
 
 fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {
