@@ -39,6 +39,75 @@ pub enum Command {
     /// Look at runs and steer them
     #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
     Runs(Runs),
+    /// Start runs by the clock
+    #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
+    Schedules(Schedules),
+    /// Limit what queues hand out
+    #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
+    Queues(Queues),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Queues {
+    /// Limit a queue, in place of the limit it has; without an option, free it
+    #[command(override_usage = "flovyn queues limit [URL] <QUEUE> [--concurrency N] [--rate N/TIME]")]
+    Limit(LimitQueue),
+    /// List the queues that have a limit
+    #[command(override_usage = "flovyn queues list [URL]")]
+    List(Words),
+}
+
+#[derive(Debug, Args)]
+pub struct LimitQueue {
+    #[command(flatten)]
+    pub words: Words,
+    /// Runs that workers hold at the same time
+    #[arg(long, value_name = "N")]
+    pub concurrency: Option<u32>,
+    /// How often runs are handed to workers, such as 10/1s or 600/1h
+    #[arg(long, value_name = "N/TIME", value_parser = rate)]
+    pub rate: Option<flovyn_core::model::Rate>,
+}
+
+/// Reads `10/1s`.
+fn rate(text: &str) -> Result<flovyn_core::model::Rate, String> {
+    let form = || "write a number and a time, such as 10/1s or 600/1h".to_owned();
+    let (runs, time) = text.split_once('/').ok_or_else(form)?;
+    Ok(flovyn_core::model::Rate { runs: runs.parse().map_err(|_| form())?, per: duration(time)? })
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Schedules {
+    /// Make a schedule, or replace the one of its id
+    #[command(override_usage = "flovyn schedules create [URL] <ID> <CRON> <KIND> [JSON] [OPTIONS]")]
+    Create(CreateSchedule),
+    /// List schedules, by id
+    #[command(override_usage = "flovyn schedules list [URL]")]
+    List(Words),
+    /// Remove a schedule; the runs that it started stay
+    #[command(override_usage = "flovyn schedules delete [URL] <ID>")]
+    Delete(Words),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateSchedule {
+    #[command(flatten)]
+    pub words: Words,
+    /// The IANA time zone whose clock counts, such as Europe/Paris; UTC without one
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// The queue of the runs
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Priority of the runs
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// Concurrency key of the runs: with one, a run waits for that of the tick before
+    #[arg(long, value_name = "KEY")]
+    pub concurrency_key: Option<String>,
+    /// Metadata of the runs; may be given several times
+    #[arg(long = "meta", value_name = "NAME=VALUE")]
+    pub metadata: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -214,6 +283,12 @@ pub struct Start {
     /// The queue its workers poll
     #[arg(long)]
     pub queue: Option<String>,
+    /// Higher ones are claimed first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// Of the runs with this key one advances at a time
+    #[arg(long, value_name = "KEY")]
+    pub concurrency_key: Option<String>,
     /// Metadata for filters; may be given several times
     #[arg(long = "meta", value_name = "NAME=VALUE")]
     pub metadata: Vec<String>,

@@ -50,6 +50,8 @@ ids! {
     WorkerId;
     /// A key of an org.
     KeyId;
+    /// A predefined agent.
+    DefinitionId;
     /// One commit request; retried with the same id when its outcome is unknown.
     RequestId;
 }

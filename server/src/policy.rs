@@ -72,6 +72,8 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("Agents", "ListExecutions" | "ListSignals" | "ListTasks" | "ListCheckpoints" | "Journal" | "Unserved") => {
             Need::Read
         }
+        ("Agents", "PutSchedule" | "DeleteSchedule" | "LimitQueue") => Need::Write,
+        ("Agents", "GetSchedule" | "ListSchedules" | "ListQueueLimits") => Need::Read,
         ("Agents", "ListEvents" | "Watch" | "GetTask" | "ListEntries") => Need::Read,
         ("Agents", "GetExecution" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
         ("Agents", "PutPayload") => Need::WriteOrWork,
@@ -107,6 +109,7 @@ pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
         ("GET" | "HEAD", _) => Need::Read,
         ("PUT", "payloads") => Need::WriteOrWork,
         ("POST", "agent-executions/{id}/signal") => Need::Signal,
+        ("PUT", "queues/{queue}" | "agent-definitions/{definition}") => Need::Write,
         ("POST" | "DELETE", _) => Need::Write,
         _ => return None,
     })

@@ -3,6 +3,8 @@
 mod entries;
 mod keys;
 mod list;
+mod queues;
+mod schedules;
 mod serve;
 mod show;
 mod steer;
@@ -19,6 +21,8 @@ pub async fn dispatch(command: Command, out: &mut Output) -> Result {
         Command::Server(args) => return serve::server(args, out).await,
         Command::Keys(command) => return keys::keys(command, out).await,
         Command::Migrate(args) => return keys::migrate(args, out).await,
+        Command::Queues(command) => return queues::queues(command, out).await,
+        Command::Schedules(command) => return schedules::schedules(command, out).await,
         Command::Runs(command) => command,
     };
     match command {

@@ -5,6 +5,7 @@ use crate::print::Output;
 use crate::target::{Target, json, start_options};
 use crate::{Failed, Result, view};
 use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OpId, RequestId, Slot};
 use flovyn_core::model::{CancelMode, Delivery, Divergence, Execution, Failure, ForkFrom, Resolution, ResumeRequest};
@@ -14,7 +15,11 @@ pub async fn start(args: Start, out: &mut Output) -> Result {
     let mut target = Target::of(args.words.words, &["KIND", "JSON"])?;
     let kind = target.word("the agent's KIND")?;
     let input = target.more().map_or(Ok(Payload::null()), |text| self::json("the input", &text))?;
-    let options = start_options(args.id, args.queue, &args.metadata)?;
+    let options = StartOptions {
+        priority: args.priority,
+        concurrency_key: args.concurrency_key,
+        ..start_options(args.id, args.queue, &args.metadata)?
+    };
     let runtime = target.open().await?;
     let handle = runtime.client().start(&kind, input, options).await?;
     told(out, &handle.describe().await?, "started")

@@ -116,6 +116,10 @@ pub struct Wait {
     /// Ends that are awaited by name: others do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<Ends>,
+    /// Whether the worker that suspends the run keeps its copy: it may then claim the run before all others for a moment
+    /// after the wait has ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub parked: bool,
     /// What to tell people.
     pub reason: Option<WaitReason>,
 }

@@ -3,11 +3,14 @@
 mod access;
 mod batch;
 mod checkpoint;
+mod definition;
 mod entry;
 mod event;
 mod execution;
 mod op;
 mod page;
+mod queue;
+mod schedule;
 mod signal;
 mod task;
 mod usage;
@@ -15,6 +18,7 @@ mod usage;
 pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
 pub use checkpoint::{Checkpoint, NewCheckpoint};
+pub use definition::{Definition, DefinitionSpec};
 pub use entry::{Entry, NewEntry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent};
 pub use execution::{
@@ -25,6 +29,8 @@ pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
+pub use queue::{QueueLimit, Rate};
+pub use schedule::{Schedule, ScheduleSpec};
 pub use signal::{CHILD_SIGNALS, Delivery, NewSignal, Signal, SignalStored, child_signal};
 pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,

@@ -14,11 +14,11 @@ pub use token::dev_token_file;
 pub use url::{Backend, parse_url};
 
 use crate::client::Client;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::storage::Storage;
 use crate::storage::memory::MemoryStorage;
+use crate::storage::{Storage, schedules};
 use crate::streaming::Chunks;
 use crate::worker::{self, Host, Worker, WorkerOptions};
 use parking_lot::Mutex;
@@ -182,13 +182,23 @@ pub async fn connect(url: Option<&str>) -> Result<Runtime> {
     Runtime::open(given.as_deref().unwrap_or("sqlite:flovyn.db")).await
 }
 
+/// One pass, with the runs of schedules whose tick has come; tells when there is more to do.
+async fn keep(storage: &dyn Storage) -> Result<Option<Timestamp>> {
+    let due = storage.pass().await?;
+    if due.is_none_or(|due| due > storage.clock().now()) {
+        return Ok(due);
+    }
+    schedules::start_due(storage).await?;
+    storage.pass().await
+}
+
 /// Runs a pass whenever time brings work, and never spins.
 async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
     const LONGEST: Duration = Duration::from_secs(5);
     let Some(mut changed) = storage.upgrade().map(|storage| storage.hints().timers()) else { return };
     loop {
         let Some(open) = storage.upgrade() else { return };
-        let wait = match open.pass().await {
+        let wait = match keep(&*open).await {
             Ok(Some(due)) => due.since(clock.now()).clamp(Duration::from_millis(1), LONGEST),
             Ok(None) => LONGEST,
             Err(error) => {

@@ -4,7 +4,7 @@ use super::{Closed, HostEffect, Inner, PATIENCE, Session, traces};
 use crate::error::{Code, Kind, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
-use crate::model::{CommitAnswer, CommitRequest, Fact, FactKind, OpBody};
+use crate::model::{BatchEnd, CommitRequest, Fact, FactKind, OpBody};
 use crate::payload::{Body, Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::PAGE;
 use crate::storage::stored::{blob, fetch, fill};
@@ -125,7 +125,10 @@ impl Session {
         }
     }
 
-    async fn commit(self: Arc<Self>, draft: CommitDraft) {
+    async fn commit(self: Arc<Self>, mut draft: CommitDraft) {
+        if let BatchEnd::Suspend(wait) = &mut draft.batch.end {
+            wait.parked = self.keeper.get().is_some_and(|keeper| keeper.parks());
+        }
         let entries: Vec<_> = draft
             .batch
             .ops
@@ -150,7 +153,20 @@ impl Session {
             known: draft.known,
             batch: draft.batch,
         };
-        let mut answer = self.commit_until_known(request).await;
+        let keeper = self.keeper.get();
+        let wanted = keeper.and_then(|keeper| Some((keeper, keeper.wants(self.execution, &request.batch)?)));
+        let mut answer = match wanted {
+            None => self.until_available(|| self.storage.commit(request.clone())).await,
+            Some((keeper, wanted)) => {
+                let ask = || self.storage.commit_and_claim(request.clone(), &wanted);
+                let (answer, tasks) = match self.until_available(ask).await {
+                    Ok((answer, tasks)) => (Ok(answer), tasks),
+                    Err(error) => (Err(error), Vec::new()),
+                };
+                keeper.bring(&wanted, tasks);
+                answer
+            }
+        };
         if let Ok(answer) = &mut answer {
             let mut inner = self.inner.lock();
             for entry in &entries {
@@ -160,21 +176,6 @@ impl Session {
         }
         self.with(|machine| machine.answered(answer));
         self.refresh_if_hinted();
-    }
-
-    /// An error of an unavailable store means *unknown*: the same request is sent again until an answer comes (rule 2).
-    async fn commit_until_known(&self, request: CommitRequest) -> Result<CommitAnswer> {
-        let mut pause = RETRY_FIRST;
-        loop {
-            match self.storage.commit(request.clone()).await {
-                Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
-                    tracing::warn!(execution = %self.execution, %error, "a commit has no answer yet; it is sent again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-                answer => return answer,
-            }
-        }
     }
 
     /// Puts what the last commit stored, or the page of the tail holds, back into outcomes that name it, and makes blobs
@@ -232,12 +233,14 @@ impl Session {
         Ok(())
     }
 
-    /// Asks again until the store answers, or the session is closed.
+    /// Asks the same again until the store answers, or the session is closed: an error of an unavailable store means
+    /// *unknown* (rule 2).
     async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
         let mut pause = RETRY_FIRST;
         loop {
             match ask().await {
                 Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
+                    tracing::warn!(execution = %self.execution, %error, "the store has no answer yet; it is asked again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(RETRY_MAX);
                 }

@@ -13,10 +13,10 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
 };
-use crate::model::{Claim, Execution, Fact, Lease, Segment, Status};
+use crate::model::{Batch, Claim, ClaimedTask, Execution, Fact, Lease, Segment, Status};
 use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
-use crate::storage::Storage;
 use crate::storage::stored::Room;
+use crate::storage::{ClaimRequest, Storage};
 use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
@@ -77,6 +77,13 @@ pub(crate) trait Keeper: Send + Sync {
     fn parked(&self, session: &Arc<Session>);
     /// The session is over.
     fn closed(&self, session: &Arc<Session>);
+    /// Whether it keeps the copies of waiting runs.
+    fn parks(&self) -> bool;
+    /// The claim of tasks that a commit may bring along: those of the batch it has free places for. It keeps the places until
+    /// [`bring`](Self::bring).
+    fn wants(&self, execution: ExecutionId, batch: &Batch) -> Option<ClaimRequest>;
+    /// What a commit has brought along for such a claim.
+    fn bring(&self, wanted: &ClaimRequest, tasks: Vec<ClaimedTask>);
     /// Calls `hold_elapsed` a little later.
     fn arm_hold(&self, session: &Arc<Session>);
     /// An inline attempt tells how far it is.

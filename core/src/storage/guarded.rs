@@ -3,16 +3,16 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
+    Previews, Queues, Schedules, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
-    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, QueueLimit,
+    RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -47,6 +47,8 @@ pub enum Call {
     Release,
     UnregisterWorker,
     Read,
+    Schedule,
+    LimitQueue,
     Pass,
 }
 
@@ -260,6 +262,44 @@ impl<G: Gate> Housekeeping for Guarded<G> {
     }
 }
 
+#[async_trait]
+impl<G: Gate> Schedules for Guarded<G> {
+    async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule> {
+        self.gate.pass(Call::Schedule, self.inner.put_schedule(org, spec)).await
+    }
+
+    async fn schedule(&self, org: OrgId, id: &str) -> Result<Schedule> {
+        self.gate.pass(Call::Read, self.inner.schedule(org, id)).await
+    }
+
+    async fn schedules(&self, org: OrgId, page: PageRequest) -> Result<Page<Schedule>> {
+        self.gate.pass(Call::Read, self.inner.schedules(org, page)).await
+    }
+
+    async fn delete_schedule(&self, org: OrgId, id: &str) -> Result<()> {
+        self.gate.pass(Call::Schedule, self.inner.delete_schedule(org, id)).await
+    }
+
+    async fn due_schedules(&self) -> Result<Vec<Schedule>> {
+        self.gate.pass(Call::Read, self.inner.due_schedules()).await
+    }
+
+    async fn advance_schedule(&self, org: OrgId, id: &str, from: Timestamp, to: Option<Timestamp>) -> Result<()> {
+        self.gate.pass(Call::Pass, self.inner.advance_schedule(org, id, from, to)).await
+    }
+}
+
+#[async_trait]
+impl<G: Gate> Queues for Guarded<G> {
+    async fn limit_queue(&self, org: OrgId, queue: &str, limit: QueueLimit) -> Result<()> {
+        self.gate.pass(Call::LimitQueue, self.inner.limit_queue(org, queue, limit)).await
+    }
+
+    async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>> {
+        self.gate.pass(Call::Read, self.inner.queue_limits(org)).await
+    }
+}
+
 impl<G: Gate> Storage for Guarded<G> {
     fn directory(&self) -> Option<&dyn Directory> {
         self.inner.directory()
@@ -267,6 +307,10 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn unfenced(&self) -> Option<&dyn Unfenced> {
         self.inner.unfenced()
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
+        self.inner.definitions()
     }
 
     fn hints(&self) -> &Hints {

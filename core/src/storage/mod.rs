@@ -7,6 +7,7 @@
 mod allowance;
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod definitions;
 pub mod directory;
 pub mod guarded;
 mod load;
@@ -14,13 +15,16 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod previews;
+pub mod queues;
 #[cfg(feature = "remote")]
 pub mod remote;
+pub mod schedules;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;
+mod turns;
 pub mod unfenced;
 
 use crate::clock::Timestamp;
@@ -35,9 +39,12 @@ use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use definitions::Definitions;
 pub use directory::Directory;
 pub use load::{Load, PoolLoad, QueueLoad};
 pub use previews::Previews;
+pub use queues::Queues;
+pub use schedules::Schedules;
 use std::sync::Arc;
 use std::time::Duration;
 pub use unfenced::Unfenced;
@@ -62,6 +69,22 @@ pub trait AgentStorage: Send + Sync {
 
     /// Makes a batch durable in one transaction: fence, request id, base, then the rows and the end of the batch.
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;
+
+    /// Whether commits may bring claimed tasks along.
+    fn brings_tasks(&self) -> bool {
+        false
+    }
+
+    /// As [`commit`](Self::commit), and brings tasks of the batch for which the sender has free places, claimed already, where
+    /// that spares it a round trip. What it does not bring waits in its queue. An answer that was lost takes the claims with
+    /// it: they end with their leases.
+    async fn commit_and_claim(
+        &self,
+        request: CommitRequest,
+        _wanted: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        Ok((self.commit(request).await?, Vec::new()))
+    }
 
     /// Stores a signal and wakes a run that waits for it, in one transaction.
     async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored>;
@@ -107,6 +130,10 @@ pub trait WorkSource: Send + Sync {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()>;
 
     /// Hands up to `limit` runnable runs of these kinds to a worker: RUNNING, epoch + 1, a lease, a `Resumed` event.
+    ///
+    /// The highest priority first, of that each kind in turn in the order of `kinds`, and of each the oldest. A run that has
+    /// just been woken is left to the worker that has it parked for [`PREFERENCE`]. A claim of none
+    /// (`limit` 0) gives up that preference for all runs the worker has parked: others may take them at once.
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>>;
 
     /// Hands up to `limit` visible tasks of these kinds to a worker: RUNNING, attempt + 1, a lease.
@@ -127,6 +154,9 @@ pub trait WorkSource: Send + Sync {
 
 /// Rows that are read at once while a tail is loaded or replayed.
 pub const PAGE: usize = 512;
+
+/// How long a run that wakes is left to the worker that has its copy: what a worker that is gone costs at most.
+pub const PREFERENCE: Duration = Duration::from_millis(400);
 
 /// How long work may wait for a worker that serves its kind before its run has the event `NoWorker`.
 pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);
@@ -220,7 +250,8 @@ pub trait Catalog: Send + Sync {
 #[async_trait]
 pub trait Housekeeping: Send + Sync {
     /// One pass: fires due timers, ends expired leases, attempts, deadlines and graces. Guarded updates; safe in many processes.
-    /// Returns when the next pass has something to do.
+    /// Returns when the next pass has something to do; a moment that has come is that of a schedule
+    /// ([`start_due`](schedules::start_due)).
     async fn pass(&self) -> Result<Option<Timestamp>>;
 
     /// Makes the leases of a worker that seems gone end within `left`, never later than they would. A worker that lives
@@ -243,7 +274,7 @@ pub trait Housekeeping: Send + Sync {
 }
 
 /// Everything a runtime needs of a backend.
-pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
+pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues {
     /// Where the backend says that something changed.
     fn hints(&self) -> &Hints;
     /// The board of previews its runs share: one of this process, unless the backend has one for several.
@@ -260,6 +291,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     }
     /// What callers need whose calls name no claim; a server's is the server's matter.
     fn unfenced(&self) -> Option<&dyn Unfenced> {
+        None
+    }
+    /// Predefined agents, where the backend keeps them; a server's are the server's matter.
+    fn definitions(&self) -> Option<&dyn Definitions> {
         None
     }
     /// The org of callers that name none: of a server's token, else the default.

@@ -168,6 +168,7 @@ impl From<&Wait> for v2::Wait {
                 .ends
                 .as_ref()
                 .map(|ends| v2::Ends { open: ends.open.iter().cloned().collect(), until: word(&ends.until) }),
+            parked: wait.parked,
         }
     }
 }
@@ -182,6 +183,7 @@ impl TryFrom<v2::Wait> for Wait {
             reason: wire.reason.map(|reason| of_word(&reason, "wait.reason")).transpose()?,
             host_timer: wire.host_timer,
             ends: wire.ends.map(TryInto::try_into).transpose()?,
+            parked: wire.parked,
         })
     }
 }

@@ -446,6 +446,7 @@ impl From<&CommitRequest> for v2::CommitRequest {
             base: request.base,
             known: request.known,
             batch: Some((&request.batch).into()),
+            wanted: None,
         }
     }
 }
@@ -481,6 +482,7 @@ impl From<&CommitAnswer> for v2::CommitAnswer {
             cancel: answer.cancel.map(Into::into),
             paused: answer.paused.as_ref().map(word),
             more: false,
+            tasks: Vec::new(),
         }
     }
 }

@@ -9,6 +9,8 @@ mod error;
 mod execution;
 mod journal;
 mod payload;
+mod queue;
+mod schedule;
 mod task;
 
 pub use catalog::{delivery, execution_filter, list_executions};
@@ -17,6 +19,7 @@ pub use flovyn_proto::{CHUNK, DESCRIPTORS, MAX_MESSAGE, v2};
 pub use journal::facts;
 use payload::encoding_of;
 pub use payload::{Parts, encoding, parts, stored};
+pub use queue::{limit_of_queue, queue_limit};
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};

@@ -4,34 +4,43 @@ use super::{Core, LEASE_TTL};
 use crate::error::{Code, Result};
 use crate::model::Claim;
 use crate::session::{Closed, Session, SessionParts};
-use crate::storage::ClaimRequest;
+use crate::storage::PREFERENCE;
 use crate::storage::stored::fetch;
+use crate::streaming::Follow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A look without a hint, in case one was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Another look after a hint that brought nothing: the run was left to the worker that has it parked, and may be left still.
+const LOOK_AGAIN: Duration = PREFERENCE.saturating_add(Duration::from_millis(20));
+/// How long a worker without a free place keeps the runs it has parked to itself.
+const FULL: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.storage.hints().agents();
     let mut pause = Duration::from_millis(10);
+    let mut hinted = true;
     while !core.is_closing() {
         let free = core.free_agents();
         if free == 0 {
-            core.freed.notified().await;
+            full(&core, &mut ready).await;
+            hinted = true;
             continue;
         }
         match claim(&core, free).await {
             Ok(claims) if claims.is_empty() => {
                 pause = Duration::from_millis(10);
                 tokio::select! {
-                    () = ready.changed() => {}
+                    () = ready.changed() => hinted = true,
                     () = core.freed.notified(), if free < core.options.max_agents => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = tokio::time::sleep(if hinted { LOOK_AGAIN } else { LOOK_EVERY }) => hinted = false,
                     () = core.closed.notified() => return,
                 }
             }
             Ok(claims) => {
+                hinted = true;
                 for claim in claims {
                     activate(&core, claim);
                 }
@@ -45,21 +54,38 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
+/// Waits for a free place. Runs that are parked here and wake meanwhile are left to other workers.
+async fn full(core: &Core, ready: &mut Follow) {
+    loop {
+        tokio::select! {
+            () = core.freed.notified() => return,
+            () = tokio::time::sleep(FULL) => {}
+        }
+        if core.parked.len() > 0
+            && let Err(error) = claim(core, 0).await
+        {
+            tracing::debug!(%error, "parked runs are left to other workers a moment later");
+        }
+        tokio::select! {
+            () = core.freed.notified() => return,
+            () = ready.changed() => {}
+        }
+    }
+}
+
 async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
-    let kinds = core.host.agent_kinds();
+    let mut kinds = core.host.agent_kinds();
     if kinds.is_empty() {
         return Ok(Vec::new());
     }
-    let request = ClaimRequest {
-        org: core.options.org,
-        worker: core.id,
-        queue: core.options.queue.clone(),
-        kinds,
-        limit,
-        ttl: LEASE_TTL,
-        only: core.options.only,
-    };
-    core.storage.claim_agents(request).await
+    if kinds.len() > 1 {
+        // Another kind comes first in every claim: also those for one run take from each in turn.
+        let turn = core.turn.fetch_add(1, Ordering::Relaxed) % kinds.len();
+        let mut turned = kinds.to_vec();
+        turned.rotate_left(turn);
+        kinds = turned.into();
+    }
+    core.storage.claim_agents(core.claim_of(kinds, limit)).await
 }
 
 fn activate(core: &Arc<Core>, claim: Claim) {

@@ -14,9 +14,9 @@ pub use task_loop::Ticket;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::journal::MachineConfig;
-use crate::model::ClaimedTask;
+use crate::model::{Batch, ClaimedTask, OpBody, Placement};
 use crate::session::{Closed, Keeper, Session};
-use crate::storage::{Storage, WorkerInfo};
+use crate::storage::{ClaimRequest, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
 use hold::Holds;
@@ -24,7 +24,7 @@ use parked::Parked;
 use parking_lot::Mutex;
 use progress::Reports;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -107,13 +107,20 @@ pub(crate) struct Core {
     pub active: Mutex<HashMap<ExecutionId, Arc<Session>>>,
     parked: Parked,
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
+    /// Places that tasks on their way here have; changed under the lock of `tickets`.
+    pub reserved_tasks: AtomicUsize,
     holds: Holds,
     reports: Reports,
     listening: Mutex<Option<Listening>>,
+    /// Counts claims of runs: whose turn it is.
+    turn: AtomicUsize,
     /// The loops that claim.
     claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub closing: AtomicBool,
+    /// A place for a run is free.
     pub freed: Notify,
+    /// A place for a task is free.
+    pub freed_task: Notify,
     pub closed: Notify,
 }
 
@@ -139,12 +146,15 @@ impl Worker {
             host,
             active: Mutex::default(),
             tickets: Mutex::default(),
+            reserved_tasks: AtomicUsize::default(),
             holds: Holds::default(),
             reports: Reports::default(),
             listening: Mutex::default(),
+            turn: AtomicUsize::default(),
             claiming: Mutex::default(),
             closing: AtomicBool::new(false),
             freed: Notify::new(),
+            freed_task: Notify::new(),
             closed: Notify::new(),
         });
         let weak = Arc::downgrade(&core);
@@ -194,7 +204,8 @@ impl Worker {
             return Ok(());
         }
         self.nudge();
-        self.0.freed.notify_waiters();
+        self.0.freed.notify_one();
+        self.0.freed_task.notify_one();
         let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
         for session in sessions.into_iter().chain(self.0.parked.take_all()) {
             session.close(Closed::Evicted);
@@ -220,7 +231,8 @@ impl Worker {
     pub fn kill(&self) {
         self.0.closing.store(true, Ordering::Release);
         self.nudge();
-        self.0.freed.notify_waiters();
+        self.0.freed.notify_one();
+        self.0.freed_task.notify_one();
         self.0.closed.notify_waiters();
         self.0.listening.lock().take();
         let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
@@ -260,6 +272,28 @@ impl Core {
     /// Free places for runs.
     pub fn free_agents(&self) -> usize {
         self.options.max_agents.saturating_sub(self.active.lock().len())
+    }
+
+    /// Keeps up to `most` free places for tasks that are being claimed; tells how many.
+    pub fn reserve_tasks(&self, most: usize) -> usize {
+        let tickets = self.tickets.lock();
+        let reserved = self.reserved_tasks.load(Ordering::Relaxed);
+        let places = most.min(self.options.max_tasks.saturating_sub(tickets.len() + reserved));
+        self.reserved_tasks.store(reserved + places, Ordering::Relaxed);
+        places
+    }
+
+    /// What it asks for when it claims.
+    pub fn claim_of(&self, kinds: Arc<[String]>, limit: usize) -> ClaimRequest {
+        ClaimRequest {
+            org: self.options.org,
+            worker: self.id,
+            queue: self.options.queue.clone(),
+            kinds,
+            limit,
+            ttl: LEASE_TTL,
+            only: self.options.only,
+        }
     }
 
     /// Gives back a run whose copy here had a timer of its host, so that it is entered again.
@@ -318,6 +352,32 @@ impl Keeper for Core {
         // A worker that closes gives back everything at once.
         if session.has_host_timer() && !self.is_closing() {
             self.give_back(session);
+        }
+    }
+
+    fn parks(&self) -> bool {
+        self.options.max_parked > 0 && !self.is_closing()
+    }
+
+    fn wants(&self, execution: ExecutionId, batch: &Batch) -> Option<ClaimRequest> {
+        let queued = batch.ops.iter().filter_map(|op| match &op.body {
+            OpBody::Task(task) if task.placement == Placement::Queue => Some(task),
+            _ => None,
+        });
+        let ours: Vec<_> = queued.filter(|task| task.queue == self.options.queue).map(|task| &task.kind).collect();
+        if ours.is_empty() || !self.storage.brings_tasks() || self.is_closing() {
+            return None;
+        }
+        let kinds = self.host.task_kinds();
+        let served = ours.into_iter().filter(|kind| kinds.contains(kind)).count();
+        let limit = self.reserve_tasks(served);
+        let only = Some(execution);
+        (limit > 0).then(|| ClaimRequest { only, ..self.claim_of(kinds, limit) })
+    }
+
+    fn bring(&self, wanted: &ClaimRequest, tasks: Vec<ClaimedTask>) {
+        if let Some(me) = self.me.upgrade() {
+            task_loop::take_on(&me, wanted.limit, tasks);
         }
     }
 

@@ -1,10 +1,9 @@
 //! Claims tasks of the queue and reports their ends.
 
-use super::{Core, LEASE_TTL};
+use super::Core;
 use crate::error::{Code, Kind};
 use crate::id::{OrgId, TaskId};
-use crate::model::{AttemptResult, ClaimedTask, TaskReport};
-use crate::storage::ClaimRequest;
+use crate::model::{AttemptResult, ClaimedTask, Task, TaskReport};
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
@@ -121,7 +120,7 @@ impl Ticket {
             }
         }
         core.tickets.lock().remove(&self.0.task);
-        core.freed.notify_waiters();
+        core.freed_task.notify_one();
     }
 
     pub(super) fn standing(&self) -> (OrgId, TaskId, u32, bool) {
@@ -145,32 +144,25 @@ impl Ticket {
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.storage.hints().tasks();
     while !core.is_closing() {
-        let free = core.options.max_tasks.saturating_sub(core.tickets.lock().len());
         let kinds = core.host.task_kinds();
-        let request = ClaimRequest {
-            org: core.options.org,
-            worker: core.id,
-            queue: core.options.queue.clone(),
-            kinds: kinds.clone(),
-            limit: free,
-            ttl: LEASE_TTL,
-            only: core.options.only,
+        let free = if kinds.is_empty() { 0 } else { core.reserve_tasks(usize::MAX) };
+        let claimed = match free {
+            0 => Ok(Vec::new()),
+            _ => core.storage.claim_tasks(core.claim_of(kinds, free)).await,
         };
-        let claimed =
-            if free == 0 || kinds.is_empty() { Ok(Vec::new()) } else { core.storage.claim_tasks(request).await };
         match claimed {
-            Ok(tasks) if tasks.is_empty() => tokio::select! {
-                () = ready.changed() => {}
-                () = core.freed.notified(), if free == 0 => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = core.closed.notified() => return,
-            },
-            Ok(tasks) => {
-                for task in tasks {
-                    start(&core, task).await;
+            Ok(tasks) if tasks.is_empty() => {
+                release(&core, free);
+                tokio::select! {
+                    () = ready.changed() => {}
+                    () = core.freed_task.notified(), if free == 0 => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = core.closed.notified() => return,
                 }
             }
+            Ok(tasks) => take_on(&core, free, tasks),
             Err(error) => {
+                release(&core, free);
                 tracing::warn!(%error, "tasks could not be claimed; trying again");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
@@ -178,8 +170,26 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
-    let task = &mut claimed.task;
+/// Gives places back that were reserved.
+fn release(core: &Core, reserved: usize) {
+    let _tickets = core.tickets.lock();
+    core.reserved_tasks.fetch_sub(reserved, Ordering::Relaxed);
+}
+
+/// Starts claimed tasks, for which `reserved` places were kept.
+pub(super) fn take_on(core: &Arc<Core>, reserved: usize, tasks: Vec<ClaimedTask>) {
+    let tickets: Vec<_> = tasks.iter().map(|claimed| admit(core, &claimed.task)).collect();
+    release(core, reserved);
+    if tasks.len() < reserved {
+        core.freed_task.notify_one();
+    }
+    for (claimed, ticket) in tasks.into_iter().zip(tickets) {
+        core.runtime.spawn(start(core.clone(), claimed, ticket));
+    }
+}
+
+/// An attempt's ticket; it has a place from now on.
+fn admit(core: &Arc<Core>, task: &Task) -> Ticket {
     let trace = Attempt::begin(core.options.tracer.clone(), task, core.storage.clock().now());
     let ticket = Ticket(Arc::new(Inner {
         core: Arc::downgrade(core),
@@ -194,6 +204,11 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         trace,
     }));
     core.tickets.lock().insert(task.new.id, ticket.clone());
+    ticket
+}
+
+async fn start(core: Arc<Core>, mut claimed: ClaimedTask, ticket: Ticket) {
+    let task = &mut claimed.task;
     match fetch(&core.storage, task.org, &task.new.input).await {
         Ok(input) => task.new.input = input,
         Err(error) => {

@@ -8,7 +8,7 @@ use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, Tas
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
 use flovyn_core::wire::v2::agents_server::Agents;
 use flovyn_core::wire::v2::{fork_request, resolve_task_request, watch_event};
-use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, of_word, raw, v2};
+use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, of_word, queue_limit, raw, v2};
 use futures::{StreamExt, stream};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -170,6 +170,45 @@ impl Agents for Grpc {
         let leaf = EntryId(id(&request.get_ref().id, "entry").map_err(told)?);
         let entries = self.0.storage.branch(org, leaf).await.map_err(told)?;
         Ok(Response::new(all(wired(&entries))))
+    }
+
+    async fn put_schedule(&self, request: Request<v2::ScheduleSpec>) -> Answer<v2::Schedule> {
+        let org = self.org(&request)?;
+        let schedule = self.0.storage.put_schedule(org, request.into_inner().into()).await.map_err(told)?;
+        Ok(Response::new((&schedule).into()))
+    }
+
+    async fn get_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Schedule> {
+        let org = self.org(&request)?;
+        let schedule = self.0.storage.schedule(org, &request.get_ref().id).await.map_err(told)?;
+        Ok(Response::new((&schedule).into()))
+    }
+
+    async fn list_schedules(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListSchedulesResponse> {
+        let org = self.org(&request)?;
+        let page = self.0.storage.schedules(org, request.into_inner().into()).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListSchedulesResponse { items: wired(&page.items), next }))
+    }
+
+    async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Empty> {
+        let org = self.org(&request)?;
+        self.0.storage.delete_schedule(org, &request.get_ref().id).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn limit_queue(&self, request: Request<v2::QueueLimit>) -> Answer<v2::Empty> {
+        let org = self.org(&request)?;
+        let (queue, limit) = limit_of_queue(request.into_inner());
+        self.0.storage.limit_queue(org, &queue, limit).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
+    async fn list_queue_limits(&self, request: Request<v2::Empty>) -> Answer<v2::ListQueueLimitsResponse> {
+        let org = self.org(&request)?;
+        let limits = self.0.storage.queue_limits(org).await.map_err(told)?;
+        let items = limits.iter().map(|(queue, limit)| queue_limit(queue, limit)).collect();
+        Ok(Response::new(v2::ListQueueLimitsResponse { items }))
     }
 
     async fn list_tasks(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListTasksResponse> {

@@ -4,7 +4,7 @@ use super::streams::{Answers, all, pages, wired};
 use super::{Grpc, told};
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use flovyn_core::model::{Fact, Lease, TaskReport};
+use flovyn_core::model::{CommitRequest, Fact, Lease, TaskReport};
 use flovyn_core::payload::RowOf;
 use flovyn_core::storage::{ClaimRequest, Heartbeat, PAGE, WorkerInfo};
 use flovyn_core::wire::v2::worker_server::Worker;
@@ -40,6 +40,19 @@ fn claim(org: OrgId, wire: v2::PollRequest) -> Result<ClaimRequest, Status> {
         ttl: Duration::from_micros(wire.ttl).min(HELD),
         only: only.map(ExecutionId),
     })
+}
+
+/// The claim of a commit's sender for tasks of its batch.
+fn wanted_by(commit: &CommitRequest, wanted: v2::WantedTasks) -> ClaimRequest {
+    ClaimRequest {
+        org: commit.org,
+        worker: commit.lease.worker,
+        queue: wanted.queue,
+        kinds: wanted.kinds.into(),
+        limit: wanted.limit as usize,
+        ttl: Duration::from_micros(wanted.ttl),
+        only: Some(commit.execution),
+    }
 }
 
 fn lease(wire: Option<v2::Lease>) -> Result<Lease, Status> {
@@ -198,16 +211,26 @@ impl Worker for Grpc {
     }
 
     async fn commit(&self, request: Request<Streaming<v2::CommitPart>>) -> Result<Response<v2::CommitAnswer>, Status> {
-        let org = self.org(&request)?;
+        let (org, identity) = (self.org(&request)?, self.identity(&request)?);
         let mut stream = request.into_inner();
         let mut whole = attach::Commit::default();
         let silent = |_| Status::deadline_exceeded("the commit sent nothing for 30 s; send it again");
         while let Some(part) = tokio::time::timeout(IDLE, stream.next()).await.map_err(silent)? {
             whole.push(part?, COMMIT).map_err(told)?;
         }
-        let commit = whole.finish().and_then(|wire| wire.into_model(org)).map_err(told)?;
+        let mut wire = whole.finish().map_err(told)?;
+        let wanted = wire.wanted.take().filter(|wanted| identity.serves(&wanted.queue));
+        let commit = wire.into_model(org).map_err(told)?;
+        let wanted = wanted.map(|wanted| wanted_by(&commit, wanted));
         let answer = self.0.storage.commit(commit).await.map_err(told)?;
         let mut wire = v2::CommitAnswer::from(&answer);
+        if let Some(wanted) = wanted {
+            // The commit is done whatever becomes of this: what is not brought along is polled for.
+            match self.0.storage.claim_tasks(wanted).await {
+                Ok(tasks) => wire.tasks = wired(&tasks),
+                Err(error) => tracing::debug!(%error, "a commit's answer brings no tasks along"),
+            }
+        }
         if wire.facts.iter().map(prost::Message::encoded_len).sum::<usize>() > FACTS {
             wire.facts.clear();
             wire.more = true;

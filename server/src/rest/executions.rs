@@ -33,8 +33,15 @@ pub(super) struct Items<T> {
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Start {
-    /// The agent.
-    kind: String,
+    /// The agent; a definition has its own.
+    kind: Option<String>,
+    /// The id or slug of a predefined agent, instead of `kind` and `input`: the run starts with what it says now.
+    agent_definition_id: Option<String>,
+    /// What the user says to a predefined agent.
+    user_prompt: Option<serde_json::Value>,
+    /// Settings beside and instead of those of a predefined agent.
+    #[schema(value_type = Option<BTreeMap<String, serde_json::Value>>)]
+    config: Option<serde_json::Map<String, serde_json::Value>>,
     /// Its argument; null without one.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -206,7 +213,28 @@ pub(super) async fn start(
     headers: HeaderMap,
     Json(body): Json<Start>,
 ) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
-    let input = given("input", body.input, body.input_ref)?.unwrap_or_else(Payload::null);
+    let input = given("input", body.input, body.input_ref)?;
+    let (kind, queue, metadata, input) = match body.agent_definition_id {
+        None if body.user_prompt.is_some() || body.config.is_some() => {
+            return Err(Problem::invalid(
+                "userPrompt and config go with agentDefinitionId; without one, give an input",
+            ));
+        }
+        None => {
+            let kind = body.kind.filter(|kind| !kind.is_empty());
+            let kind = kind.ok_or_else(|| Problem::invalid("kind is missing or empty; name the agent to run"))?;
+            (kind, body.queue, body.metadata, input.unwrap_or_else(Payload::null))
+        }
+        Some(_) if body.kind.is_some() || input.is_some() => {
+            return Err(Problem::invalid("a definition has its kind and makes the input; leave out kind and input"));
+        }
+        Some(name) => {
+            let config = body.config.unwrap_or_default();
+            let (spec, input) = super::definitions::frozen(&caller, &name, body.user_prompt, config).await?;
+            let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
+            (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
+        }
+    };
     let named = idempotency_key(&headers)?;
     // A key of the request is no name of the run: the id that follows from it has a place of its own.
     let named = named.map(|key| Uuid::new_v5(&caller.org().0, format!("start\0{key}").as_bytes()).to_string());
@@ -219,18 +247,15 @@ pub(super) async fn start(
     };
     let options = StartOptions {
         id: body.id.or(named),
-        queue: body.queue,
-        metadata: body.metadata,
+        queue,
+        metadata,
         limits,
         priority: body.priority,
         concurrency_key: body.concurrency_key,
         delay: seconds("delaySeconds", body.delay_seconds)?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
     };
-    if body.kind.is_empty() {
-        return Err(Problem::invalid("kind is empty; name the agent to run"));
-    }
-    let created = service::start(&caller.client, &body.kind, input, options).await?;
+    let created = service::start(&caller.client, &kind, input, options).await?;
     let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, axum::Json(view(&caller, &created.execution, IN_PLACE).await?)))
 }

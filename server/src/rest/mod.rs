@@ -1,6 +1,7 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
+mod definitions;
 mod entries;
 mod executions;
 pub(crate) mod openapi;
@@ -8,6 +9,7 @@ mod operators;
 mod payloads;
 mod problem;
 mod request;
+mod schedules;
 mod steer;
 mod tasks;
 mod value;
@@ -42,5 +44,11 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::usage))
         .routes(routes!(payloads::put))
         .routes(routes!(payloads::get))
+        .routes(routes!(definitions::create, definitions::list))
+        .routes(routes!(definitions::detail, definitions::replace, definitions::delete))
         .routes(routes!(operators::queues))
+        .routes(routes!(operators::limits))
+        .routes(routes!(operators::limit, operators::free))
+        .routes(routes!(schedules::put, schedules::list))
+        .routes(routes!(schedules::detail, schedules::delete))
 }

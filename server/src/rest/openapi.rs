@@ -70,6 +70,9 @@ fn of_path(name: &str) -> Value {
     let (kind, description) = match name {
         "org" => ("string", "`default`, or the org's id"),
         "id" => ("string", "The run's UUID, or the id it was started with"),
+        "definition" => ("string", "The definition's id or slug"),
+        "queue" => ("string", "The queue's name"),
+        "schedule" => ("string", "The schedule's id"),
         "seq" => ("integer", "The checkpoint's sequence"),
         "hash" => ("string", "BLAKE3 of the bytes, in hex"),
         _ => ("string", "A UUID"),

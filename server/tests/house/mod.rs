@@ -49,10 +49,15 @@ impl House {
         Self { runtime, serving, folder }
     }
 
-    /// A worker that knows the server's address and nothing else.
-    pub async fn worker(&self, host: NativeHost) -> (Runtime, Worker) {
+    /// A door that knows the server's address and nothing else.
+    pub async fn remote(&self) -> Runtime {
         let options = RemoteOptions { token: Some(TOKEN.into()) };
-        let remote = Runtime::over(Arc::new(RemoteStorage::connect(&self.serving.url(), options).await.unwrap()));
+        Runtime::over(Arc::new(RemoteStorage::connect(&self.serving.url(), options).await.unwrap()))
+    }
+
+    /// A worker behind such a door.
+    pub async fn worker(&self, host: NativeHost) -> (Runtime, Worker) {
+        let remote = self.remote().await;
         let worker = remote.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
         (remote, worker)
     }

@@ -7,8 +7,10 @@
 pub mod cancel;
 pub mod checkpoints;
 pub mod commit;
+pub mod definitions;
 pub mod differential;
 pub mod directory;
+pub mod dispatch;
 pub mod entries;
 pub mod events;
 pub mod executions;
@@ -22,6 +24,7 @@ pub mod previews;
 pub mod random;
 pub mod retention;
 pub mod rig;
+pub mod schedules;
 pub mod signals;
 pub mod snapshot;
 pub mod tasks;
@@ -93,6 +96,9 @@ macro_rules! conformance_cases {
                 an_unfinished_once_stays_in_the_tail a_damaged_one_is_passed_over
                 without_a_good_one_the_run_is_quarantined
             }
+            definitions {
+                a_definition_is_kept a_definition_has_a_form
+            }
             directory {
                 an_organization_has_a_name a_key_lives_and_ends
             }
@@ -101,6 +107,10 @@ macro_rules! conformance_cases {
                 a_lease_expires a_lease_is_cut a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
                 many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back
                 a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
+            }
+            dispatch {
+                a_woken_run_is_left_to_its_worker a_preference_may_be_given_up a_stop_is_for_its_worker_first
+                a_backlog_of_another_org_delays_nobody kinds_take_turns a_queue_has_places a_queue_has_a_rate
             }
             tasks_inline {
                 an_end_in_the_same_batch_is_one_event a_start_before_its_end a_retry_goes_to_the_queue
@@ -145,6 +155,9 @@ macro_rules! conformance_cases {
             }
             retention {
                 ended_runs_are_removed what_others_need_is_kept
+            }
+            schedules {
+                a_schedule_is_kept each_tick_starts_one_run a_tick_that_cannot_start_is_passed_over
             }
             previews {
                 rows_go_with_what_they_announce_and_with_their_readers

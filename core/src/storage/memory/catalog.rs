@@ -91,7 +91,7 @@ impl ExecutionFilter {
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.
-fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
+pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Error::new(
             Code::InvalidArgument,
@@ -109,7 +109,11 @@ fn rest<K: Ord + Copy, V>(rows: &BTreeMap<K, V>, after: Option<K>) -> impl Itera
 }
 
 /// The first rows, and where the next page starts if there are more.
-fn cut<K, T>(rows: impl Iterator<Item = (K, T)>, page: &PageRequest, name: impl Fn(&K) -> String) -> Page<T> {
+pub(super) fn cut<K, T>(
+    rows: impl Iterator<Item = (K, T)>,
+    page: &PageRequest,
+    name: impl Fn(&K) -> String,
+) -> Page<T> {
     let mut rows: Vec<_> = rows.take(page.limit + 1).collect();
     let more = rows.len() > page.limit;
     rows.truncate(page.limit);

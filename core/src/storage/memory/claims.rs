@@ -6,9 +6,8 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, EventKind, Lease, Status, TaskStatus};
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use serde_json::json;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -44,34 +43,59 @@ impl State {
 
     pub fn claim_agents(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
         self.saw_worker(claim, now);
+        if claim.limit == 0 {
+            self.give_up_preference(claim.worker);
+        }
+        let kinds = turns::kinds(claim);
         let mut found = Vec::new();
         for key in &self.ready {
             let Some(run) = self.runs.get(key) else { continue };
             let new = &run.exec.new;
             let asked = key.0 == claim.org && claim.only.is_none_or(|only| only == key.1);
-            let served = new.queue == claim.queue && claim.kinds.contains(&new.kind);
-            if asked && served && run.visible_at <= now {
-                found.push((Reverse(new.priority), run.exec.created_at, key.1));
+            let Some(kind) = kinds.iter().position(|kind| *kind == new.kind) else { continue };
+            let served = new.queue == claim.queue;
+            let left_to_another = run.prefer_until.is_some_and(|at| at > now)
+                && run.parked.is_some_and(|worker| worker != claim.worker && self.is_alive(worker, now));
+            if asked && served && run.visible_at <= now && !left_to_another {
+                found.push((new.priority, kind, (run.exec.created_at, key.1)));
             }
         }
-        found.sort_unstable();
+        let room = self.room(claim, now);
         let mut claims = Vec::new();
-        for (.., id) in found {
-            if claims.len() == claim.limit {
-                break;
-            }
+        let mut more = false;
+        for (_, id) in turns::in_turn(found) {
             let key = (claim.org, id);
             // A run that is stopping tidies up whatever else runs.
             let blocked = |run: &Run| run.exec.status == Status::Pending && self.is_key_held(run);
             if self.runs.get(&key).is_some_and(blocked) {
                 continue;
             }
+            if claims.len() == room {
+                more = room < claim.limit;
+                break;
+            }
             if let Some(run) = self.runs.get_mut(&key) {
                 claims.push(run.claim(claim, now));
                 self.refresh(key, now);
             }
         }
+        self.passed(claim, claims.len(), more, now);
         claims
+    }
+
+    /// Whether a worker is believed to live.
+    pub fn is_alive(&self, worker: WorkerId, now: Timestamp) -> bool {
+        self.workers.get(&worker).is_some_and(|row| row.alive_until > now)
+    }
+
+    /// Others may claim at once what a worker has parked and was preferred for.
+    fn give_up_preference(&mut self, worker: WorkerId) {
+        for key in &self.ready {
+            let Some(run) = self.runs.get_mut(key) else { continue };
+            if run.parked == Some(worker) && run.prefer_until.take().is_some() {
+                self.news.agents = true;
+            }
+        }
     }
 
     pub fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
@@ -156,6 +180,7 @@ impl State {
 
     pub fn unregister_worker(&mut self, worker: WorkerId, now: Timestamp) {
         self.workers.remove(&worker);
+        self.give_up_preference(worker);
         let keys: Vec<_> = self.runs.keys().copied().collect();
         for key in keys {
             let Some(run) = self.runs.get_mut(&key) else { continue };
@@ -188,6 +213,7 @@ impl Run {
         self.exec.lease_expires = Some(now.after(claim.ttl));
         self.ttl = claim.ttl;
         self.parked = None;
+        self.prefer_until = None;
         if self.exec.status == Status::Pending {
             self.exec.status = Status::Running;
         }

@@ -277,6 +277,7 @@ impl Run {
         let taken_up = self.is_parked_with(lease);
         if taken_up {
             self.parked = None;
+            self.prefer_until = None;
             if self.exec.status != Status::Cancelling {
                 self.exec.status = Status::Running;
             }

@@ -132,7 +132,7 @@ impl State {
             }
             (CancelMode::Graceful, _) => {
                 run.exec.cancel = Some((cancel, now.after(cancel.grace)));
-                run.exec.wait = None;
+                run.end_wait(now);
                 run.exec.status = Status::Cancelling;
                 let number = run.emit(now, EventKind::Cancelling, None, json!({ "mode": cancel.mode }));
                 run.fact(number, now, FactOf::Cancel(cancel));

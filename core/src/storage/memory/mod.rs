@@ -6,14 +6,17 @@
 mod catalog;
 mod claims;
 mod commit;
+mod definitions;
 mod directory;
 mod executions;
 mod fork;
 mod housekeeping;
 mod load;
 mod payloads;
+mod queues;
 mod retention;
 mod rows;
+mod schedules;
 mod segment;
 mod state;
 mod tasks;
@@ -21,8 +24,8 @@ mod unfenced;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Storage, Unfenced,
-    WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
+    Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -246,6 +249,10 @@ impl Storage for MemoryStorage {
     }
 
     fn unfenced(&self) -> Option<&dyn Unfenced> {
+        Some(self)
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
         Some(self)
     }
 

@@ -11,6 +11,7 @@ use crate::model::{
     Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
+use crate::storage::PREFERENCE;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub(super) struct Run {
     pub inherited: Inherited,
     /// Who suspended it under the present epoch, and may take it up again.
     pub parked: Option<WorkerId>,
+    /// Until when only that worker may claim it.
+    pub prefer_until: Option<Timestamp>,
     /// Whose process has the timer that may end its wait.
     pub timed_by: Option<WorkerId>,
     /// How long the holder's lease holds.
@@ -142,6 +145,7 @@ impl Run {
             resumed: BTreeSet::new(),
             inherited: Inherited::default(),
             parked: None,
+            prefer_until: None,
             timed_by: None,
             ttl: Duration::ZERO,
             no_worker: None,
@@ -171,6 +175,14 @@ impl Run {
         self.facts.insert(number, FactRow { at, what });
     }
 
+    /// Ends its wait. A worker that has it parked may claim it before all others for a moment.
+    pub fn end_wait(&mut self, now: Timestamp) {
+        if self.parked.is_some() && self.exec.wait.take().is_some_and(|wait| wait.parked) {
+            self.prefer_until = Some(now.after(PREFERENCE));
+        }
+        self.exec.wait = None;
+    }
+
     /// Makes a waiting run runnable if it waits for this. Says whether it did.
     pub fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
@@ -186,13 +198,13 @@ impl Run {
         };
         match self.exec.status {
             Status::Waiting if met => {
-                self.exec.wait = None;
+                self.end_wait(now);
                 self.exec.status = Status::Pending;
                 self.emit(now, EventKind::Woken, None, json!({ "reason": reason }));
                 true
             }
             Status::Cancelling if met => {
-                self.exec.wait = None;
+                self.end_wait(now);
                 true
             }
             _ => false,
@@ -241,6 +253,7 @@ impl Run {
     pub fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
         self.clear_holder();
         self.parked = None;
+        self.prefer_until = None;
         self.exec.status = Status::Paused;
         self.exec.wait = Some(Wait { reason: Some(reason), ..Wait::default() });
         let mut data = json!({ "reason": reason });
@@ -274,6 +287,7 @@ impl Run {
     fn finish(&mut self, now: Timestamp, status: Status, kind: EventKind, data: Value) {
         // First of all, so that the ends of its tasks wake nobody.
         self.exec.wait = None;
+        self.prefer_until = None;
         for slot in self.open_attached() {
             self.cancel_task(slot, now);
         }

@@ -6,8 +6,8 @@ use super::payloads::Payloads;
 use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Placement, Status, TaskStatus};
+use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
+use crate::model::{Definition, Placement, Schedule, Status, TaskStatus};
 use crate::storage::WorkerInfo;
 use crate::streaming::Hints;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,9 @@ pub(super) struct State {
     pub looked_unserved: Option<Timestamp>,
     pub callers: super::directory::Callers,
     pub enrolled: super::unfenced::Enrolled,
+    pub definitions: BTreeMap<(OrgId, DefinitionId), Definition>,
+    pub schedules: BTreeMap<(OrgId, String), Schedule>,
+    pub limited: BTreeMap<(OrgId, String), super::queues::LimitedQueue>,
     pub news: News,
 }
 
@@ -53,9 +56,9 @@ pub(super) struct WorkerRow {
 #[derive(Default)]
 pub(super) struct News {
     changed: BTreeMap<RunKey, u64>,
-    agents: bool,
+    pub agents: bool,
     tasks: bool,
-    timers: bool,
+    pub timers: bool,
 }
 
 impl News {

@@ -154,7 +154,7 @@ pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Don
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.
-fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Option<K>> {
+pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Error::new(
             Code::InvalidArgument,
@@ -169,7 +169,7 @@ fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Opti
 }
 
 /// The first rows, and where the next page starts if there are more.
-fn cut<T>(mut rows: Vec<T>, page: &PageRequest, name: impl Fn(&T) -> String) -> Page<T> {
+pub(super) fn cut<T>(mut rows: Vec<T>, page: &PageRequest, name: impl Fn(&T) -> String) -> Page<T> {
     let more = rows.len() > page.limit;
     rows.truncate(page.limit);
     let next = rows.last().filter(|_| more).map(|row| Cursor(name(row)));

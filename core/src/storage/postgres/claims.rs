@@ -5,6 +5,7 @@
 
 use super::fault::Done;
 use super::locks;
+use super::queues;
 use super::request::forget_requests;
 use super::run::{Run, run_columns, select_execution};
 use super::sets::{Value, row};
@@ -17,7 +18,7 @@ use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
 use crate::storage::sql::Statements;
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -72,16 +73,18 @@ pub(super) const DELAYED: &str = concat!(
      FOR NO KEY UPDATE OF x SKIP LOCKED"
 );
 
-/// Runnable runs of each kind, best first, and how many there are whether locked or not.
+/// Runnable runs of each kind, the first of each first, and how many there are whether locked or not.
 macro_rules! runnable {
     ($columns:expr, $lock:literal) => {
         concat!(
             "SELECT ",
             $columns,
-            " FROM UNNEST($3::text[]) AS k(name) CROSS JOIN LATERAL (SELECT * FROM agent_execution c WHERE c.ready \
+            " FROM UNNEST($3::text[]) WITH ORDINALITY AS k(name, place) CROSS JOIN LATERAL (SELECT * FROM agent_execution c WHERE c.ready \
              AND c.org_id = $1 AND c.queue = $2 AND c.kind = k.name AND ($5::uuid IS NULL OR c.id = $5) \
              AND (c.concurrency_key IS NULL OR c.status <> 0 OR NOT EXISTS (SELECT FROM agent_execution y \
              WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1)) \
+             AND (c.prefer_until IS NULL OR c.prefer_until <= $7 OR c.last_worker = $6 \
+             OR NOT EXISTS (SELECT FROM worker w WHERE w.id = c.last_worker AND w.alive_until > $7)) \
              ORDER BY c.priority DESC, c.created_at, c.id LIMIT $4 ",
             $lock,
             ") x "
@@ -91,21 +94,25 @@ macro_rules! runnable {
 
 pub(super) const RUNNABLE: &str = concat!(
     runnable!(run_columns!(), "FOR NO KEY UPDATE SKIP LOCKED"),
-    "ORDER BY x.priority DESC, x.created_at, x.id LIMIT $4"
+    "ORDER BY x.priority DESC, row_number() OVER (PARTITION BY k.place, x.priority ORDER BY x.created_at, x.id), k.place \
+     LIMIT $4"
 );
 pub(super) const RUNNABLE_COUNT: &str = runnable!("count(*)", "");
 
 /// Hands runnable runs to a worker.
 pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
-    let kinds: Vec<Value> = claim.kinds.iter().collect::<BTreeSet<_>>().into_iter().map(Value::from).collect();
+    let kinds: Vec<Value> = turns::kinds(claim).into_iter().map(Value::from).collect();
     let look = |limit: usize| {
         let only = claim.only.map(|only| only.0);
-        let wanted = row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only];
+        let wanted = row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only, claim.worker.0, tx.now];
         [(RUNNABLE, wanted.clone()), (RUNNABLE_COUNT, wanted)]
     };
     let [runs, count] = look(claim.limit);
-    let mut found = tx.ask_all(&[(KNOWN, row![claim.worker.0]), (DELAYED, row![tx.now, SHARE]), runs, count])?;
+    let gate = (queues::GATE, row![claim.org.0, claim.queue.as_str()]);
+    let known = (KNOWN, row![claim.worker.0]);
+    let mut found = tx.ask_all(&[known, (DELAYED, row![tx.now, SHARE]), gate, runs, count])?;
     let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
+    let gate = found[2].first().map(queues::gate).transpose()?;
     if !found[1].is_empty() {
         // Their delayed start has come.
         for row in &found[1] {
@@ -113,24 +120,53 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         }
         found = tx.ask_all(&look(claim.limit))?;
     } else {
-        found.drain(..2);
+        found.drain(..3);
     }
     saw(tx, claim, known)?;
+    if claim.limit == 0 {
+        give_up_preference(tx, claim.worker)?;
+        return Ok(Vec::new());
+    }
+    let room = gate.as_ref().map_or(Ok(claim.limit), |gate| queues::room(tx, claim, gate))?;
     let mut claims = Vec::new();
+    let mut more = false;
     loop {
-        let runs = found[0].iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+        let mut runs = found[0].iter().map(Run::read).collect::<Done<Vec<_>>>()?;
         let there: i64 = found[1].first().map_or(Ok(0), |row| row.get(0))?;
-        if claims.len() + runs.len() < claim.limit && there > runs.len() as i64 {
+        let left = room - claims.len();
+        if runs.len() < left && there > runs.len() as i64 {
             tx.agents_ready();
         }
+        more |= runs.len() > left;
+        runs.truncate(left);
         let (found_all, before) = (runs.len(), claims.len());
         claims.extend(take(tx, runs, claim)?);
         // Of the runs of one concurrency key only the first is taken: then there is room for others.
-        if claims.len() == before || claims.len() - before == found_all || claims.len() == claim.limit {
-            return Ok(claims);
+        if claims.len() == before || claims.len() - before == found_all || claims.len() == room {
+            break;
         }
-        found = tx.ask_all(&look(claim.limit - claims.len()))?;
+        found = tx.ask_all(&look(room - claims.len()))?;
     }
+    if let Some(gate) = gate {
+        queues::passed(tx, claim, gate, claims.len(), more)?;
+    }
+    Ok(claims)
+}
+
+/// Others may claim at once what a worker has parked and was preferred for. Waits for nobody's lock.
+fn give_up_preference(tx: &Tx, worker: WorkerId) -> Done<()> {
+    let preferred = "SELECT 1 FROM agent_execution WHERE last_worker = $1 AND prefer_until IS NOT NULL LIMIT 1";
+    if tx.ask(preferred, row![worker.0])?.is_empty() {
+        return Ok(());
+    }
+    tx.execute(
+        "UPDATE agent_execution x SET prefer_until = NULL FROM (SELECT org_id, run FROM agent_execution \
+         WHERE last_worker = $1 AND prefer_until IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED) p \
+         WHERE x.org_id = p.org_id AND x.run = p.run",
+        row![worker.0],
+    )?;
+    tx.agents_ready();
+    Ok(())
 }
 
 /// Hands locked runs to a worker; of those that share a key the first.
@@ -149,6 +185,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         run.epoch += 1;
         run.worker = Some(claim.worker);
         run.last_worker = None;
+        run.prefer_until = None;
         run.lease_expires = Some(tx.now.after(claim.ttl).0);
         run.lease_ttl = super::values::micros(claim.ttl);
         if run.status == Status::Pending {
@@ -427,6 +464,7 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
         }
         run.save(tx)?;
     }
+    give_up_preference(tx, worker)?;
     lose_host_timers(tx, worker)
 }
 

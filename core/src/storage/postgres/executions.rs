@@ -77,6 +77,7 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
         forked: fork.map(|fork| fork.0),
         claim_number: 0,
         concurrency_key: new.concurrency_key.clone(),
+        prefer_until: None,
     };
     let made = tx.execute_returning(
         "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
@@ -192,7 +193,7 @@ pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation:
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
         run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
-        run.wait = None;
+        run.end_wait(tx.now);
         run.status = Status::Cancelling;
         let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
         run.stop = Some(Stop { number, cancellation, until: tx.now.after(cancellation.grace).0 });

@@ -100,7 +100,9 @@ pub(super) const TIMING: &str = "WITH RECURSIVE timing (id) AS (\
 pub(super) const NEXT: &str = "SELECT least(\
      (SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL), \
      (SELECT min(due_at) FROM task_execution WHERE due_at IS NOT NULL), \
-     (SELECT min(due_at) FROM agent_op WHERE due_at IS NOT NULL))";
+     (SELECT min(due_at) FROM agent_op WHERE due_at IS NOT NULL), \
+     (SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL), \
+     (SELECT min(opens_at) FROM queue_limit WHERE opens_at IS NOT NULL))";
 
 /// The earliest moment at which time changes something.
 fn next_due(tx: &Tx) -> Done<Option<i64>> {
@@ -139,6 +141,7 @@ static FIRED: Set = Set::update(
 
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
+    super::queues::open(tx)?;
     sweep_runs(tx)?;
     for row in tx.ask(TIMING, row![])? {
         if row.get::<i64>(1)? <= tx.now.0 {

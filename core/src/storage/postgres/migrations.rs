@@ -13,7 +13,11 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_scopes.sql"),
     include_str!("migrations/0003_previews.sql"),
-    include_str!("migrations/0004_enrolled_worker.sql"),
+    include_str!("migrations/0004_preference.sql"),
+    include_str!("migrations/0005_schedules.sql"),
+    include_str!("migrations/0006_queue_limits.sql"),
+    include_str!("migrations/0007_definitions.sql"),
+    include_str!("migrations/0008_enrolled_worker.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -10,6 +10,7 @@ mod claims;
 mod clock;
 mod commit;
 mod committer;
+mod definitions;
 mod directory;
 mod executions;
 mod facts;
@@ -25,23 +26,26 @@ mod op;
 mod payloads;
 mod pool;
 mod previews;
+mod queues;
 mod request;
 mod retention;
 mod run;
+mod schedules;
 mod segment;
 mod sets;
 mod task;
 mod tx;
 mod unfenced;
 mod unserved;
+mod url;
 mod values;
 mod watcher;
 
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
+    Previews, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -65,9 +69,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
 use tx::{Mode, Tx};
+use url::{configure, describe};
 use watcher::Watcher;
 
 /// How a database is used.
@@ -290,45 +293,6 @@ fn snapshot<T>(
     }
 }
 
-/// Reads a URL and fills in what it leaves open.
-fn configure(url: &str) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        Error::new(Code::InvalidArgument, format!("this is no PostgreSQL URL: {why}; write postgres://user@host/name"))
-    })?;
-    if config.get_hosts().is_empty() {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            "the PostgreSQL URL names no host; write postgres://user@host/name",
-        ));
-    }
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            "sslmode=require is asked for, and this build cannot encrypt connections; use a private network or a tunnel",
-        ));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("flovyn");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(link::PATIENCE);
-    }
-    Ok(config)
-}
-
-/// The database for people, without its password.
-fn describe(config: &Config) -> String {
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => String::new(),
-    };
-    let port = config.get_ports().first().map_or_else(String::new, |port| format!(":{port}"));
-    format!("postgres://{host}{port}/{}", config.get_dbname().unwrap_or_default())
-}
-
 #[async_trait]
 impl AgentStorage for PostgresStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
@@ -396,10 +360,8 @@ impl AgentStorage for PostgresStorage {
     }
 
     async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
-        self.write("resolve a divergence", org, execution, move |tx| {
-            executions::resolve_divergence(tx, org, execution, decision)
-        })
-        .await
+        let asked = "resolve a divergence";
+        self.write(asked, org, execution, move |tx| executions::resolve_divergence(tx, org, execution, decision)).await
     }
 
     async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
@@ -564,6 +526,10 @@ impl Storage for PostgresStorage {
     }
 
     fn unfenced(&self) -> Option<&dyn Unfenced> {
+        Some(self)
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
         Some(self)
     }
 

@@ -19,7 +19,8 @@ macro_rules! run_columns {
         "x.org_id, x.run, x.id, x.status, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, x.segment, \
          x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, x.code, x.cancel_number, \
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
-         x.claim_number, x.concurrency_key"
+         x.claim_number, x.concurrency_key, \
+         x.prefer_until"
     };
 }
 pub(super) use run_columns;
@@ -50,7 +51,7 @@ static SAVED: Set = Set::update(
      lease_expires bigint, lease_ttl bigint, segment int, base bigint, top int, fact_high bigint, losses int, \
      step_count int, step_limit int, tail_limit bigint, leaf uuid, code text, cancel_number bigint, cancel_mode smallint, \
      cancel_grace bigint, cancel_until bigint, begins_at bigint, ends_at bigint, wait text, due_at bigint, \
-     updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean",
+     updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint",
 );
 static PROGRESS: Set = Set::update(
     "agent_execution",
@@ -148,6 +149,7 @@ impl Run {
             forked: row.get(27)?,
             claim_number: row.get(28)?,
             concurrency_key: row.get(29)?,
+            prefer_until: row.get(30)?,
         })
     }
 
@@ -188,6 +190,7 @@ impl Run {
                 self.quarantined,
                 self.claim_number,
                 self.status == Status::Waiting && self.wait().is_some_and(|wait| wait.host_timer),
+                self.prefer_until,
             ],
         );
         self.announce(tx);
@@ -222,54 +225,54 @@ impl Run {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(41)? {
+    let forked_from = match row.get::<Option<Uuid>>(42)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(42)?, sequence: row.get(43)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(43)?, sequence: row.get(44)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(44)?);
-    let updated_at: i64 = row.get(45)?;
-    let last_event: Option<i64> = row.get(51)?;
+    let created_at = Timestamp(row.get(45)?);
+    let updated_at: i64 = row.get(46)?;
+    let last_event: Option<i64> = row.get(52)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(30)?,
-            queue: row.get(31)?,
-            priority: row.get(32)?,
-            key: row.get(33)?,
-            input_digest: Digest(row.get(34)?),
-            limits: json_column(row, 35)?,
-            metadata: json_column(row, 36)?,
+            kind: row.get(31)?,
+            queue: row.get(32)?,
+            priority: row.get(33)?,
+            key: row.get(34)?,
+            input_digest: Digest(row.get(35)?),
+            limits: json_column(row, 36)?,
+            metadata: json_column(row, 37)?,
             concurrency_key: run.concurrency_key.clone(),
-            traceparent: row.get(37)?,
-            input: payload(row, 48)?,
+            traceparent: row.get(38)?,
+            input: payload(row, 49)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 49)?,
-        failure: json_opt(row, 47)?,
+        output: payload_opt(row, 50)?,
+        failure: json_opt(row, 48)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(50)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(51)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 38)?,
-        parent: row.get::<Option<Uuid>>(39)?.map(ExecutionId),
-        root: ExecutionId(row.get(40)?),
+        usage: json_column(row, 39)?,
+        parent: row.get::<Option<Uuid>>(40)?.map(ExecutionId),
+        root: ExecutionId(row.get(41)?),
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(46)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(47)?.map(Timestamp),
     })
 }
 

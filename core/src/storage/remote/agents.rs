@@ -4,14 +4,14 @@ use super::{Pieces, RemoteStorage, collect, pieces};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
-    AttemptResult, BatchEnd, Cancellation, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact,
-    ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Resolution, ResumeRequest, Segment, SignalStored,
-    Task,
+    AttemptResult, BatchEnd, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
+    Execution, Fact, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Resolution, ResumeRequest, Segment,
+    SignalStored, Task,
 };
 use crate::payload::{Body, ContentHash, Encoding, INLINE_LIMIT, Payload, RowOf};
-use crate::storage::AgentStorage;
+use crate::storage::{AgentStorage, ClaimRequest};
 use crate::wire::v2::{fork_request, payload_part, resolve_task_request};
-use crate::wire::{OfOrg, Parts, attach, error_of_status, facts, id, parts, raw, stored, v2, word};
+use crate::wire::{OfOrg, Parts, attach, error_of_status, facts, id, micros, parts, raw, stored, v2, word};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -66,19 +66,26 @@ impl AgentStorage for RemoteStorage {
         Ok((all, high))
     }
 
-    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
-        let asked = "commit";
-        let (org, execution, known) = (request.org, request.execution, request.known);
-        self.settle_batch(&mut request).await?;
-        let stream = futures::stream::iter(attach::commit_parts((&request).into()));
-        let answer = self.worker().commit(self.ask(org, stream)).await;
-        let answer = answer.map_err(|status| error_of_status(asked, &status))?.into_inner();
-        let more = answer.more;
-        let mut answer: CommitAnswer = answer.try_into()?;
-        if more {
-            (answer.facts, answer.high) = self.facts_after(org, execution, known).await?;
-        }
-        Ok(answer)
+    async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        self.send(request, None).await.map(|(answer, _)| answer)
+    }
+
+    fn brings_tasks(&self) -> bool {
+        true
+    }
+
+    async fn commit_and_claim(
+        &self,
+        request: CommitRequest,
+        wanted: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        let wanted = v2::WantedTasks {
+            queue: wanted.queue.clone(),
+            kinds: wanted.kinds.to_vec(),
+            limit: wanted.limit.try_into().unwrap_or(u32::MAX),
+            ttl: micros(wanted.ttl),
+        };
+        self.send(request, Some(wanted)).await
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
@@ -225,6 +232,26 @@ impl AgentStorage for RemoteStorage {
 }
 
 impl RemoteStorage {
+    /// Sends a commit, with the tasks that are wanted with its answer.
+    async fn send(
+        &self,
+        mut request: CommitRequest,
+        wanted: Option<v2::WantedTasks>,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        let (org, execution, known) = (request.org, request.execution, request.known);
+        self.settle_batch(&mut request).await?;
+        let wire = v2::CommitRequest { wanted, ..(&request).into() };
+        let stream = futures::stream::iter(attach::commit_parts(wire));
+        let answer = self.worker().commit(self.ask(org, stream)).await;
+        let mut answer = answer.map_err(|status| error_of_status("commit", &status))?.into_inner();
+        let (more, tasks) = (answer.more, std::mem::take(&mut answer.tasks));
+        let mut answer: CommitAnswer = answer.try_into()?;
+        if more {
+            (answer.facts, answer.high) = self.facts_after(org, execution, known).await?;
+        }
+        Ok((answer, tasks.into_iter().map(|task| task.into_model(org)).collect::<Result<_>>()?))
+    }
+
     /// The header of a stored payload, and the stream of its chunks.
     async fn open_payload(
         &self,

@@ -8,6 +8,8 @@ mod catalog;
 mod channel;
 mod hints;
 mod previews;
+mod queues;
+mod schedules;
 mod work;
 
 use crate::clock::{Clock, SystemClock, Timestamp};

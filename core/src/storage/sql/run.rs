@@ -12,6 +12,7 @@ use crate::model::{
     WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::PREFERENCE;
 use serde_json::{Value, json};
 
 /// A stop that was asked for.
@@ -63,6 +64,8 @@ pub(in crate::storage) struct Run<H> {
     /// The event of the last claim.
     pub claim_number: u64,
     pub concurrency_key: Option<String>,
+    /// Until when only its last worker may claim it.
+    pub prefer_until: Option<i64>,
 }
 
 impl<H> Run<H> {
@@ -93,6 +96,14 @@ impl<H> Run<H> {
     /// Whether it may be claimed now.
     pub(in crate::storage) fn is_ready(&self, now: Timestamp) -> bool {
         self.is_claimable() && self.begins_at.is_none_or(|at| at <= now.0)
+    }
+
+    /// Ends its wait. A worker that has it parked may claim it before all others for a moment.
+    pub(in crate::storage) fn end_wait(&mut self, now: Timestamp) {
+        if self.last_worker.is_some() && self.wait().is_some_and(|wait| wait.parked) {
+            self.prefer_until = Some(now.after(PREFERENCE).0);
+        }
+        self.wait = None;
     }
 
     /// Announces what follows from what it is now.
@@ -137,6 +148,7 @@ impl<H> Run<H> {
         self.status = Status::Paused;
         self.drop_holder();
         self.last_worker = None;
+        self.prefer_until = None;
         self.set_wait(Some(&Wait { reason: Some(reason), ..Wait::default() }))?;
         let mut data = json!({ "reason": reason });
         if let Some(failure) = failure {
@@ -178,6 +190,7 @@ impl<H> Run<H> {
         };
         // First of all, so that the ends of its tasks wake nobody.
         self.wait = None;
+        self.prefer_until = None;
         let mut facts = Vec::new();
         for mut task in log.tx.open_attached(self)? {
             task.cancel(self, log)?;
@@ -212,7 +225,7 @@ impl<H> Run<H> {
             Cause::Signal(name) => (wait.take_signal(name), "signal"),
         };
         if met {
-            self.wait = None;
+            self.end_wait(log.tx.now());
             if self.status == Status::Waiting {
                 self.status = Status::Pending;
                 log.event(EventKind::Woken, &json!({ "reason": reason }))?;

@@ -2,6 +2,7 @@
 
 use super::fault::Done;
 use super::lock::{Locks, host};
+use super::queues;
 use super::request::forget_requests;
 use super::run::{Run, execution_at};
 use super::task::{TaskRow, select_task};
@@ -11,10 +12,10 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo};
+use crate::storage::sql::Statements;
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use rusqlite::{Connection, params};
 use serde_json::json;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -88,13 +89,21 @@ pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, 
     if !tasks && first(conn, delayed, [now.0], |_| Ok(()))?.is_some() {
         return Ok(true);
     }
+    if claim.limit == 0 {
+        let preferred = "SELECT 1 FROM agent_execution WHERE last_worker = ?1 AND prefer_until IS NOT NULL LIMIT 1";
+        return Ok(!tasks && first(conn, preferred, [blob(&claim.worker.0)], |_| Ok(()))?.is_some());
+    }
     let sql = if tasks {
-        "SELECT 1 FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND visible_at <= ?4"
+        "SELECT 1 FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND visible_at <= ?4 \
+         AND ?5 IS NOT NULL"
     } else {
-        "SELECT 1 FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND ?4 > 0"
+        "SELECT 1 FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND kind = ?3 \
+         AND (prefer_until IS NULL OR prefer_until <= ?4 OR last_worker = ?5 \
+         OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = x.last_worker AND w.alive_until > ?4))"
     };
     for kind in &*claim.kinds {
-        if first(conn, sql, params![blob(&claim.org.0), claim.queue, kind, now.0], |_| Ok(()))?.is_some() {
+        let worker = blob(&claim.worker.0);
+        if first(conn, sql, params![blob(&claim.org.0), claim.queue, kind, now.0, worker], |_| Ok(()))?.is_some() {
             return Ok(true);
         }
     }
@@ -119,39 +128,69 @@ pub(super) fn begin_delayed(tx: &Tx) -> Done<()> {
 pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     saw(tx, claim)?;
     begin_delayed(tx)?;
+    if claim.limit == 0 {
+        give_up_preference(tx, claim.worker)?;
+        return Ok(Vec::new());
+    }
+    let gate = queues::gate(tx, claim)?;
+    let room = match &gate {
+        None => claim.limit,
+        Some(gate) => gate.room(claim.limit, queues::held(tx, claim)?, tx.now),
+    };
     let mut claims = Vec::new();
     // Of the runs of one concurrency key only the first is taken: then there is room for others.
     loop {
         let before = claims.len();
-        for run in claimable(tx.conn, claim, claim.limit - before)? {
+        for run in claimable(tx, claim, room - before)? {
             if let Some(run) = Run::at(tx.conn, run)? {
                 claims.extend(take(tx, run, claim)?);
             }
         }
-        if claims.len() == before || claims.len() == claim.limit {
-            return Ok(claims);
+        if claims.len() == before || claims.len() == room {
+            break;
         }
     }
+    if let Some(gate) = gate {
+        let more = claims.len() == room && room < claim.limit && !claimable(tx, claim, 1)?.is_empty();
+        queues::passed(tx, claim, gate, claims.len(), more)?;
+    }
+    Ok(claims)
+}
+
+/// Others may claim at once what a worker has parked and was preferred for.
+pub(super) fn give_up_preference(tx: &Tx, worker: WorkerId) -> Done<()> {
+    let sql = "UPDATE agent_execution SET prefer_until = NULL WHERE last_worker = ?1 AND prefer_until IS NOT NULL";
+    if tx.execute(sql, [blob(&worker.0)])? > 0 {
+        tx.agents_ready();
+    }
+    Ok(())
 }
 
 /// The next runs that may be claimed, in the order of claims.
-fn claimable(conn: &Connection, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
+fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
     let limit_each = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut found: Vec<(Reverse<i32>, i64, uuid::Uuid, i64)> = Vec::new();
-    let kinds: BTreeSet<&String> = claim.kinds.iter().collect();
-    for kind in kinds {
-        found.extend(all(
-            conn,
+    let mut found: Vec<(i32, usize, (i64, uuid::Uuid, i64))> = Vec::new();
+    for (place, kind) in turns::kinds(claim).into_iter().enumerate() {
+        found.extend(tx.all(
             "SELECT priority, created_at, id, run FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
              AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR NOT EXISTS \
              (SELECT 1 FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
-             AND y.status = 1)) ORDER BY priority DESC, created_at, id LIMIT ?4",
-            params![blob(&claim.org.0), claim.queue, kind, limit_each, claim.only.as_ref().map(|only| blob(&only.0))],
-            |row| Ok((Reverse(row.get(0)?), row.get(1)?, id(row, 2)?, row.get(3)?)),
+             AND y.status = 1)) AND (prefer_until IS NULL OR prefer_until <= ?7 OR last_worker = ?6 \
+             OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = x.last_worker AND w.alive_until > ?7)) \
+             ORDER BY priority DESC, created_at, id LIMIT ?4",
+            params![
+                blob(&claim.org.0),
+                claim.queue,
+                kind,
+                limit_each,
+                claim.only.as_ref().map(|only| blob(&only.0)),
+                blob(&claim.worker.0),
+                tx.now.0,
+            ],
+            |row| Ok((row.get(0)?, place, (row.get(1)?, id(row, 2)?, row.get(3)?))),
         )?);
     }
-    found.sort_unstable();
-    Ok(found.into_iter().take(limit).map(|(.., run)| run).collect())
+    Ok(turns::in_turn(found).take(limit).map(|(.., run)| run).collect())
 }
 
 /// Hands a run to a worker; none if another run of its key RUNS by now.
@@ -163,6 +202,7 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     run.epoch += 1;
     run.worker = Some(claim.worker);
     run.last_worker = None;
+    run.prefer_until = None;
     run.lease_expires = Some(tx.now.after(claim.ttl).0);
     run.lease_ttl = super::values::micros(claim.ttl);
     if run.status == Status::Pending {
@@ -353,6 +393,7 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
     for row in held_tasks(tx.conn, worker)? {
         lose_task(tx, row)?;
     }
+    give_up_preference(tx, worker)?;
     lose_host_timers(tx, worker)
 }
 

@@ -79,6 +79,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
             run.status = Status::Running;
         }
         run.wait = None;
+        run.prefer_until = None;
         run.worker = Some(request.lease.worker);
         run.lease_expires = Some(tx.now.0.saturating_add(run.lease_ttl));
     }

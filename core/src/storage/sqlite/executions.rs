@@ -160,7 +160,7 @@ pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation:
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now.0 });
         run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
     } else {
-        run.wait = None;
+        run.end_wait(tx.now);
         run.status = Status::Cancelling;
         let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
         run.stop = Some(Stop { number, cancellation, until: tx.now.after(cancellation.grace).0 });

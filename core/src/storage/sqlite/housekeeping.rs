@@ -1,7 +1,7 @@
 //! Work that time brings: timers, ends of leases, attempts, deadlines and graces; and the workers whose process is gone.
 
 use super::SqliteStorage;
-use super::claims::{begin_delayed, held_runs, held_tasks, lose_host_timers, lose_task};
+use super::claims::{begin_delayed, give_up_preference, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::previews;
@@ -177,6 +177,7 @@ fn bury(tx: &Tx, locks: &Arc<Locks>, worker: WorkerId) -> Done<()> {
         lose_task(tx, row)?;
     }
     lose_host_timers(tx, worker)?;
+    give_up_preference(tx, worker)?;
     tx.execute("DELETE FROM worker WHERE id = ?1", [super::values::blob(&worker.0)])?;
     Ok(())
 }
@@ -204,6 +205,8 @@ fn next_due(conn: &Connection) -> Done<Option<i64>> {
         "SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL",
         "SELECT min(due_at) FROM task_execution WHERE due_at IS NOT NULL",
         "SELECT min(due_at) FROM agent_op WHERE due_at IS NOT NULL",
+        "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL",
+        "SELECT min(opens_at) FROM queue_limit WHERE opens_at IS NOT NULL",
     ] {
         let found: Option<i64> = first(conn, sql, [], |row| row.get(0))?.flatten();
         next = match (next, found) {
@@ -230,6 +233,7 @@ fn timing_workers(conn: &Connection) -> Done<Vec<(WorkerId, i64)>> {
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
     begin_delayed(tx)?;
+    super::queues::open(tx)?;
     let mut runs = tx.all(
         "SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         [tx.now.0, SHARE],

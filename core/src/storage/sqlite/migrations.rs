@@ -17,7 +17,11 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_open_task_id.sql"),
     include_str!("migrations/0007_scopes.sql"),
     include_str!("migrations/0008_previews.sql"),
-    include_str!("migrations/0009_enrolled_worker.sql"),
+    include_str!("migrations/0009_preference.sql"),
+    include_str!("migrations/0010_schedules.sql"),
+    include_str!("migrations/0011_queue_limits.sql"),
+    include_str!("migrations/0012_definitions.sql"),
+    include_str!("migrations/0013_enrolled_worker.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

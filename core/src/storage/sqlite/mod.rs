@@ -8,6 +8,7 @@
 mod catalog;
 mod claims;
 mod commit;
+mod definitions;
 mod directory;
 mod executions;
 mod facts;
@@ -23,10 +24,12 @@ mod migrations;
 mod op;
 mod payloads;
 mod previews;
+mod queues;
 mod readers;
 mod request;
 mod retention;
 mod run;
+mod schedules;
 mod segment;
 mod task;
 mod tx;
@@ -40,8 +43,8 @@ pub use files::Synchronous;
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
-    Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
+    Previews, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -476,6 +479,10 @@ impl Storage for SqliteStorage {
     }
 
     fn unfenced(&self) -> Option<&dyn Unfenced> {
+        Some(self)
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
         Some(self)
     }
 

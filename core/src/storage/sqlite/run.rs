@@ -16,7 +16,8 @@ macro_rules! run_columns {
     () => {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
-         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key"
+         x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
+         x.prefer_until"
     };
 }
 pub(super) use run_columns;
@@ -109,6 +110,7 @@ impl Run {
             forked: row.get(29)?,
             claim_number: row.get(30)?,
             concurrency_key: row.get(31)?,
+            prefer_until: row.get(32)?,
         })
     }
 
@@ -120,7 +122,8 @@ impl Run {
              lease_expires = ?7, lease_ttl = ?8, segment = ?9, start = ?10, base = ?11, top = ?12, fact_high = ?13, \
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
              cancel_number = ?20, cancel_mode = ?21, cancel_grace = ?22, cancel_until = ?23, begins_at = ?24, \
-             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30 WHERE run = ?1",
+             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31 \
+             WHERE run = ?1",
             params![
                 self.home.run,
                 self.status as u8,
@@ -152,6 +155,7 @@ impl Run {
                 tx.now.0,
                 self.quarantined,
                 self.claim_number,
+                self.prefer_until,
             ],
         )?;
         self.announce(tx);
@@ -179,54 +183,54 @@ impl Run {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 43)? {
+    let forked_from = match id_opt(row, 44)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(44)?, sequence: row.get(45)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(45)?, sequence: row.get(46)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(46)?);
-    let updated_at: i64 = row.get(47)?;
-    let last_event: Option<i64> = row.get(53)?;
+    let created_at = Timestamp(row.get(47)?);
+    let updated_at: i64 = row.get(48)?;
+    let last_event: Option<i64> = row.get(54)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(32)?,
-            queue: row.get(33)?,
-            priority: row.get(34)?,
-            key: row.get(35)?,
-            input_digest: Digest(row.get(36)?),
-            limits: json_column(row, 37)?,
-            metadata: json_column(row, 38)?,
+            kind: row.get(33)?,
+            queue: row.get(34)?,
+            priority: row.get(35)?,
+            key: row.get(36)?,
+            input_digest: Digest(row.get(37)?),
+            limits: json_column(row, 38)?,
+            metadata: json_column(row, 39)?,
             concurrency_key: run.concurrency_key.clone(),
-            traceparent: row.get(39)?,
-            input: payload(row, 50)?,
+            traceparent: row.get(40)?,
+            input: payload(row, 51)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 51)?,
-        failure: json_opt(row, 49)?,
+        output: payload_opt(row, 52)?,
+        failure: json_opt(row, 50)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(52)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(53)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 40)?,
-        parent: id_opt(row, 41)?.map(ExecutionId),
-        root: ExecutionId(id(row, 42)?),
+        usage: json_column(row, 41)?,
+        parent: id_opt(row, 42)?.map(ExecutionId),
+        root: ExecutionId(id(row, 43)?),
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(48)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(49)?.map(Timestamp),
     })
 }
 

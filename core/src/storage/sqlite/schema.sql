@@ -19,15 +19,12 @@ CREATE TABLE agent_checkpoint (
 
 CREATE TABLE agent_definition (
     org_id BLOB NOT NULL,
-    kind TEXT NOT NULL,
-    queue TEXT NOT NULL,
-    code TEXT,
-    description TEXT,
-    input_schema TEXT,
-    output_schema TEXT,
-    metadata TEXT,
-    seen_at INTEGER NOT NULL,
-    PRIMARY KEY (org_id, kind, queue)
+    id BLOB NOT NULL,
+    slug TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE agent_entry (
@@ -112,7 +109,7 @@ CREATE TABLE agent_execution (
     input ANY NOT NULL,
     output ANY
 , host_timer INTEGER
-    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER) STRICT;
+    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER, prefer_until INTEGER) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,
@@ -259,6 +256,15 @@ CREATE TABLE preview (
     PRIMARY KEY (org_id, execution, number, chunk)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE queue_limit (
+    org_id BLOB NOT NULL,
+    queue TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    paid_until INTEGER NOT NULL DEFAULT 0,
+    opens_at INTEGER,
+    PRIMARY KEY (org_id, queue)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE resume_request (
     run INTEGER NOT NULL,
     request_id BLOB NOT NULL,
@@ -267,7 +273,7 @@ CREATE TABLE resume_request (
 
 CREATE TABLE schedule (
     org_id BLOB NOT NULL,
-    id BLOB NOT NULL,
+    id TEXT NOT NULL,
     spec TEXT NOT NULL,
     next_at INTEGER,
     created_at INTEGER NOT NULL,
@@ -335,6 +341,8 @@ CREATE TABLE worker (
     alive_until INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE UNIQUE INDEX agent_definition_slug ON agent_definition (org_id, slug);
+
 CREATE UNIQUE INDEX agent_entry_id ON agent_entry (id);
 
 CREATE UNIQUE INDEX agent_entry_once ON agent_entry (run, once_name, once_n) WHERE once_name IS NOT NULL;
@@ -358,6 +366,8 @@ CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
 
 CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;
 
+CREATE INDEX agent_execution_preferred ON agent_execution (last_worker) WHERE prefer_until IS NOT NULL;
+
 CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, priority DESC, created_at, id) WHERE ready = 1;
 
 CREATE INDEX agent_op_armed ON agent_op (place) WHERE due_at IS NOT NULL;
@@ -379,6 +389,8 @@ CREATE UNIQUE INDEX organization_name ON organization (name);
 CREATE UNIQUE INDEX payload_hash ON payload (org_id, hash);
 
 CREATE INDEX payload_reference_run ON payload_reference (run);
+
+CREATE INDEX schedule_due ON schedule (next_at) WHERE next_at IS NOT NULL;
 
 CREATE INDEX task_execution_detached ON task_execution (place) WHERE detached = 1;
 

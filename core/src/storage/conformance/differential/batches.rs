@@ -78,8 +78,15 @@ fn wait(random: &mut Random) -> Wait {
     let signals = NAMES.iter().filter(|_| random.percent(30)).map(|name| (*name).to_owned()).collect();
     let reason = [None, Some(WaitReason::Task), Some(WaitReason::Signal), Some(WaitReason::Timer)];
     let reason = random.pick(&reason).copied().flatten();
-    let (tasks, timers, host_timer) = (random.percent(60), random.percent(60), random.percent(20));
-    Wait { signals, tasks, timers, host_timer, ends: None, reason }
+    Wait {
+        signals,
+        tasks: random.percent(60),
+        timers: random.percent(60),
+        host_timer: random.percent(20),
+        ends: None,
+        parked: random.percent(30),
+        reason,
+    }
 }
 
 fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {

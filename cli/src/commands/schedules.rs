@@ -1,0 +1,105 @@
+//! `flovyn schedules`: runs that time starts.
+
+use crate::Result;
+use crate::args::{CreateSchedule, Schedules, Words};
+use crate::print::{Output, moment};
+use crate::target::{Target, json, metadata};
+use comfy_table::Cell;
+use flovyn_core::model::{PageRequest, Schedule, ScheduleSpec};
+use serde_json::{Value, json};
+
+/// Makes, lists or removes schedules.
+pub async fn schedules(command: Schedules, out: &mut Output) -> Result {
+    match command {
+        Schedules::Create(args) => create(args, out).await,
+        Schedules::List(args) => list(args, out).await,
+        Schedules::Delete(args) => delete(args, out).await,
+    }
+}
+
+async fn create(args: CreateSchedule, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words.words, &["ID", "CRON", "KIND", "JSON"])?;
+    let id = target.word("the schedule's ID")?;
+    let cron = target.word("the CRON pattern")?;
+    let kind = target.word("the agent's KIND")?;
+    let input = target.more().unwrap_or_else(|| "null".to_owned());
+    json("the input", &input)?;
+    let spec = ScheduleSpec {
+        id,
+        kind,
+        queue: args.queue.unwrap_or_else(|| "default".to_owned()),
+        input,
+        cron,
+        timezone: args.timezone,
+        metadata: metadata(&args.metadata)?,
+        priority: args.priority,
+        concurrency_key: args.concurrency_key,
+    };
+    let runtime = target.open().await?;
+    let schedule = runtime.storage().put_schedule(runtime.client().org(), spec).await?;
+    if out.is_json() {
+        return out.value(&view(&schedule));
+    }
+    let next = schedule.next_at.map_or_else(|| "never".to_owned(), moment);
+    out.line(&format!("schedule {} starts {} next at {next}", schedule.spec.id, schedule.spec.kind))
+}
+
+async fn list(args: Words, out: &mut Output) -> Result {
+    let target = Target::of(args.words, &[])?;
+    let runtime = target.open().await?;
+    let org = runtime.client().org();
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = runtime.storage().schedules(org, PageRequest { limit: 1_000, after }).await?;
+        all.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if out.is_json() {
+        return out.value(&json!({ "items": all.iter().map(view).collect::<Vec<_>>() }));
+    }
+    if all.is_empty() {
+        return out.line("no schedules");
+    }
+    let rows = all.iter().map(|schedule| {
+        vec![
+            Cell::new(&schedule.spec.id),
+            Cell::new(&schedule.spec.kind),
+            Cell::new(&schedule.spec.cron),
+            Cell::new(schedule.spec.timezone.as_deref().unwrap_or("UTC")),
+            Cell::new(&schedule.spec.queue),
+            Cell::new(schedule.next_at.map_or_else(|| "-".to_owned(), moment)),
+        ]
+    });
+    out.table(&["SCHEDULE", "KIND", "CRON", "ZONE", "QUEUE", "NEXT"], rows.collect())
+}
+
+async fn delete(args: Words, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words, &["ID"])?;
+    let id = target.word("the schedule's ID")?;
+    let runtime = target.open().await?;
+    runtime.storage().delete_schedule(runtime.client().org(), &id).await?;
+    if out.is_json() {
+        return out.value(&json!({ "id": id, "deleted": true }));
+    }
+    out.line(&format!("schedule {id} is removed; its runs stay"))
+}
+
+fn view(schedule: &Schedule) -> Value {
+    let spec = &schedule.spec;
+    json!({
+        "id": spec.id,
+        "kind": spec.kind,
+        "input": serde_json::from_str::<Value>(&spec.input).unwrap_or_default(),
+        "cron": spec.cron,
+        "timezone": spec.timezone,
+        "queue": spec.queue,
+        "metadata": spec.metadata,
+        "priority": spec.priority,
+        "concurrencyKey": spec.concurrency_key,
+        "nextAt": schedule.next_at.map(moment),
+        "createdAt": moment(schedule.created_at),
+    })
+}

@@ -1,0 +1,55 @@
+//! The port for predefined agents.
+
+use super::directory::check_slug;
+use crate::error::{Code, Error, Result};
+use crate::id::{DefinitionId, OrgId};
+use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
+use async_trait::async_trait;
+
+/// The largest definition, as JSON in bytes.
+const MAX: usize = 256 << 10;
+
+/// Predefined agents of orgs. A run has a copy of what its definition said when it started.
+#[async_trait]
+pub trait Definitions: Send + Sync {
+    /// Makes a definition.
+    ///
+    /// Errors: `ExecutionExists` where the org has one of this slug; `InvalidArgument` for a slug that is none, no kind or
+    /// queue, and more than 256 KiB.
+    async fn create_definition(&self, org: OrgId, spec: DefinitionSpec) -> Result<Definition>;
+
+    /// The definition of an id or a slug; `ExecutionNotFound` where the org has none.
+    async fn definition(&self, org: OrgId, name: &str) -> Result<Definition>;
+
+    /// The definitions of an org, by slug.
+    async fn definitions(&self, org: OrgId, page: PageRequest) -> Result<Page<Definition>>;
+
+    /// Puts another text in place of a definition's; runs that have started keep theirs. Errors as of both above.
+    async fn replace_definition(&self, org: OrgId, id: DefinitionId, spec: DefinitionSpec) -> Result<Definition>;
+
+    /// Removes a definition; its runs stay. `ExecutionNotFound` where the org has none of this id.
+    async fn delete_definition(&self, org: OrgId, id: DefinitionId) -> Result<()>;
+}
+
+/// A definition as a row holds it; refuses what cannot be kept.
+pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
+    let wrong = |message: String| Err(Error::new(Code::InvalidArgument, message));
+    if let Err(error) = check_slug(&spec.slug) {
+        return Err(Error::new(Code::InvalidArgument, error.message().replace("an organization", "a definition")));
+    }
+    if spec.kind.is_empty() || spec.queue.is_empty() {
+        return wrong("a definition needs the kind of the agent that runs it, and a queue; name them".into());
+    }
+    let text = serde_json::to_string(spec)
+        .map_err(|error| Error::new(Code::NotSerializable, format!("the definition has no JSON form: {error}")))?;
+    if text.len() > MAX {
+        return wrong(format!("a definition has at most {MAX} bytes as JSON, but {} were given", text.len()));
+    }
+    Ok(text)
+}
+
+/// The refusal of a slug that is taken.
+pub(super) fn taken(slug: &str) -> Error {
+    Error::new(Code::ExecutionExists, format!("the slug {slug:?} is taken by another definition; choose another"))
+        .with("slug", slug)
+}

@@ -1,0 +1,75 @@
+//! Limits of queues.
+
+use super::MemoryStorage;
+use super::state::State;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::OrgId;
+use crate::model::QueueLimit;
+use crate::storage::queues::{Gate, check};
+use crate::storage::{ClaimRequest, Queues};
+use async_trait::async_trait;
+
+/// A queue with a limit.
+#[derive(Default)]
+pub(super) struct LimitedQueue {
+    gate: Gate,
+    /// When it is to be looked at again.
+    opens_at: Option<Timestamp>,
+}
+
+#[async_trait]
+impl Queues for MemoryStorage {
+    async fn limit_queue(&self, org: OrgId, queue: &str, limit: QueueLimit) -> Result<()> {
+        let limits = check(queue, &limit)?;
+        self.call(|state, _| {
+            let key = (org, queue.to_owned());
+            if limits {
+                state.limited.entry(key).or_default().gate.limit = limit;
+            } else {
+                state.limited.remove(&key);
+            }
+            state.news.agents = true;
+        });
+        Ok(())
+    }
+
+    async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>> {
+        Ok(self.call(|state, _| {
+            let of_org = state.limited.iter().filter(|((of, _), _)| *of == org);
+            of_org.map(|((_, queue), row)| (queue.clone(), row.gate.limit.clone())).collect()
+        }))
+    }
+}
+
+impl State {
+    /// How many runs of its queue a claim may take.
+    pub fn room(&self, claim: &ClaimRequest, now: Timestamp) -> usize {
+        let Some(row) = self.limited.get(&(claim.org, claim.queue.clone())) else { return claim.limit };
+        let of_queue = |run: &&super::rows::Run| {
+            run.exec.new.org == claim.org && run.exec.new.queue == claim.queue && run.exec.worker.is_some()
+        };
+        row.gate.room(claim.limit, self.runs.values().filter(of_queue).count(), now)
+    }
+
+    /// So many were taken of a queue; `more` could have been but for its limit.
+    pub fn passed(&mut self, claim: &ClaimRequest, runs: usize, more: bool, now: Timestamp) {
+        if let Some(row) = self.limited.get_mut(&(claim.org, claim.queue.clone())) {
+            row.gate.pass(runs, now);
+            row.opens_at = more.then(|| row.gate.opens_at(now));
+            self.news.timers |= more;
+        }
+    }
+
+    /// Queues that have room again are looked at again.
+    pub fn open_queues(&mut self, now: Timestamp) {
+        for row in self.limited.values_mut() {
+            self.news.agents |= row.opens_at.take_if(|at| *at <= now).is_some();
+        }
+    }
+
+    /// When a queue is to be looked at again.
+    pub fn next_opening(&self) -> Option<Timestamp> {
+        self.limited.values().filter_map(|row| row.opens_at).min()
+    }
+}

@@ -1,0 +1,100 @@
+//! Schedules.
+
+use super::PostgresStorage;
+use super::catalog::{cursor, cut};
+use super::executions::unknown;
+use super::fault::Done;
+use super::sets::row;
+use super::values::{Row, json, text_of};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::OrgId;
+use crate::model::{Page, PageRequest, Schedule, ScheduleSpec};
+use crate::storage::Schedules;
+use crate::storage::schedules::{SHARE, first_tick};
+use crate::storage::sql::Statements;
+use async_trait::async_trait;
+
+/// The columns of [`read`], after which comes a condition.
+macro_rules! select_schedule {
+    () => {
+        "SELECT org_id, spec, next_at, created_at FROM schedule "
+    };
+}
+
+#[async_trait]
+impl Schedules for PostgresStorage {
+    async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule> {
+        self.write_alone("make a schedule", move |tx| {
+            let next = first_tick(&spec, tx.now)?;
+            let schedule = Schedule { org, spec: spec.clone(), next_at: Some(next), created_at: tx.now };
+            tx.execute(
+                "INSERT INTO schedule (org_id, id, spec, next_at, created_at) VALUES ($1, $2, $3, $4, $5) \
+                 ON CONFLICT (org_id, id) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
+                 created_at = excluded.created_at",
+                row![org.0, &spec.id, text_of(&spec)?, next, tx.now],
+            )?;
+            tx.due(next.0);
+            Ok(schedule)
+        })
+        .await
+    }
+
+    async fn schedule(&self, org: OrgId, id: &str) -> Result<Schedule> {
+        let id = id.to_owned();
+        self.read("look at a schedule", move |tx| {
+            let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id = $2");
+            tx.first(sql, row![org.0, &id], read)?.ok_or_else(|| unknown("schedule", &id).into())
+        })
+        .await
+    }
+
+    async fn schedules(&self, org: OrgId, page: PageRequest) -> Result<Page<Schedule>> {
+        self.read("list schedules", move |tx| {
+            let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
+            let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3");
+            let rows = tx.all(sql, row![org.0, after, page.limit as i64 + 1], read)?;
+            Ok(cut(rows, &page, |row| row.spec.id.clone()))
+        })
+        .await
+    }
+
+    async fn delete_schedule(&self, org: OrgId, id: &str) -> Result<()> {
+        let id = id.to_owned();
+        self.write_alone("remove a schedule", move |tx| {
+            let sql = "DELETE FROM schedule WHERE org_id = $1 AND id = $2 RETURNING id";
+            let removed = tx.execute_returning(sql, row![org.0, &id], |_| Ok(()))?;
+            removed.ok_or_else(|| unknown("schedule", &id).into())
+        })
+        .await
+    }
+
+    async fn due_schedules(&self) -> Result<Vec<Schedule>> {
+        let now = self.now();
+        self.read("look for scheduled runs", move |tx| {
+            let sql = concat!(select_schedule!(), "WHERE next_at <= $1 ORDER BY next_at, org_id, id LIMIT $2");
+            tx.all(sql, row![now, SHARE as i64], read)
+        })
+        .await
+    }
+
+    async fn advance_schedule(&self, org: OrgId, id: &str, from: Timestamp, to: Option<Timestamp>) -> Result<()> {
+        let id = id.to_owned();
+        self.write_alone("move a schedule on", move |tx| {
+            tx.execute(
+                "UPDATE schedule SET next_at = $4 WHERE org_id = $1 AND id = $2 AND next_at = $3",
+                row![org.0, &id, from, to],
+            )
+        })
+        .await
+    }
+}
+
+fn read(row: &Row) -> Done<Schedule> {
+    Ok(Schedule {
+        org: OrgId(row.get(0)?),
+        spec: json(row, 1)?,
+        next_at: row.get::<Option<i64>>(2)?.map(Timestamp),
+        created_at: Timestamp(row.get(3)?),
+    })
+}

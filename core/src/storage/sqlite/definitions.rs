@@ -1,0 +1,104 @@
+//! Predefined agents.
+
+use super::SqliteStorage;
+use super::catalog::{cursor, cut};
+use super::executions::unknown;
+use super::fault::Done;
+use super::tx::{Tx, all, first};
+use super::values::{blob, id, json};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{DefinitionId, OrgId};
+use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
+use crate::storage::Definitions;
+use crate::storage::definitions::{taken, text_of};
+use async_trait::async_trait;
+use rusqlite::{Row, params};
+
+/// The columns of [`read`], after which comes a condition.
+macro_rules! select_definition {
+    () => {
+        "SELECT org_id, id, spec, created_at, updated_at FROM agent_definition "
+    };
+}
+
+#[async_trait]
+impl Definitions for SqliteStorage {
+    async fn create_definition(&self, org: OrgId, spec: DefinitionSpec) -> Result<Definition> {
+        let (id, text) = (DefinitionId::fresh(), text_of(&spec)?);
+        self.write("make a definition", move |tx| {
+            check_slug_is_free(tx, org, id, &spec.slug)?;
+            tx.execute(
+                "INSERT INTO agent_definition (org_id, id, slug, spec, created_at, updated_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+                params![blob(&org.0), blob(&id.0), spec.slug, text, tx.now.0],
+            )?;
+            Ok(Definition { org, id, spec: spec.clone(), created_at: tx.now, updated_at: tx.now })
+        })
+        .await
+    }
+
+    async fn definition(&self, org: OrgId, name: &str) -> Result<Definition> {
+        let (name, id) = (name.to_owned(), name.parse::<DefinitionId>().ok());
+        self.read("look at a definition", move |conn| {
+            let sql = concat!(select_definition!(), "WHERE org_id = ?1 AND (slug = ?2 OR id = ?3)");
+            let found = first(conn, sql, params![blob(&org.0), name, id.as_ref().map(|id| blob(&id.0))], read)?;
+            found.ok_or_else(|| unknown("definition", name).into())
+        })
+        .await
+    }
+
+    async fn definitions(&self, org: OrgId, page: PageRequest) -> Result<Page<Definition>> {
+        self.read("list definitions", move |conn| {
+            let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
+            let sql = concat!(select_definition!(), "WHERE org_id = ?1 AND slug > ?2 ORDER BY slug LIMIT ?3");
+            let rows = all(conn, sql, params![blob(&org.0), after, page.limit as i64 + 1], read)?;
+            Ok(cut(rows, &page, |row| row.spec.slug.clone()))
+        })
+        .await
+    }
+
+    async fn replace_definition(&self, org: OrgId, id: DefinitionId, spec: DefinitionSpec) -> Result<Definition> {
+        let text = text_of(&spec)?;
+        self.write("replace a definition", move |tx| {
+            check_slug_is_free(tx, org, id, &spec.slug)?;
+            tx.execute(
+                "UPDATE agent_definition SET slug = ?3, spec = ?4, updated_at = ?5 WHERE org_id = ?1 AND id = ?2",
+                params![blob(&org.0), blob(&id.0), spec.slug, text, tx.now.0],
+            )?;
+            let sql = concat!(select_definition!(), "WHERE org_id = ?1 AND id = ?2");
+            let found = tx.first(sql, [blob(&org.0), blob(&id.0)], read)?;
+            found.ok_or_else(|| unknown("definition", id).into())
+        })
+        .await
+    }
+
+    async fn delete_definition(&self, org: OrgId, id: DefinitionId) -> Result<()> {
+        self.write("remove a definition", move |tx| {
+            let sql = "DELETE FROM agent_definition WHERE org_id = ?1 AND id = ?2";
+            match tx.execute(sql, [blob(&org.0), blob(&id.0)])? {
+                0 => Err(unknown("definition", id).into()),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+}
+
+fn check_slug_is_free(tx: &Tx, org: OrgId, but_of: DefinitionId, slug: &str) -> Done<()> {
+    let sql = "SELECT 1 FROM agent_definition WHERE org_id = ?1 AND slug = ?2 AND id <> ?3";
+    match tx.first(sql, params![blob(&org.0), slug, blob(&but_of.0)], |_| Ok(()))? {
+        Some(()) => Err(taken(slug).into()),
+        None => Ok(()),
+    }
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Definition> {
+    Ok(Definition {
+        org: OrgId(id(row, 0)?),
+        id: DefinitionId(id(row, 1)?),
+        spec: json(row, 2)?,
+        created_at: Timestamp(row.get(3)?),
+        updated_at: Timestamp(row.get(4)?),
+    })
+}

@@ -1,0 +1,131 @@
+//! Schedules: runs that time starts.
+
+use super::executions::Items;
+use super::problem::Problem;
+use super::request::{Asked, Caller, Json};
+use super::value::present;
+use axum::http::StatusCode;
+use flovyn_core::model::{Schedule, ScheduleSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What to start, and when.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct NewSchedule {
+    /// Any string up to 200 characters, unique in the org; a fresh one without it.
+    id: Option<String>,
+    /// The agent.
+    kind: String,
+    /// The argument of every run; null without one.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    input: Option<Box<RawValue>>,
+    /// Minute, hour, day of month, month, day of week; seconds may come first, a year last. Or `@daily` and the like.
+    #[schema(example = "0 8 * * MON-FRI")]
+    cron: String,
+    /// The IANA time zone whose clock counts; UTC without one.
+    #[schema(example = "Europe/Paris")]
+    timezone: Option<String>,
+    /// The queue of the runs; `default` without one.
+    queue: Option<String>,
+    /// Metadata of the runs, beside `schedule` and `scheduledAt`.
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    /// Priority of the runs.
+    #[serde(default)]
+    priority: i32,
+    /// Concurrency key of the runs.
+    concurrency_key: Option<String>,
+}
+
+/// A schedule.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Schedule)]
+pub(super) struct ScheduleView {
+    id: String,
+    kind: String,
+    #[schema(value_type = serde_json::Value)]
+    input: Option<Box<RawValue>>,
+    cron: String,
+    timezone: Option<String>,
+    queue: String,
+    metadata: BTreeMap<String, String>,
+    priority: i32,
+    concurrency_key: Option<String>,
+    /// When the next run starts; null if never again.
+    next_at: Option<String>,
+    /// When it was made, or last replaced.
+    created_at: String,
+}
+
+fn view(schedule: Schedule) -> axum::Json<ScheduleView> {
+    axum::Json(seen(schedule))
+}
+
+fn seen(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
+    ScheduleView {
+        id: spec.id,
+        kind: spec.kind,
+        input: RawValue::from_string(spec.input).ok(),
+        cron: spec.cron,
+        timezone: spec.timezone,
+        queue: spec.queue,
+        metadata: spec.metadata,
+        priority: spec.priority,
+        concurrency_key: spec.concurrency_key,
+        next_at: next_at.map(|at| at.to_string()),
+        created_at: created_at.to_string(),
+    }
+}
+
+/// Makes a schedule, or replaces the one of its id.
+#[utoipa::path(
+    post, path = "/schedules", tag = "schedules", request_body = NewSchedule,
+    responses((status = 200, body = ScheduleView))
+)]
+pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result<axum::Json<ScheduleView>, Problem> {
+    let spec = ScheduleSpec {
+        id: body.id.unwrap_or_else(|| Uuid::now_v7().to_string()),
+        kind: body.kind,
+        queue: body.queue.unwrap_or_else(|| "default".into()),
+        input: body.input.map_or_else(|| "null".to_owned(), |input| Box::<str>::from(input).into_string()),
+        cron: body.cron,
+        timezone: body.timezone,
+        metadata: body.metadata,
+        priority: body.priority,
+        concurrency_key: body.concurrency_key,
+    };
+    Ok(view(caller.service.storage.put_schedule(caller.org(), spec).await?))
+}
+
+/// Lists schedules, by id.
+#[utoipa::path(
+    get, path = "/schedules", tag = "schedules",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Items<ScheduleView>))
+)]
+pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ScheduleView>>, Problem> {
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let page = caller.service.storage.schedules(caller.org(), page).await?;
+    let items = page.items.into_iter().map(seen).collect();
+    Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
+}
+
+/// One schedule.
+#[utoipa::path(get, path = "/schedules/{schedule}", tag = "schedules", responses((status = 200, body = ScheduleView)))]
+pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ScheduleView>, Problem> {
+    Ok(view(caller.service.storage.schedule(caller.org(), caller.named("schedule")).await?))
+}
+
+/// Removes a schedule; the runs that it started stay.
+#[utoipa::path(delete, path = "/schedules/{schedule}", tag = "schedules", responses((status = 204)))]
+pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
+    caller.service.storage.delete_schedule(caller.org(), caller.named("schedule")).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

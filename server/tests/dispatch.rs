@@ -1,0 +1,335 @@
+//! Who gets a run, over two workers that share nothing but the database or the server: the worker that has it parked, one
+//! at a time of a concurrency key, and nobody behind another org's backlog.
+
+mod house;
+
+use async_trait::async_trait;
+use flovyn_core::Payload;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::client::{Handle, StartOptions};
+use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
+use flovyn_core::error::Result;
+use flovyn_core::id::{ExecutionId, OpId, OrgId, RequestId, Slot, TaskId, WorkerId};
+use flovyn_core::journal::Outcome;
+use flovyn_core::model::{
+    Batch, BatchEnd, CommitRequest, Delivery, Label, LabelKey, NewExecution, NewOp, NewTask, OpBody, OpKind, Placement,
+    Status, TaskOptions, TaskStatus,
+};
+use flovyn_core::payload::Digest;
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::ClaimRequest;
+use flovyn_core::testing::postgres::Cluster;
+use flovyn_core::worker::WorkerOptions;
+use futures::StreamExt;
+use house::{House, job};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How often each run is woken.
+const ROUNDS: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Counts how often it is entered, and waits for its rounds.
+struct Waits(Arc<AtomicUsize>);
+
+#[async_trait]
+impl AgentDefinition for Waits {
+    type State = ();
+    type Input = ();
+    type Output = usize;
+
+    fn kind(&self) -> &str {
+        "waits"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<usize> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let mut heard = 0;
+        for _ in 0..ROUNDS {
+            heard += ctx.wait_for_signal::<usize>("round")?.await?;
+        }
+        Ok(heard)
+    }
+}
+
+async fn until_waiting(handle: &Handle) -> Result<()> {
+    let waiting = async {
+        while handle.status().await? != Status::Waiting {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the run waits")
+}
+
+/// Wakes 20 runs ten times each, over two idle workers, and counts the wake-ups that its parked copy answered.
+async fn parked_copies_go_on(doors: [Runtime; 2]) -> Result<()> {
+    let entered = Arc::new(AtomicUsize::new(0));
+    for door in &doors {
+        let host = NativeHost::default().agent(Waits(entered.clone()))?;
+        door.worker(Arc::new(host), WorkerOptions::default()).await?;
+    }
+    let client = doors[0].client();
+    let mut handles = Vec::new();
+    for n in 0..20 {
+        handles.push(client.start("waits", Payload::null(), StartOptions::with_id(format!("waits-{n}"))).await?);
+    }
+    for round in 0..ROUNDS {
+        for handle in &handles {
+            until_waiting(handle).await?;
+            let key = Some(format!("round {round}"));
+            handle.signal("round", Payload::of(&1)?, Delivery::NextStep, key).await?;
+        }
+    }
+    for handle in &handles {
+        assert_eq!(handle.result(Some(PATIENCE)).await?.parse::<usize>()?, ROUNDS);
+    }
+    let wakes = handles.len() * ROUNDS;
+    let missed = entered.load(Ordering::SeqCst) - handles.len();
+    println!("{} of {wakes} wake-ups were answered by the parked copy", wakes - missed);
+    assert!(missed * 20 <= wakes, "{missed} of {wakes} wake-ups entered the run again");
+    for door in doors {
+        door.close().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_copy_goes_on_over_postgres() -> Result<()> {
+    let db = Cluster::shared().fresh().expect("a database");
+    parked_copies_go_on([Runtime::open(&db).await?, Runtime::open(&db).await?]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_copy_goes_on_over_grpc() -> Result<()> {
+    let house = House::open().await;
+    parked_copies_go_on([house.remote().await, house.remote().await]).await
+}
+
+/// Counts how many of its runs advance at the same time, and the most there were.
+#[derive(Clone, Default)]
+struct Gauge(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Gauge {
+    fn up(&self) {
+        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.1.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn down(&self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Advances alone: three steps, a wait in which others may advance, three more.
+struct Alone(Gauge);
+
+#[async_trait]
+impl AgentDefinition for Alone {
+    type State = ();
+    type Input = ();
+    type Output = ();
+
+    fn kind(&self) -> &str {
+        "alone"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<()> {
+        for part in 0..2 {
+            self.0.up();
+            for _ in 0..3 {
+                ctx.run("step", async {
+                    tokio::task::yield_now().await;
+                    Ok(())
+                })?
+                .await?;
+            }
+            self.0.down();
+            if part == 0 {
+                ctx.wait_for_signal::<()>("go")?.await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_concurrency_key_one_run_advances() -> Result<()> {
+    let db = Cluster::shared().fresh().expect("a database");
+    let doors = [Runtime::open(&db).await?, Runtime::open(&db).await?];
+    let (keyed, free) = (Gauge::default(), Gauge::default());
+    for door in &doors {
+        let host = NativeHost::default().agent(Alone(keyed.clone()))?;
+        door.worker(Arc::new(host), WorkerOptions::default()).await?;
+        let host = NativeHost::default().agent(Alone(free.clone()))?;
+        let options = WorkerOptions { queue: "free".into(), ..WorkerOptions::default() };
+        door.worker(Arc::new(host), options).await?;
+    }
+    let mut handles = Vec::new();
+    for n in 0..80 {
+        let (queue, key) = if n % 2 == 0 { ("default", Some("k".to_owned())) } else { ("free", None) };
+        let options = StartOptions { queue: Some(queue.into()), concurrency_key: key, ..StartOptions::default() };
+        let handle = doors[n % 2].client().start("alone", Payload::null(), options).await?;
+        handles.push(handle);
+    }
+    for handle in &handles {
+        handle.signal("go", Payload::null(), Delivery::NextStep, None).await?;
+    }
+    for handle in &handles {
+        handle.result(Some(PATIENCE)).await?;
+    }
+    assert_eq!(keyed.0.1.load(Ordering::SeqCst), 1);
+    println!("without a key up to {} advanced together", free.0.1.load(Ordering::SeqCst));
+    for door in doors {
+        door.close().await?;
+    }
+    Ok(())
+}
+
+/// The answer of a commit over gRPC hands the tasks of its batch straight to its sender, as many as it has places for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_brings_its_tasks_along() -> Result<()> {
+    let house = House::open().await;
+    let door = house.remote().await;
+    let storage = door.storage();
+    let handle = door.client().start("agent", Payload::null(), StartOptions::default()).await?;
+    let claim = |kind: &str, limit: usize, worker: WorkerId| ClaimRequest {
+        org: OrgId::DEFAULT,
+        worker,
+        queue: "default".into(),
+        kinds: [kind.to_owned()].into(),
+        limit,
+        ttl: Duration::from_secs(30),
+        only: None,
+    };
+    let worker = WorkerId::fresh();
+    let claimed = storage.claim_agents(claim("agent", 1, worker)).await?.remove(0);
+    let task = |sequence: u32| -> Result<NewOp> {
+        let (execution, slot) = (handle.id(), Slot { segment: 0, sequence });
+        let task = NewTask {
+            id: TaskId(OpId { execution, slot, once: None }.uuid()),
+            kind: "fetch".into(),
+            queue: "default".into(),
+            input: Payload::of(&sequence)?,
+            options: TaskOptions::default(),
+            placement: Placement::Queue,
+            entry: None,
+        };
+        let key = LabelKey::Key(format!("task {sequence}").into());
+        let label = Label { kind: OpKind::Task, name: "fetch".into(), key };
+        Ok(NewOp { sequence, once: None, label, seen: Vec::new(), body: OpBody::Task(task) })
+    };
+    let request = CommitRequest {
+        org: OrgId::DEFAULT,
+        execution: handle.id(),
+        lease: claimed.lease,
+        request_id: RequestId::fresh(),
+        digest: Digest::of_parts(&[b"three tasks"]),
+        base: 0,
+        known: claimed.high,
+        batch: Batch {
+            segment: 0,
+            ops: vec![task(0)?, task(1)?, task(2)?],
+            attempts: vec![],
+            restarted: vec![],
+            read_counts: vec![],
+            consumed: vec![],
+            disarmed: vec![],
+            orphaned: vec![],
+            events: vec![],
+            code: None,
+            end: BatchEnd::Continue,
+        },
+    };
+    let wanted = claim("fetch", 2, worker);
+    let (answer, tasks) = storage.commit_and_claim(request.clone(), &wanted).await?;
+    assert_eq!((answer.number, tasks.len()), (1, 2));
+    for claimed in &tasks {
+        assert_eq!((claimed.task.attempt, claimed.task.worker), (1, Some(worker)));
+        let stored = storage.task(OrgId::DEFAULT, handle.id(), claimed.task.new.id).await?;
+        assert_eq!(stored.status, TaskStatus::Running);
+    }
+    // A repeated request brings what is left; the rest is claimed as ever.
+    let (again, more) = storage.commit_and_claim(request, &wanted).await?;
+    assert_eq!((again.number, more.len()), (1, 1));
+    assert!(storage.claim_tasks(claim("fetch", 9, worker)).await?.is_empty());
+    door.close().await
+}
+
+/// Schedules tasks on its own queue, one after the other.
+struct Fetches;
+
+#[async_trait]
+impl AgentDefinition for Fetches {
+    type State = ();
+    type Input = u64;
+    type Output = u64;
+
+    fn kind(&self) -> &str {
+        "fetches"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, many: u64) -> Result<u64> {
+        let mut sum = 0;
+        for n in 0..many {
+            let queue = Some("default".to_owned());
+            let call = TaskCall { kind: "fetch".into(), input: Payload::of(&n)?, options: None, queue, key: None };
+            let Outcome::Value(got) = ctx.schedule_raw(call)?.await? else { break };
+            sum += got.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+}
+
+/// A worker whose few places are always taken still gets every task, whichever way it comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_few_places_gets_every_task() -> Result<()> {
+    let house = House::open().await;
+    let door = house.remote().await;
+    let fetch = job("fetch", TaskOptions::default(), |_, n| Box::pin(async move { Ok(n) }));
+    let host = NativeHost::default().agent(Fetches)?.task(fetch)?;
+    let options = WorkerOptions { max_tasks: 1, max_agents: 3, ..WorkerOptions::default() };
+    door.worker(Arc::new(host), options).await?;
+    let mut handles = Vec::new();
+    for _ in 0..6 {
+        handles.push(door.client().start("fetches", Payload::of(&10u64)?, StartOptions::default()).await?);
+    }
+    for handle in &handles {
+        assert_eq!(handle.result(Some(PATIENCE)).await?.parse::<u64>()?, 45);
+    }
+    door.close().await
+}
+
+/// Ten thousand runs of one org are queued; another's one is in its next claim.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_another_org_delays_nobody() -> Result<()> {
+    let db = Cluster::shared().fresh().expect("a database");
+    let door = Runtime::open(&db).await?;
+    let storage = door.storage();
+    let new = |org: OrgId| -> Result<NewExecution> {
+        let mut new = NewExecution::new(ExecutionId::fresh(), "agent", Payload::null())?;
+        new.org = org;
+        Ok(new)
+    };
+    let (busy, quiet) = (OrgId::fresh(), OrgId::fresh());
+    let starts = futures::stream::iter(0..10_000).map(|_| async { storage.create_execution(new(busy)?).await });
+    let mut starts = starts.buffer_unordered(500);
+    while let Some(started) = starts.next().await {
+        started?;
+    }
+    let one = storage.create_execution(new(quiet)?).await?.execution.new.id;
+    let claim = |org: OrgId, limit: usize| ClaimRequest {
+        org,
+        worker: WorkerId::fresh(),
+        queue: "default".into(),
+        kinds: ["agent".to_owned()].into(),
+        limit,
+        ttl: Duration::from_secs(30),
+        only: None,
+    };
+    assert_eq!(storage.claim_agents(claim(busy, 100)).await?.len(), 100);
+    let claims = storage.claim_agents(claim(quiet, 100)).await?;
+    assert_eq!(claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>(), [one]);
+    door.close().await
+}
