@@ -2,6 +2,7 @@
 
 mod builder;
 mod flovyn;
+mod hybrid;
 mod previews;
 mod signals;
 mod token;
@@ -9,6 +10,7 @@ mod url;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
 pub use flovyn::{FlovynClient, FlovynClientBuilder};
+pub use hybrid::RemoteTaskExecutor;
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
 pub use token::dev_token_file;
 pub use url::{Backend, parse_url};

@@ -26,6 +26,7 @@ struct Inner {
     alive: AtomicBool,
     cancelled: AtomicBool,
     over: AtomicBool,
+    left: AtomicBool,
     on_cancel: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What it has streamed, where that may become its result.
     said: Mutex<Option<String>>,
@@ -72,6 +73,11 @@ impl Ticket {
     /// Whether the run wants it to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Whether it was told to stop because its worker ends, not because nobody wants its result.
+    pub fn is_left(&self) -> bool {
+        self.0.left.load(Ordering::Acquire)
     }
 
     /// Calls back once when the attempt shall stop; at once if it shall already.
@@ -138,6 +144,7 @@ impl Ticket {
     /// The worker ends before the task did: nothing is reported, the store gives the attempt to another worker.
     pub(super) fn stop(&self) {
         self.0.over.store(true, Ordering::Release);
+        self.0.left.store(true, Ordering::Release);
         self.cancel();
     }
 }
@@ -189,6 +196,7 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         alive: AtomicBool::new(true),
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
+        left: AtomicBool::new(false),
         on_cancel: Mutex::new(None),
         said: Mutex::new(task.new.options.interruptible.then(String::new)),
         trace,
