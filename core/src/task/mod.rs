@@ -114,13 +114,12 @@ impl TaskContext {
         self.stream(ChunkKind::Token, text);
     }
 
-    /// Streams a preview; only attempts inside the agent's own process reach watchers. The tokens of an `interruptible`
-    /// task are its result when a signal cuts it short, wherever it runs.
+    /// Streams a preview to the run's watchers. The tokens of an `interruptible` task are its result when a signal cuts it
+    /// short.
     pub fn stream(&self, kind: ChunkKind, data: &str) {
         match &self.holder {
             Holder::Inline(session, op) => session.stream(kind, data.into(), Some((*op, self.attempt))),
-            Holder::Queue(ticket) if kind == ChunkKind::Token => ticket.say(data),
-            Holder::Queue(_) => {}
+            Holder::Queue(ticket) => ticket.stream(kind, data),
         }
     }
 

@@ -2,13 +2,13 @@
 
 use super::{Core, LEASE_TTL};
 use crate::error::{Code, Kind};
-use crate::id::{OrgId, TaskId};
-use crate::model::{AttemptResult, ClaimedTask, TaskReport};
+use crate::id::{ExecutionId, OrgId, Slot, TaskId};
+use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, TaskReport};
 use crate::storage::ClaimRequest;
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +23,12 @@ struct Inner {
     org: OrgId,
     task: TaskId,
     attempt: u32,
+    execution: ExecutionId,
+    slot: Slot,
+    /// The durable event behind which its previews stand.
+    event: u64,
+    /// Previews made.
+    made: AtomicU64,
     alive: AtomicBool,
     cancelled: AtomicBool,
     over: AtomicBool,
@@ -63,11 +69,29 @@ impl Ticket {
         }
     }
 
-    /// Keeps a token of a model call: its result, if it is cut short.
-    pub fn say(&self, text: &str) {
-        if let Some(said) = &mut *self.0.said.lock() {
-            said.push_str(text);
+    /// Streams a preview to the run's watchers: nothing once the attempt is over or shall stop. The tokens of a model call
+    /// are kept as well: its result, if it is cut short.
+    pub fn stream(&self, kind: ChunkKind, data: &str) {
+        let this = &self.0;
+        if this.over.load(Ordering::Acquire) || self.is_cancelled() {
+            return;
         }
+        if let (ChunkKind::Token, Some(said)) = (kind, &mut *this.said.lock()) {
+            said.push_str(data);
+        }
+        let Some(core) = this.core.upgrade() else { return };
+        let seq = this.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let chunk = Chunk {
+            execution: this.execution,
+            segment: this.slot.segment,
+            sequence: this.slot.sequence,
+            epoch: Chunk::OF_A_QUEUE,
+            attempt: this.attempt,
+            seq,
+            kind,
+            data: data.into(),
+        };
+        core.chunks.publish(this.event, this.org, chunk);
     }
 
     /// Whether the run wants it to stop.
@@ -193,6 +217,10 @@ async fn start(core: &Arc<Core>, mut claimed: ClaimedTask) {
         org: task.org,
         task: task.new.id,
         attempt: task.attempt,
+        execution: task.execution,
+        slot: task.slot,
+        event: claimed.event,
+        made: AtomicU64::new(0),
         alive: AtomicBool::new(true),
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
