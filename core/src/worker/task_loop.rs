@@ -63,8 +63,9 @@ impl Ticket {
     /// How far the attempt is, from 0 to 1: kept with the task, written at most once a second; a sign of life too.
     pub fn progress(&self, fraction: f64, message: &str) {
         self.heartbeat();
+        let report = crate::session::progress(fraction, message);
+        self.stream(ChunkKind::Progress, &report);
         if let Some(core) = self.0.core.upgrade() {
-            let report = crate::session::progress(fraction, message);
             super::progress::tell(&core, self.0.org, self.0.task, self.0.attempt, report);
         }
     }
