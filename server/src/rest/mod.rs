@@ -10,6 +10,7 @@ mod problem;
 mod request;
 mod steer;
 mod tasks;
+mod usage;
 mod value;
 
 pub(crate) use problem::Problem;
@@ -39,7 +40,8 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::checkpoints))
         .routes(routes!(executions::latest_checkpoint))
         .routes(routes!(executions::checkpoint))
-        .routes(routes!(executions::usage))
+        .routes(routes!(usage::of_run))
+        .routes(routes!(usage::of_org))
         .routes(routes!(payloads::put))
         .routes(routes!(payloads::get))
         .routes(routes!(operators::queues))
