@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How long a lease holds, how often it is renewed, and when a worker that cannot renew stops by itself.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
@@ -115,6 +115,8 @@ pub(crate) struct Core {
     pub closing: AtomicBool,
     pub freed: Notify,
     pub closed: Notify,
+    /// Nothing of it is left.
+    gone: watch::Sender<bool>,
 }
 
 impl Worker {
@@ -146,6 +148,7 @@ impl Worker {
             closing: AtomicBool::new(false),
             freed: Notify::new(),
             closed: Notify::new(),
+            gone: watch::Sender::new(false),
         });
         let weak = Arc::downgrade(&core);
         *core.listening.lock() = Some(core.storage.hints().listen(move |changed| {
@@ -188,11 +191,14 @@ impl Worker {
         self.0.storage.hints().tasks_ready();
     }
 
-    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters.
+    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters. Who
+    /// closes a worker that is closing waits for it.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         if self.0.closing.swap(true, Ordering::AcqRel) {
+            let _ = self.0.gone.subscribe().wait_for(|gone| *gone).await;
             return Ok(());
         }
+        let _gone = Gone(&self.0);
         self.nudge();
         self.0.freed.notify_waiters();
         let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
@@ -219,6 +225,7 @@ impl Worker {
     #[cfg(feature = "testing")]
     pub fn kill(&self) {
         self.0.closing.store(true, Ordering::Release);
+        let _gone = Gone(&self.0);
         self.nudge();
         self.0.freed.notify_waiters();
         self.0.closed.notify_waiters();
@@ -238,9 +245,9 @@ impl Worker {
         Arc::downgrade(&self.0)
     }
 
-    /// The worker of such a handle, while it serves.
+    /// The worker of such a handle, until it is closed.
     pub(crate) fn upgrade(weak: &Weak<Core>) -> Option<Self> {
-        weak.upgrade().filter(|core| !core.is_closing()).map(Self)
+        weak.upgrade().filter(|core| !*core.gone.borrow()).map(Self)
     }
 
     /// Ends when the worker is closed.
@@ -249,6 +256,15 @@ impl Worker {
         if !self.0.closing.load(Ordering::Acquire) {
             closed.await;
         }
+    }
+}
+
+/// Tells who waits for a worker's end, whatever becomes of the call that ends it.
+struct Gone<'a>(&'a Core);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.gone.send_replace(true);
     }
 }
 
