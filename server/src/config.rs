@@ -45,6 +45,7 @@ impl Default for Config {
             db: None,
             grpc: (Ipv4Addr::LOCALHOST, 9090).into(),
             http: (Ipv4Addr::LOCALHOST, 8080).into(),
+            retention: None,
             plaintext: false,
             metrics: None,
             nats: None,
