@@ -6,6 +6,7 @@ use crate::blob::Source;
 use crate::error::{Failure, not_serializable, type_name};
 use crate::given::{Given, LARGE, shared};
 use flovyn_core::Error;
+use flovyn_core::model::ChunkKind;
 use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -106,6 +107,15 @@ pub(crate) fn json(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, Failure> {
     let mut out = Vec::with_capacity(64);
     write(value, &mut out, 0).map_err(Stop::failure)?;
     Ok(out)
+}
+
+/// A preview as the engine carries it: text for a token, else JSON.
+pub(crate) fn preview(kind: u8, data: &Bound<'_, PyAny>) -> PyResult<(ChunkKind, String)> {
+    if kind == 0 {
+        return Ok((ChunkKind::Token, data.cast::<PyString>()?.to_str()?.to_owned()));
+    }
+    let kind = if kind == 1 { ChunkKind::Data } else { ChunkKind::Error };
+    Ok((kind, String::from_utf8_lossy(&json(data)?).into_owned()))
 }
 
 /// Why a value cannot be written, with the steps from the top to it in reverse.

@@ -13,13 +13,13 @@ use flovyn_core::Error;
 use flovyn_core::error::Code;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Question};
-use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Usage};
+use flovyn_core::model::{AttemptResult, Entry, Usage};
 use flovyn_core::payload::{Encoding, Payload};
 use flovyn_core::session::{Closed, HostEffect, Port, Session as Core};
 use flovyn_core::storage::stored::Room;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyList};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -362,11 +362,7 @@ impl Session {
 
     #[pyo3(signature = (kind, data, op=None, attempt=0))]
     fn stream(&self, kind: u8, data: &Bound<'_, PyAny>, op: Option<u32>, attempt: u32) -> PyResult<()> {
-        let (kind, text) = match kind {
-            0 => (ChunkKind::Token, data.cast::<PyString>()?.to_str()?.to_owned()),
-            1 => (ChunkKind::Data, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
-            _ => (ChunkKind::Error, String::from_utf8_lossy(&encode::json(data)?).into_owned()),
-        };
+        let (kind, text) = encode::preview(kind, data)?;
         self.core.stream(kind, text.into(), op.map(|op| (OpRef(op), attempt)));
         Ok(())
     }

@@ -142,8 +142,10 @@ impl Ticket {
         self.core.progress(fraction, message);
     }
 
-    fn say(&self, text: &str) {
-        self.core.say(text);
+    fn stream(&self, kind: u8, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (kind, text) = encode::preview(kind, data)?;
+        self.core.stream(kind, &text);
+        Ok(())
     }
 
     fn completed(&self, output: &Bound<'_, PyAny>) -> PyResult<()> {

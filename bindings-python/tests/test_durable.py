@@ -315,6 +315,43 @@ async def test_streaming_tokens_and_events(url: str) -> None:
         assert len(lines) == 1 and lines[0].startswith(b"id: ") and b"event: agent.completed" in lines[0]
 
 
+async def test_a_task_of_another_worker_is_watched_while_it_speaks(url: str) -> None:
+    heard = asyncio.Event()
+
+    @task
+    async def speak(ctx: TaskContext, words: str) -> str:
+        for word in words.split():
+            ctx.stream_token(word)
+        ctx.stream_data({"n": 1})
+        ctx.report_progress(0.5, "half")
+        await heard.wait()
+        return words
+
+    @agent
+    async def asker(ctx: AgentContext) -> str:
+        return await ctx.schedule_task("speak", "a b")
+
+    async with (
+        flovyn.connect(url) as client,
+        client.worker(agents=[asker]),
+        client.worker(tasks=[speak]),
+    ):
+        handle = await client.start(asker)
+        seen: list[str] = []
+        async for event in handle.stream():
+            match event:
+                case flovyn.Token():
+                    seen.append(event.text)
+                case flovyn.Data():
+                    seen.append(event.name)
+                    if event.name == "progress":
+                        heard.set()  # so all of it was shown while the task ran
+                case _:
+                    pass
+        assert seen == ["a", "b", "data", "progress"]
+        assert await handle.result() == "a b"
+
+
 async def test_progress_is_kept_with_the_task(url: str) -> None:
     @task
     async def copy(ctx: TaskContext) -> None:

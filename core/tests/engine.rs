@@ -6,7 +6,7 @@ use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::model::{Delivery, RetryPolicy, TaskOptions};
+use flovyn_core::model::{Delivery, PageRequest, RetryPolicy, TaskOptions};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::worker::WorkerOptions;
@@ -114,4 +114,62 @@ async fn runs_steps_retries_sleeps_and_waits(url: &str) {
     assert!(kinds.last().unwrap().contains("Completed"), "{kinds:#?}");
     assert_eq!(worker.active(), 0);
     runtime.close().await.unwrap();
+}
+
+/// Never ends the first time it is started.
+struct Stuck(Arc<AtomicU32>);
+
+#[async_trait]
+impl TaskDefinition for Stuck {
+    type Input = ();
+    type Output = u32;
+    fn kind(&self) -> &str {
+        "stuck"
+    }
+    async fn execute(&self, _: &TaskContext, (): ()) -> Result<u32> {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => std::future::pending().await,
+            before => Ok(before),
+        }
+    }
+}
+
+struct Asker;
+
+#[async_trait]
+impl AgentDefinition for Asker {
+    type State = ();
+    type Input = ();
+    type Output = u32;
+    fn kind(&self) -> &str {
+        "asker"
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<u32> {
+        ctx.schedule::<u32>("stuck", &())?.await
+    }
+}
+
+/// A worker that closes says nothing of the tasks it stops: they are not failed, and the next worker takes them at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_of_a_worker_that_closes_goes_to_another() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("agents.db").display())] {
+        let runtime = Runtime::open(&url).await.unwrap();
+        let started = Arc::new(AtomicU32::new(0));
+        let worker = async |host: NativeHost| runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+        let serving = || NativeHost::default().task(Stuck(started.clone())).unwrap();
+        let _agents = worker(NativeHost::default().agent(Asker).unwrap()).await;
+        let first = worker(serving()).await;
+        let handle = runtime.client().start("asker", Payload::null(), StartOptions::default()).await.unwrap();
+        while started.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        first.close(Duration::ZERO).await.unwrap();
+        let _second = worker(serving()).await;
+        let output = handle.result(Some(Duration::from_secs(10))).await.unwrap();
+        assert_eq!(output.parse::<u32>().unwrap(), 1, "{url}");
+        let task = handle.tasks(PageRequest::default()).await.unwrap().items.remove(0);
+        assert_eq!((task.attempt, task.failed_attempts), (2, 0), "{url}");
+        runtime.close().await.unwrap();
+    }
 }

@@ -1,9 +1,11 @@
 //! The file that `flovyn server --config` reads.
 
 use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::runtime::parse_age;
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 /// How a server is started for others than its developer. In TOML; what is left out is as said here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -15,6 +17,8 @@ pub struct Config {
     pub grpc: SocketAddr,
     /// Where HTTP listens: `127.0.0.1:8080`.
     pub http: SocketAddr,
+    /// Removes runs so long after their end: `"30d"` or `"12h"`. All are kept without it.
+    pub retention: Option<String>,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     pub plaintext: bool,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it nobody is told.
@@ -41,6 +45,7 @@ impl Default for Config {
             db: None,
             grpc: (Ipv4Addr::LOCALHOST, 9090).into(),
             http: (Ipv4Addr::LOCALHOST, 8080).into(),
+            retention: None,
             plaintext: false,
             metrics: None,
             nats: None,
@@ -58,6 +63,13 @@ impl Config {
         let wrong = |why: String| Error::new(Code::InvalidArgument, format!("{}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| wrong(format!("{error}; give a file in TOML")))?;
         toml::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// How long ended runs are kept; for ever without an age.
+    ///
+    /// Errors: `InvalidArgument`.
+    pub fn retention(&self) -> Result<Option<Duration>> {
+        self.retention.as_deref().map(parse_age).transpose()
     }
 
     /// The URL of the backend.
@@ -118,6 +130,14 @@ mod tests {
             assert!(refused.message().contains("plaintext = true"), "{refused}");
         }
         read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
+    }
+
+    #[test]
+    fn an_age_is_read() {
+        let kept = |text: &str| read(text).unwrap().retention();
+        assert_eq!(kept("").unwrap(), None);
+        assert_eq!(kept("retention = \"30d\"").unwrap(), Some(Duration::from_secs(30 * 86_400)));
+        assert!(kept("retention = \"soon\"").unwrap_err().message().contains("30d"));
     }
 
     #[test]

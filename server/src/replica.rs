@@ -19,7 +19,11 @@ impl Replica {
     /// the backend.
     pub async fn start(config: &Config) -> Result<Self> {
         config.check_addresses()?;
+        let retention = config.retention()?;
         let runtime = Runtime::open(&config.db()?).await?;
+        if let Some(keep) = retention {
+            runtime.keep_ended(keep);
+        }
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
         let mut serving = serve(runtime.storage().clone(), runtime.chunks().clone(), listen).await?;

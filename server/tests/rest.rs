@@ -110,6 +110,13 @@ async fn a_run_from_its_start_to_its_end() {
     assert_eq!(call, calls["items"][0]);
     assert_eq!(house.get(&format!("{run}/tool-calls?status=failed")).await["items"], json!([]));
     assert_eq!(house.get(&format!("{run}/usage")).await["total"]["inputTokens"], 7);
+    let total = house.get("/api/orgs/default/usage?kind=greet").await;
+    assert_eq!((&total["runs"], &total["models"]["m"]["inputTokens"]), (&json!(1), &json!(7)), "{total:#}");
+    assert_eq!(house.get("/api/orgs/default/usage?until=2026-01-31T12:00:00Z").await["runs"], 0);
+    for wrong in ["from=2026-01-31T12:00:00Z&until=2026-01-30T12:00:00Z", "from=2020-01-31T12:00:00Z", "from=then"] {
+        let (status, problem) = house.ask("GET", &format!("/api/orgs/default/usage?{wrong}"), &[], "").await;
+        assert_eq!((status, &problem["code"]), (400, &json!("InvalidArgument")), "{wrong}");
+    }
     assert_eq!(house.get(&format!("{run}/checkpoints")).await, json!({ "checkpoints": [], "nextCursor": null }));
 }
 

@@ -3,17 +3,19 @@
 mod house;
 
 use flovyn_core::agent::NativeHost;
-use flovyn_core::context::AgentContextExt;
+use flovyn_core::context::{AgentContextExt, TaskCall};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Chunk, ChunkKind, EventId, RetryPolicy, TaskOptions};
 use flovyn_core::streaming::Chunks;
-use flovyn_core::{Error, error::Code};
+use flovyn_core::{Error, Payload, error::Code};
 use flovyn_server::{Access, Identity, ServerConfig, serve};
 use house::{BASE, House, Shown, TOKEN, agent, job};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// An agent that lets a task speak, appends what it said, and ends when told to. The first attempt of the second speech fails
 /// in the middle. What is said is on the board before an attempt ends: a preview that comes later is dropped.
@@ -229,8 +231,8 @@ async fn a_thousand_readers_of_one_run_read_the_same() {
     let whole = house.raw("GET", &path, &[("authorization", &bearer)], "").await;
     let whole = whole.into_body().collect().await.unwrap().to_bytes();
     let text = std::str::from_utf8(&whole).unwrap();
-    // Two speeches, the failed half of one (its second attempt runs from the queue and streams nothing), and the last word.
-    assert_eq!(text.matches("event: token\n").count(), 100 * 2 + 2 + 1);
+    // Three speeches, the failed half of one, and the last word.
+    assert_eq!(text.matches("event: token\n").count(), 100 * 3 + 2 + 1);
     assert!(text.contains("event: agent.completed\n"));
     let others: Vec<_> = read.iter().filter(|bytes| **bytes != whole).collect();
     assert!(others.is_empty(), "{} of {READERS} read something else", others.len());
@@ -271,4 +273,65 @@ async fn lost_previews_are_told() {
     let token = resumed.next().await.unwrap();
     assert_eq!((&gap.name[..], &gap.id, &token.data["data"]), ("gap", &format!("{number}.3"), &json!("ninth")));
     assert_eq!(token.id, format!("{number}.4"));
+}
+
+/// A task that its queue handed out streams to the watchers as one in the agent's own process does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_of_another_worker_is_watched_while_it_speaks() {
+    let house = House::open().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    let say = job("say", TaskOptions::default(), move |ctx, _| {
+        let open = open.clone();
+        Box::pin(async move {
+            ctx.stream_token(&format!("word {} ", ctx.attempt()));
+            open.acquire().await.unwrap().forget();
+            if ctx.attempt() == 1 {
+                return Err(Error::new(Code::TaskFailed, "in the middle"));
+            }
+            ctx.stream_token("more");
+            open.acquire().await.unwrap().forget();
+            Ok("said".into())
+        })
+    });
+    let asker = agent("asker", |ctx, _| {
+        Box::pin(async move {
+            // The options are the caller's: what it does not register it does not know.
+            let retried = TaskCall {
+                kind: "say".into(),
+                input: Payload::null(),
+                options: Some(TaskOptions {
+                    retry: RetryPolicy { retries: 1, initial: Duration::from_millis(1), ..RetryPolicy::default() },
+                    ..TaskOptions::default()
+                }),
+                queue: None,
+                key: None,
+            };
+            ctx.schedule_raw(retried)?.await?;
+            Ok(Value::Null)
+        })
+    });
+    let _agents = house.worker(NativeHost::default().agent(asker).unwrap()).await;
+    let _tasks = house.worker(NativeHost::default().task(say).unwrap()).await;
+
+    let run = house.post(BASE, json!({ "kind": "asker" })).await;
+    let id = run["id"].as_str().unwrap();
+    let mut events = house.events(&format!("{BASE}/{id}/stream/consolidated"), None).await;
+    let mut seen: Vec<String> = Vec::new();
+    // Each word is seen before the task may go on.
+    for wanted in ["word 1 ", "word 2 ", "more"] {
+        loop {
+            let event = events.next().await.expect("the run goes on");
+            seen.push(event.name.clone());
+            if event.name == "token" {
+                assert_eq!(event.data["data"], wanted, "{seen:?}");
+                gate.add_permits(1);
+                break;
+            }
+        }
+    }
+    let rest: Vec<_> = events.rest().await.into_iter().map(|event| event.name).collect();
+    assert!(seen.iter().any(|name| name == "retract"), "the failed attempt's word is void: {seen:?}");
+    assert!(rest.contains(&"task.completed".to_owned()) && rest.last().unwrap() == "agent.completed", "{rest:?}");
+    assert!(!rest.contains(&"token".to_owned()) && !rest.contains(&"gap".to_owned()), "{rest:?}");
 }

@@ -43,8 +43,7 @@ class TicketLink(TaskLink):
         self._ticket.progress(fraction, message)
 
     def stream(self, kind: int, data: Any) -> None:
-        if kind == 0:
-            self._ticket.say(data)
+        self._ticket.stream(kind, data)
 
 
 class Worker:

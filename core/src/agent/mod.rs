@@ -1,8 +1,10 @@
 //! Agents in Rust: what a definition is, and the host that drives its futures.
 
 mod drive;
+mod forward;
 mod state;
 
+pub(crate) use forward::Forward;
 pub use state::{AgentState, Append, Merge, Reduce};
 
 use crate::context::AgentContext;
@@ -98,7 +100,11 @@ impl NativeHost {
     /// Adds an agent; two of one kind are an error.
     pub fn agent<A: AgentDefinition>(self, agent: A) -> Result<Self> {
         let kind = agent.kind().to_owned();
-        if self.agents.write().insert(kind.clone(), Arc::new(agent)).is_some() {
+        self.any_agent(kind, Arc::new(agent))
+    }
+
+    pub(crate) fn any_agent(self, kind: String, agent: Arc<dyn AnyAgent>) -> Result<Self> {
+        if self.agents.write().insert(kind.clone(), agent).is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,
                 format!("two agents of kind {kind:?} were given to one worker; rename one"),

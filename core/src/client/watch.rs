@@ -176,6 +176,7 @@ impl Watching {
                 self.read = EventId { number: event.number, chunk: 0 };
                 self.take_event(event);
             }
+            self.chunks.passed((self.org, self.execution), self.read.number);
             if !all || self.over {
                 return Ok(true);
             }
@@ -285,6 +286,9 @@ impl Watching {
                     op.filter(|op| self.fence.retract(*op, event.data["attempt"].as_u64().unwrap_or(0) as u32)),
                 );
             }
+            EventKind::TaskStarted => {
+                void.extend(op.filter(|op| self.fence.start(*op, event.data["attempt"].as_u64().unwrap_or(0) as u32)));
+            }
             EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => self.fence.ended.extend(op),
             _ => {}
         }
@@ -323,7 +327,7 @@ impl Drop for Watching {
 impl Fence {
     fn admits(&self, chunk: &Chunk) -> bool {
         let op = (chunk.segment, chunk.sequence);
-        let stale = chunk.epoch < self.epoch
+        let stale = (chunk.epoch != Chunk::OF_A_QUEUE && chunk.epoch < self.epoch)
             || (chunk.attempt > 0 && self.ended.contains(&op))
             || self.attempts.get(&op).is_some_and(|lowest| chunk.attempt < *lowest);
         !stale
@@ -333,13 +337,13 @@ impl Fence {
         self.shown.insert((chunk.segment, chunk.sequence), (chunk.epoch, chunk.attempt));
     }
 
-    /// A claim voids the previews of lower epochs of every op without a result.
+    /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere.
     fn raise(&mut self, epoch: u64) -> Vec<(u32, u32)> {
         self.epoch = self.epoch.max(epoch);
         let mut void: Vec<_> = self
             .shown
             .iter()
-            .filter(|(op, (shown, _))| *shown < epoch && !self.ended.contains(op))
+            .filter(|(op, (shown, _))| *shown != Chunk::OF_A_QUEUE && *shown < epoch && !self.ended.contains(op))
             .map(|(op, _)| *op)
             .collect();
         void.sort_unstable();
@@ -347,6 +351,14 @@ impl Fence {
             self.shown.remove(op);
         }
         void
+    }
+
+    /// An attempt that starts voids what an earlier one has shown, which was lost.
+    fn start(&mut self, op: (u32, u32), attempt: u32) -> bool {
+        let lowest = self.attempts.entry(op).or_default();
+        *lowest = attempt.max(*lowest);
+        let earlier = self.shown.get(&op).is_some_and(|(_, shown)| *shown < attempt);
+        earlier && self.shown.remove(&op).is_some()
     }
 
     fn retract(&mut self, op: (u32, u32), attempt: u32) -> bool {

@@ -40,7 +40,7 @@ impl<T: DeserializeOwned> Future for StepOf<T> {
     }
 }
 
-pub(super) fn value_of(outcome: Outcome) -> Result<Payload> {
+pub(crate) fn value_of(outcome: Outcome) -> Result<Payload> {
     match outcome {
         Outcome::Value(payload) | Outcome::Signal(payload) => Ok(payload),
         Outcome::Fired | Outcome::Done => Ok(Payload::null()),

@@ -7,8 +7,8 @@ mod ext;
 mod step;
 
 pub use combine::Selected;
-pub(crate) use ext::error_of;
 pub use ext::{AgentContextExt, StepOf};
+pub(crate) use ext::{error_of, value_of};
 pub use step::Step;
 
 use crate::clock::Timestamp;

@@ -471,6 +471,15 @@ impl Machine {
         self.time
     }
 
+    /// Gives back the room that only a run that advances needs.
+    pub fn shrink(&mut self) {
+        self.ops.shrink_to_fit();
+        self.times.shrink_to_fit();
+        self.by_sequence.shrink_to_fit();
+        self.seen.shrink_to_fit();
+        self.awaited.shrink_to_fit();
+    }
+
     /// The current segment.
     pub fn segment(&self) -> u32 {
         self.segment

@@ -204,7 +204,7 @@ pub struct Chunk {
     pub segment: u32,
     /// The op that streams: a task's, or the last one the agent called.
     pub sequence: u32,
-    /// The claim under which it was made.
+    /// The claim under which it was made; [`OF_A_QUEUE`](Self::OF_A_QUEUE) for a task's that its queue handed out.
     pub epoch: u64,
     /// The attempt of the task; 0 for the agent itself.
     pub attempt: u32,
@@ -214,6 +214,11 @@ pub struct Chunk {
     pub kind: ChunkKind,
     /// Text for tokens, else JSON.
     pub data: std::sync::Arc<str>,
+}
+
+impl Chunk {
+    /// The epoch of previews that depend on no claim of the run: their attempt lives elsewhere and goes on.
+    pub const OF_A_QUEUE: u64 = 0;
 }
 
 #[cfg(test)]

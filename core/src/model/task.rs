@@ -250,6 +250,8 @@ pub struct ClaimedTask {
     pub task: Task,
     /// Whether the author's `reconcile` runs instead of the function itself.
     pub reconcile: bool,
+    /// The number of the run's event that says so: what the attempt streams stands behind it.
+    pub event: u64,
 }
 
 /// How a claimed attempt ended.

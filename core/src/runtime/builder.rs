@@ -197,8 +197,7 @@ impl AgentRunner {
         }
         let serving =
             WorkerOptions { queue, only: Some(handle.id()), tracer: self.tracer.clone(), ..WorkerOptions::default() };
-        let storage = self.runtime.storage().clone();
-        let worker = Worker::start(storage, self.runtime.0.chunks.clone(), Arc::new(host), serving).await?;
+        let worker = self.runtime.worker(Arc::new(host), serving).await?;
         let putting_away = PutAway(Some(worker));
         let result = tokio::select! {
             result = handle.result(None) => result,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod flovyn;
+mod hybrid;
 mod previews;
 mod signals;
 mod token;
@@ -9,9 +10,10 @@ mod url;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
 pub use flovyn::{FlovynClient, FlovynClientBuilder};
+pub use hybrid::RemoteTaskExecutor;
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
 pub use token::dev_token_file;
-pub use url::{Backend, parse_url};
+pub use url::{Backend, parse_age, parse_url};
 
 use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};
@@ -36,8 +38,8 @@ struct Inner {
     org: OrgId,
     /// Those that serve: a closed one is forgotten.
     workers: Mutex<Vec<Weak<worker::Core>>>,
-    housekeeping: tokio::task::AbortHandle,
-    carrying: Option<tokio::task::AbortHandle>,
+    /// What runs beside: housekeeping, and what carries previews.
+    beside: Mutex<Vec<tokio::task::AbortHandle>>,
 }
 
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
@@ -80,13 +82,13 @@ impl Runtime {
                 Err(Error::new(Code::InvalidArgument, "this build speaks to no server; enable the feature \"remote\""))
             }
             #[cfg(feature = "postgres")]
-            Backend::Postgres { url } => {
+            Backend::Postgres { url, retention } => {
                 use crate::storage::postgres::{PostgresOptions, PostgresStorage};
                 let storage =
                     tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, PostgresOptions::default()))
                         .await
                         .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::over(Arc::new(storage)))
+                Ok(Self::keeping(Arc::new(storage), retention))
             }
             #[cfg(not(feature = "postgres"))]
             Backend::Postgres { .. } => {
@@ -101,23 +103,29 @@ impl Runtime {
 
     /// Runs over a backend that is open already.
     pub fn over(storage: Arc<dyn Storage>) -> Self {
-        Self::keeping(storage, None)
+        let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
+        let mut beside = vec![tokio::spawn(housekeep(open, clock)).abort_handle()];
+        if storage.previews().is_some() {
+            beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
+        }
+        let (chunks, org) = (storage.chunks(), storage.org());
+        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), beside: Mutex::new(beside) }))
     }
 
-    /// Runs over a backend that is open already, and removes runs so long after their end; never without an age.
-    pub fn keeping(storage: Arc<dyn Storage>, retention: Option<Duration>) -> Self {
-        let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
-        let housekeeping = tokio::spawn(async move {
-            match retention {
-                None => housekeep(open, clock).await,
-                Some(keep) => drop(tokio::join!(housekeep(open.clone(), clock), remove_ended(open, keep))),
-            }
-        });
-        let housekeeping = housekeeping.abort_handle();
-        let shared = storage.previews().is_some();
-        let carrying = shared.then(|| tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
-        let (chunks, org) = (storage.chunks(), storage.org());
-        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), housekeeping, carrying }))
+    /// Removes runs with all they have so long after their end, as long as it is open; otherwise all are kept. Several
+    /// processes over one backend may do so: none waits for another.
+    pub fn keep_ended(&self, keep: Duration) {
+        let removing = tokio::spawn(remove_ended(Arc::downgrade(&self.0.storage), keep));
+        self.0.beside.lock().push(removing.abort_handle());
+    }
+
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn keeping(storage: Arc<dyn Storage>, retention: Option<Duration>) -> Self {
+        let runtime = Self::over(storage);
+        if let Some(keep) = retention {
+            runtime.keep_ended(keep);
+        }
+        runtime
     }
 
     /// A client of it.
@@ -157,22 +165,21 @@ impl Runtime {
         for worker in workers.iter().filter_map(Worker::upgrade) {
             worker.close(Duration::from_secs(5)).await?;
         }
-        self.0.end_tasks();
+        self.0.end_beside();
         self.0.storage.close();
         Ok(())
     }
 }
 
 impl Inner {
-    fn end_tasks(&self) {
-        self.housekeeping.abort();
-        self.carrying.iter().for_each(tokio::task::AbortHandle::abort);
+    fn end_beside(&self) {
+        self.beside.lock().iter().for_each(tokio::task::AbortHandle::abort);
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.end_tasks();
+        self.end_beside();
     }
 }
 

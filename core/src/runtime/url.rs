@@ -28,8 +28,10 @@ pub enum Backend {
     },
     /// A PostgreSQL database.
     Postgres {
-        /// The whole URL: it is PostgreSQL's own.
+        /// What PostgreSQL's own of the URL is.
         url: String,
+        /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
+        retention: Option<Duration>,
     },
 }
 
@@ -51,8 +53,7 @@ pub fn parse_url(url: &str) -> Result<Backend> {
                 Some(("synchronous", "normal")) => normal = true,
                 Some(("synchronous", "full")) => normal = false,
                 Some(("retention", age)) => {
-                    let known = days_or_hours(age);
-                    retention = Some(known.ok_or_else(|| wrong(format!("{age:?} is no age; write 30d or 12h")))?);
+                    retention = Some(parse_age(age).map_err(|error| wrong(error.message().to_owned()))?);
                 }
                 _ => {
                     let known = "synchronous=full or normal, and retention=30d";
@@ -63,7 +64,13 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         return Ok(Backend::Sqlite { path: path.into(), normal, retention });
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Backend::Postgres { url: url.to_owned() });
+        let (server, query) = url.split_once('?').unwrap_or((url, ""));
+        let (ours, theirs): (Vec<_>, Vec<_>) =
+            query.split('&').filter(|option| !option.is_empty()).partition(|option| option.starts_with("retention="));
+        let age = ours.last().and_then(|option| option.split_once('=')).map(|(_, age)| parse_age(age)).transpose();
+        let retention = age.map_err(|error| wrong(error.message().to_owned()))?;
+        let query = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
+        return Ok(Backend::Postgres { url: format!("{server}{query}"), retention });
     }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
@@ -78,15 +85,14 @@ pub fn parse_url(url: &str) -> Result<Backend> {
     }
 }
 
-/// An age such as `30d` or `12h`.
-fn days_or_hours(age: &str) -> Option<Duration> {
-    let (number, unit) = age.split_at_checked(age.len().checked_sub(1)?)?;
-    let hours = match unit {
-        "d" => 24,
-        "h" => 1,
-        _ => return None,
-    };
-    number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * hours * 3_600))
+/// Reads an age such as `30d` or `12h`.
+///
+/// Errors: `InvalidArgument`.
+pub fn parse_age(age: &str) -> Result<Duration> {
+    let hours = [('d', 24), ('h', 1)].into_iter().find_map(|(unit, hours)| Some((age.strip_suffix(unit)?, hours)));
+    let read = hours
+        .and_then(|(number, hours)| Some(Duration::from_secs(u64::from(number.parse::<u32>().ok()?) * hours * 3_600)));
+    read.ok_or_else(|| Error::new(Code::InvalidArgument, format!("{age:?} is no age; write 30d or 12h")))
 }
 
 #[cfg(test)]
@@ -109,7 +115,9 @@ mod tests {
         let server = Backend::Server { url: "http://localhost:9090".into() };
         assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
         let url = "postgres://me@db/runs?sslmode=disable".to_owned();
-        assert_eq!(parse_url(&url).unwrap(), Backend::Postgres { url });
+        assert_eq!(parse_url(&url).unwrap(), Backend::Postgres { url: url.clone(), retention: None });
+        let half = Backend::Postgres { url, retention: Some(Duration::from_secs(12 * 3_600)) };
+        assert_eq!(parse_url("postgres://me@db/runs?retention=12h&sslmode=disable").unwrap(), half);
         for wrong in [
             "",
             "a.db",
@@ -118,6 +126,7 @@ mod tests {
             "sqlite:a?retention=",
             "sqlite:a?retention=3",
             "postgres:x",
+            "postgres://me@db/runs?retention=soon",
             "https://x",
         ] {
             assert_eq!(parse_url(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");

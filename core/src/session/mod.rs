@@ -414,6 +414,13 @@ impl Session {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Gives back the room that only a run that advances needs.
+    pub(crate) fn shrink(&self) {
+        let mut inner = self.inner.lock();
+        inner.effects.shrink_to_fit();
+        inner.machine.shrink();
+    }
+
     pub(crate) fn tail_length(&self) -> usize {
         self.inner.lock().machine.tail_length()
     }

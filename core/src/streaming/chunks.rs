@@ -82,6 +82,8 @@ pub(super) struct Channel {
     lost: EventId,
     bytes: usize,
     published: u64,
+    /// The durable event up to which a reader has come: what is published then stands behind it.
+    passed: u64,
     bell: watch::Sender<()>,
     /// Up to where the rows of another process were read.
     pub delivered: EventId,
@@ -97,6 +99,7 @@ impl Default for Channel {
             lost: EventId::default(),
             bytes: 0,
             published: 0,
+            passed: 0,
             bell: watch::Sender::new(()),
             delivered: EventId::default(),
             elsewhere: None,
@@ -127,7 +130,8 @@ impl Chunks {
         }
         let (run, size) = ((org, chunk.execution), cost(&chunk));
         let mut runs = self.0.runs.lock();
-        let last = runs.channels.entry(run).or_default().last;
+        let channel = runs.channels.entry(run).or_default();
+        let (last, after) = (channel.last, after.max(channel.passed));
         let id = if after > last.number {
             EventId { number: after, chunk: 1 }
         } else {
@@ -180,6 +184,14 @@ impl Chunks {
             channel.last = channel.last.max(at);
         }
         channel.kept.front().map(|kept| kept.id)
+    }
+
+    /// A reader has come up to a durable event: whoever publishes without knowing of it is put behind it, not lost on the
+    /// reader.
+    pub fn passed(&self, run: RunKey, number: u64) {
+        if let Some(channel) = self.0.runs.lock().channels.get_mut(&run) {
+            channel.passed = channel.passed.max(number);
+        }
     }
 
     /// Whether previews come from a board elsewhere, some time after a reader has come.
@@ -327,6 +339,18 @@ mod tests {
         }
         // Nothing that stands behind the event asked for counts.
         assert_eq!(board.after(run, EventId::default(), 7), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_preview_of_one_who_does_not_know_the_latest_event_reaches_the_reader() {
+        let (board, run) = (Chunks::default(), fresh());
+        let _bell = board.follow(run);
+        publish(&board, 3, run, 1);
+        board.passed(run, 9);
+        publish(&board, 3, run, 1);
+        let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }, 10);
+        assert_eq!((found.len(), lost), (1, None));
+        assert_eq!(found[0].0, EventId { number: 9, chunk: 1 });
     }
 
     #[test]

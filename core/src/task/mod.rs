@@ -98,18 +98,28 @@ impl TaskContext {
         }
     }
 
+    /// Whether nobody wants the attempt's result any more: its run was asked to stop, or goes on without it. An attempt that
+    /// ends because its process does is still wanted, of the next one.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        match &self.holder {
+            Holder::Inline(session, op) => {
+                session.is_cancel_requested() || (!session.is_closed() && !session.wants_attempt(*op, self.attempt))
+            }
+            Holder::Queue(ticket) => ticket.is_cancelled() && !ticket.is_left(),
+        }
+    }
+
     /// Streams a token to the run's watchers.
     pub fn stream_token(&self, text: &str) {
         self.stream(ChunkKind::Token, text);
     }
 
-    /// Streams a preview; only attempts inside the agent's own process reach watchers. The tokens of an `interruptible`
-    /// task are its result when a signal cuts it short, wherever it runs.
+    /// Streams a preview to the run's watchers. The tokens of an `interruptible` task are its result when a signal cuts it
+    /// short.
     pub fn stream(&self, kind: ChunkKind, data: &str) {
         match &self.holder {
             Holder::Inline(session, op) => session.stream(kind, data.into(), Some((*op, self.attempt))),
-            Holder::Queue(ticket) if kind == ChunkKind::Token => ticket.say(data),
-            Holder::Queue(_) => {}
+            Holder::Queue(ticket) => ticket.stream(kind, data),
         }
     }
 
@@ -165,7 +175,8 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
         Code::TaskTimeout => Code::TaskTimeout,
         _ => Code::TaskFailed,
     };
-    let failure = Failure::new(code, error.code().as_str(), error.message());
+    let named = error.context().iter().find(|(name, _)| name == "error_type").map(|(_, value)| value.as_str());
+    let failure = Failure::new(code, named.unwrap_or(error.code().as_str()), error.message());
     AttemptResult::Failed { retryable: code != Code::NonRetryable, failure }
 }
 

@@ -155,14 +155,15 @@ impl super::OfOrg for v2::Task {
 
 impl From<&ClaimedTask> for v2::ClaimedTask {
     fn from(claimed: &ClaimedTask) -> Self {
-        Self { task: Some((&claimed.task).into()), reconcile: claimed.reconcile }
+        Self { task: Some((&claimed.task).into()), reconcile: claimed.reconcile, event: claimed.event }
     }
 }
 
 impl super::OfOrg for v2::ClaimedTask {
     type Model = ClaimedTask;
     fn into_model(self, org: OrgId) -> Result<ClaimedTask> {
-        Ok(ClaimedTask { task: need(self.task, "claimed.task")?.into_model(org)?, reconcile: self.reconcile })
+        let task = need(self.task, "claimed.task")?.into_model(org)?;
+        Ok(ClaimedTask { task, reconcile: self.reconcile, event: self.event })
     }
 }
 

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How long a lease holds, how often it is renewed, and when a worker that cannot renew stops by itself.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
@@ -122,6 +122,8 @@ pub(crate) struct Core {
     /// A place for a task is free.
     pub freed_task: Notify,
     pub closed: Notify,
+    /// Nothing of it is left.
+    gone: watch::Sender<bool>,
 }
 
 impl Worker {
@@ -156,6 +158,7 @@ impl Worker {
             freed: Notify::new(),
             freed_task: Notify::new(),
             closed: Notify::new(),
+            gone: watch::Sender::new(false),
         });
         let weak = Arc::downgrade(&core);
         *core.listening.lock() = Some(core.storage.hints().listen(move |changed| {
@@ -198,11 +201,14 @@ impl Worker {
         self.0.storage.hints().tasks_ready();
     }
 
-    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters.
+    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters. Who
+    /// closes a worker that is closing waits for it.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         if self.0.closing.swap(true, Ordering::AcqRel) {
+            let _ = self.0.gone.subscribe().wait_for(|gone| *gone).await;
             return Ok(());
         }
+        let _gone = Gone(&self.0);
         self.nudge();
         self.0.freed.notify_one();
         self.0.freed_task.notify_one();
@@ -230,6 +236,7 @@ impl Worker {
     #[cfg(feature = "testing")]
     pub fn kill(&self) {
         self.0.closing.store(true, Ordering::Release);
+        let _gone = Gone(&self.0);
         self.nudge();
         self.0.freed.notify_one();
         self.0.freed_task.notify_one();
@@ -250,9 +257,9 @@ impl Worker {
         Arc::downgrade(&self.0)
     }
 
-    /// The worker of such a handle, while it serves.
+    /// The worker of such a handle, until it is closed.
     pub(crate) fn upgrade(weak: &Weak<Core>) -> Option<Self> {
-        weak.upgrade().filter(|core| !core.is_closing()).map(Self)
+        weak.upgrade().filter(|core| !*core.gone.borrow()).map(Self)
     }
 
     /// Ends when the worker is closed.
@@ -261,6 +268,15 @@ impl Worker {
         if !self.0.closing.load(Ordering::Acquire) {
             closed.await;
         }
+    }
+}
+
+/// Tells who waits for a worker's end, whatever becomes of the call that ends it.
+struct Gone<'a>(&'a Core);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.gone.send_replace(true);
     }
 }
 

@@ -36,6 +36,7 @@ impl Parked {
     /// Keeps a waiting run; gives back what has to go for it: among the oldest ones that with the shortest tail, of those
     /// that got further since they were entered if there are any.
     pub fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
+        session.shrink();
         let mut inner = self.inner.lock();
         let place = inner.next;
         inner.next += 1;

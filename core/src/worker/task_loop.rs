@@ -2,12 +2,12 @@
 
 use super::Core;
 use crate::error::{Code, Kind};
-use crate::id::{OrgId, TaskId};
-use crate::model::{AttemptResult, ClaimedTask, Task, TaskReport};
+use crate::id::{ExecutionId, OrgId, Slot, TaskId};
+use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, TaskReport};
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,9 +22,16 @@ struct Inner {
     org: OrgId,
     task: TaskId,
     attempt: u32,
+    execution: ExecutionId,
+    slot: Slot,
+    /// The durable event behind which its previews stand.
+    event: u64,
+    /// Previews made.
+    made: AtomicU64,
     alive: AtomicBool,
     cancelled: AtomicBool,
     over: AtomicBool,
+    left: AtomicBool,
     on_cancel: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What it has streamed, where that may become its result.
     said: Mutex<Option<String>>,
@@ -55,22 +62,46 @@ impl Ticket {
     /// How far the attempt is, from 0 to 1: kept with the task, written at most once a second; a sign of life too.
     pub fn progress(&self, fraction: f64, message: &str) {
         self.heartbeat();
+        let report = crate::session::progress(fraction, message);
+        self.stream(ChunkKind::Progress, &report);
         if let Some(core) = self.0.core.upgrade() {
-            let report = crate::session::progress(fraction, message);
             super::progress::tell(&core, self.0.org, self.0.task, self.0.attempt, report);
         }
     }
 
-    /// Keeps a token of a model call: its result, if it is cut short.
-    pub fn say(&self, text: &str) {
-        if let Some(said) = &mut *self.0.said.lock() {
-            said.push_str(text);
+    /// Streams a preview to the run's watchers: nothing once the attempt is over or shall stop. The tokens of a model call
+    /// are kept as well: its result, if it is cut short.
+    pub fn stream(&self, kind: ChunkKind, data: &str) {
+        let this = &self.0;
+        if this.over.load(Ordering::Acquire) || self.is_cancelled() {
+            return;
         }
+        if let (ChunkKind::Token, Some(said)) = (kind, &mut *this.said.lock()) {
+            said.push_str(data);
+        }
+        let Some(core) = this.core.upgrade() else { return };
+        let seq = this.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let chunk = Chunk {
+            execution: this.execution,
+            segment: this.slot.segment,
+            sequence: this.slot.sequence,
+            epoch: Chunk::OF_A_QUEUE,
+            attempt: this.attempt,
+            seq,
+            kind,
+            data: data.into(),
+        };
+        core.chunks.publish(this.event, this.org, chunk);
     }
 
     /// Whether the run wants it to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Whether it was told to stop because its worker ends, not because nobody wants its result.
+    pub fn is_left(&self) -> bool {
+        self.0.left.load(Ordering::Acquire)
     }
 
     /// Calls back once when the attempt shall stop; at once if it shall already.
@@ -137,6 +168,7 @@ impl Ticket {
     /// The worker ends before the task did: nothing is reported, the store gives the attempt to another worker.
     pub(super) fn stop(&self) {
         self.0.over.store(true, Ordering::Release);
+        self.0.left.store(true, Ordering::Release);
         self.cancel();
     }
 }
@@ -178,7 +210,7 @@ fn release(core: &Core, reserved: usize) {
 
 /// Starts claimed tasks, for which `reserved` places were kept.
 pub(super) fn take_on(core: &Arc<Core>, reserved: usize, tasks: Vec<ClaimedTask>) {
-    let tickets: Vec<_> = tasks.iter().map(|claimed| admit(core, &claimed.task)).collect();
+    let tickets: Vec<_> = tasks.iter().map(|claimed| admit(core, claimed)).collect();
     release(core, reserved);
     if tasks.len() < reserved {
         core.freed_task.notify_one();
@@ -189,16 +221,22 @@ pub(super) fn take_on(core: &Arc<Core>, reserved: usize, tasks: Vec<ClaimedTask>
 }
 
 /// An attempt's ticket; it has a place from now on.
-fn admit(core: &Arc<Core>, task: &Task) -> Ticket {
+fn admit(core: &Arc<Core>, claimed: &ClaimedTask) -> Ticket {
+    let task = &claimed.task;
     let trace = Attempt::begin(core.options.tracer.clone(), task, core.storage.clock().now());
     let ticket = Ticket(Arc::new(Inner {
         core: Arc::downgrade(core),
         org: task.org,
         task: task.new.id,
         attempt: task.attempt,
+        execution: task.execution,
+        slot: task.slot,
+        event: claimed.event,
+        made: AtomicU64::new(0),
         alive: AtomicBool::new(true),
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),
+        left: AtomicBool::new(false),
         on_cancel: Mutex::new(None),
         said: Mutex::new(task.new.options.interruptible.then(String::new)),
         trace,

@@ -1,7 +1,8 @@
-//! Runs: start, list, look at, with their checkpoints and what they cost.
+//! Runs: start, list, look at, with their checkpoints.
 
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
+use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
 use crate::service;
 use axum::http::{HeaderMap, StatusCode};
@@ -9,9 +10,7 @@ use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{
-    Checkpoint, Cursor, Execution, ExecutionFilter, Failure, PageRequest, StartLimits, Status, Usage,
-};
+use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, Failure, PageRequest, StartLimits, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -406,56 +405,4 @@ async fn one_checkpoint(
         Some(found) => Ok(axum::Json(checkpoint_view(caller, found, IN_PLACE).await?)),
         None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
     }
-}
-
-/// What model calls cost, in all and by model.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Usage)]
-pub(super) struct UsageView {
-    total: Tokens,
-    models: BTreeMap<String, Tokens>,
-}
-
-/// Tokens of model calls; buckets are disjoint.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Tokens {
-    calls: u64,
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
-    cache_write_tokens: u64,
-    /// Millionths of a US dollar; null where a price is not known.
-    cost_micros: Option<u64>,
-}
-
-impl UsageView {
-    fn of(models: &BTreeMap<String, Usage>) -> Self {
-        let mut total = Usage::default();
-        models.values().for_each(|usage| total.add(usage));
-        Self {
-            total: total.into(),
-            models: models.iter().map(|(name, usage)| (name.clone(), usage.clone().into())).collect(),
-        }
-    }
-}
-
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
-        Self {
-            calls: usage.calls,
-            input_tokens: usage.input_tokens,
-            output_tokens: usage.output_tokens,
-            cache_read_tokens: usage.cache_read_tokens,
-            cache_write_tokens: usage.cache_write_tokens,
-            cost_micros: usage.cost_micros,
-        }
-    }
-}
-
-/// What a run has cost so far.
-#[utoipa::path(get, path = "/agent-executions/{id}/usage", tag = "runs", responses((status = 200, body = UsageView)))]
-pub(super) async fn usage(caller: Caller) -> Result<axum::Json<UsageView>, Problem> {
-    Ok(axum::Json(UsageView::of(&caller.run().await?.describe().await?.usage.0)))
 }

@@ -12,6 +12,7 @@ mod request;
 mod schedules;
 mod steer;
 mod tasks;
+mod usage;
 mod value;
 
 pub(crate) use problem::Problem;
@@ -41,7 +42,8 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::checkpoints))
         .routes(routes!(executions::latest_checkpoint))
         .routes(routes!(executions::checkpoint))
-        .routes(routes!(executions::usage))
+        .routes(routes!(usage::of_run))
+        .routes(routes!(usage::of_org))
         .routes(routes!(payloads::put))
         .routes(routes!(payloads::get))
         .routes(routes!(definitions::create, definitions::list))

@@ -141,9 +141,9 @@ impl Run {
         row.task.attempt += 1;
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(now);
-        let claimed = ClaimedTask { task: row.task.clone(), reconcile: row.reconcile };
-        self.emit_task(slot, EventKind::TaskStarted, json!({}), now);
-        Some(claimed)
+        let (task, reconcile) = (row.task.clone(), row.reconcile);
+        let event = self.emit_task(slot, EventKind::TaskStarted, json!({}), now);
+        Some(ClaimedTask { task, reconcile, event })
     }
 
     /// An event about a task: its id, kind and attempt, and what else there is to say.

@@ -288,9 +288,9 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         row.task.attempt += 1;
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(tx.now);
-        row.emit(run, log, EventKind::TaskStarted, json!({}))?;
+        let event = row.emit(run, log, EventKind::TaskStarted, json!({}))?;
         row.save(tx)?;
-        claimed.push(ClaimedTask { reconcile: row.reconcile, task: row.task });
+        claimed.push(ClaimedTask { reconcile: row.reconcile, event, task: row.task });
     }
     Ok(claimed)
 }

@@ -265,9 +265,9 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(tx.now);
         let mut log = Log::open(tx, &run)?;
-        row.emit(&run, &mut log, EventKind::TaskStarted, json!({}))?;
+        let event = row.emit(&run, &mut log, EventKind::TaskStarted, json!({}))?;
         row.save(tx)?;
-        claimed.push(ClaimedTask { reconcile: row.reconcile, task: row.task });
+        claimed.push(ClaimedTask { reconcile: row.reconcile, event, task: row.task });
     }
     Ok(claimed)
 }

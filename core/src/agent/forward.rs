@@ -1,0 +1,39 @@
+//! The agent that is one task: what a task is inside a backend that does not know the run it belongs to.
+
+use super::AnyAgent;
+use crate::context::{AgentContext, TaskCall, value_of};
+use crate::error::Result;
+use crate::journal::{MachineConfig, OnDivergence};
+use crate::model::TaskOptions;
+use crate::payload::Payload;
+use async_trait::async_trait;
+
+/// Hands its input to a task of a queue and ends as that does.
+pub(crate) struct Forward {
+    pub task: String,
+    pub queue: String,
+    pub options: TaskOptions,
+}
+
+#[async_trait]
+impl AnyAgent for Forward {
+    fn config(&self) -> MachineConfig {
+        MachineConfig {
+            stateful: false,
+            code: Some("1".into()),
+            on_divergence: OnDivergence::Continue,
+            not_cancellable: false,
+        }
+    }
+
+    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload> {
+        let call = TaskCall {
+            kind: self.task.clone(),
+            input: ctx.raw_input().clone(),
+            options: Some(self.options.clone()),
+            queue: Some(self.queue.clone()),
+            key: None,
+        };
+        value_of(ctx.schedule_raw(call)?.await?)
+    }
+}
