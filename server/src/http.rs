@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
+use flovyn_core::model::{ExecutionFilter, PageRequest};
 use tokio::net::TcpListener;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -57,7 +58,8 @@ async fn health() -> &'static str {
     responses((status = 200, content_type = "text/plain"), (status = 503, content_type = "text/plain"))
 )]
 async fn ready(State(service): State<Service>) -> (StatusCode, String) {
-    match service.storage.unserved(OrgId::DEFAULT).await {
+    let look = PageRequest { limit: 1, after: None };
+    match service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), look).await {
         Ok(_) => (StatusCode::OK, "ready".into()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
     }

@@ -18,6 +18,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_queue_limits.sql"),
     include_str!("migrations/0007_definitions.sql"),
     include_str!("migrations/0008_enrolled_worker.sql"),
+    include_str!("migrations/0009_found.sql"),
 ];
 
 /// Names the lock ("FLVN").
