@@ -104,6 +104,9 @@ async fn no_message_breaks_a_method() {
         }
     }
     println!("{met:#?}");
-    let answered = met.values().filter(|codes| codes.contains_key("Ok")).count();
-    assert!(number("SEED").is_some() || answered * 3 > met.len(), "too little gets past the first check: {met:#?}");
+    // The methods of the first protocol name what they act on by ids that nobody guesses.
+    let ours = met.iter().filter(|(path, _)| path.starts_with("/flovyn.v2."));
+    let answers: Vec<_> = ours.map(|(_, codes)| codes.contains_key("Ok")).collect();
+    let answered = answers.iter().filter(|answered| **answered).count();
+    assert!(number("SEED").is_some() || answered * 3 > answers.len(), "too little gets past the first check: {met:#?}");
 }
