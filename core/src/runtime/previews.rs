@@ -15,6 +15,8 @@ use uuid::Uuid;
 const COALESCE: Duration = Duration::from_millis(50);
 /// How often readers are looked for at least while there are some.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How often they are looked for at least while there are none, in case a hint was lost.
+const ANYWAY: Duration = Duration::from_secs(2);
 
 /// Carries until the backend is gone.
 pub(super) async fn carry(storage: Weak<dyn Storage>) {
@@ -36,20 +38,22 @@ pub(super) async fn carry(storage: Weak<dyn Storage>) {
             }
             Ok::<_, crate::Error>(())
         };
-        if let Err(error) = carried.await {
+        let failed = carried.await.is_err_and(|error| {
             tracing::debug!(%error, "previews for other processes could not be written");
-        }
+            true
+        });
         drop(open);
         let _ = timeout(COALESCE, made.wait_for(|made| *made == Made::Enough)).await;
-        look = tokio::select! {
-            biased;
-            () = elsewhere.changed() => true,
-            waits = waiting(&mut made) => match waits {
-                true => readers > 0 && looked.elapsed() >= AGAIN,
-                false => return,
-            },
-            () = sleep(AGAIN), if readers > 0 => true,
-        };
+        look = failed
+            || tokio::select! {
+                biased;
+                () = elsewhere.changed() => true,
+                waits = waiting(&mut made) => match waits {
+                    true => readers > 0 && looked.elapsed() >= AGAIN,
+                    false => return,
+                },
+                () = sleep(if readers > 0 { AGAIN } else { ANYWAY }) => true,
+            };
     }
 }
 
