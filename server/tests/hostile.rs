@@ -106,7 +106,9 @@ async fn no_message_breaks_a_method() {
     println!("{met:#?}");
     // The methods of the first protocol name what they act on by ids that nobody guesses.
     let ours = met.iter().filter(|(path, _)| path.starts_with("/flovyn.v2."));
-    let answers: Vec<_> = ours.map(|(_, codes)| codes.contains_key("Ok")).collect();
+    // Who is told that something is not there was understood.
+    let deep = ["Ok", "NotFound", "Aborted", "AlreadyExists", "FailedPrecondition"];
+    let answers: Vec<_> = ours.map(|(_, codes)| deep.iter().any(|code| codes.contains_key(*code))).collect();
     let answered = answers.iter().filter(|answered| **answered).count();
-    assert!(number("SEED").is_some() || answered * 3 > answers.len(), "too little gets past the first check: {met:#?}");
+    assert!(number("SEED").is_some() || answered * 2 > answers.len(), "too little gets past the first check: {met:#?}");
 }
