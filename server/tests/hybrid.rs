@@ -104,7 +104,7 @@ async fn a_process_that_comes_back_finds_its_task_again() {
     work.abort();
     mine.close().await.unwrap();
     first.close().await.unwrap();
-    assert_eq!(runs_of(&house).await[0].status.is_terminal(), false, "the task outlives the process that wants it");
+    assert!(!runs_of(&house).await[0].status.is_terminal(), "the task outlives the process that wants it");
 
     gate.add_permits(8);
     let second = fleet(&house, TaskOptions::default()).await;
