@@ -139,7 +139,6 @@ async fn a_reader_at_another_server_sees_tokens_and_the_death_of_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a preview that overtakes none of the events before it is lost at times: in about one of eight runs"]
 async fn a_stream_is_resumed_at_either_server_without_gap_or_repeat() {
     const WORDS: usize = 24;
     let db = Cluster::shared().fresh().unwrap();
@@ -171,10 +170,18 @@ async fn a_stream_is_resumed_at_either_server_without_gap_or_repeat() {
     while let Some(event) = tokio::time::timeout(PATIENCE, whole.next()).await.expect("the run ends") {
         all.push(event);
     }
-    assert_eq!(seen, all, "read in pieces at two servers, it is what the worker's own server told");
-    let text: String =
-        seen.iter().filter(|event| event.name == "token").filter_map(|event| event.data["data"].as_str()).collect();
-    assert_eq!(text, (0..WORDS).map(|word| format!("{word} ")).collect::<String>());
+    // A word that was made while an event became durable can stand on either side of it; nothing else differs.
+    let told = |events: &[Event]| -> (Vec<Event>, Vec<Value>) {
+        let (words, facts): (Vec<Event>, _) = events.iter().cloned().partition(|event| event.name == "token");
+        (facts, words.into_iter().map(|word| word.data["data"].clone()).collect())
+    };
+    assert_eq!(told(&seen), told(&all), "read in pieces at two servers, it is what the worker's own server told");
+    assert_eq!(told(&seen).1, (0..WORDS).map(|word| json!(format!("{word} "))).collect::<Vec<_>>());
+    let place = |event: &Event| -> (u64, u64) {
+        let (number, chunk) = event.id.split_once('.').unwrap_or((&event.id, "0"));
+        (number.parse().unwrap(), chunk.parse().unwrap())
+    };
+    assert!(seen.is_sorted_by_key(place), "{seen:?}");
     // The end of the run has taken its rows.
     assert_eq!(rows(&two.runtime, "t").await, 0);
 }
@@ -187,7 +194,6 @@ async fn rows(runtime: &Runtime, id: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a preview that overtakes none of the events before it is lost at times: in about one of eight runs"]
 async fn without_a_reader_elsewhere_nothing_is_written() {
     let db = Cluster::shared().fresh().unwrap();
     let house = House::over(&db, folder()).await;
@@ -245,7 +251,6 @@ impl Drop for Killed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a preview that overtakes none of the events before it is lost at times: in about one of eight runs"]
 async fn a_program_sees_the_tokens_of_another_that_shares_its_file() {
     let folder = folder();
     let url = format!("sqlite:{}", folder.path().join("runs.db").display());

@@ -170,13 +170,16 @@ impl Watching {
             let all = events.len() < PAGE;
             // Read after the events: what was made before one of them and written is there.
             self.look_elsewhere(&events).await?;
+            // Before the board is asked: whoever publishes from now on is put behind these events, not between them.
+            if let Some(last) = events.last() {
+                self.chunks.passed((self.org, self.execution), last.number);
+            }
             for event in events {
                 self.take_chunks(event.number);
                 let event = self.with_content(event).await?;
                 self.read = EventId { number: event.number, chunk: 0 };
                 self.take_event(event);
             }
-            self.chunks.passed((self.org, self.execution), self.read.number);
             if !all || self.over {
                 return Ok(true);
             }

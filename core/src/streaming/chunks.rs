@@ -78,6 +78,8 @@ pub(super) struct Kept {
 pub(super) struct Channel {
     pub kept: VecDeque<Kept>,
     last: EventId,
+    /// The last one as the board it was made on has it.
+    heard: EventId,
     /// The last one that is no longer kept.
     lost: EventId,
     bytes: usize,
@@ -96,6 +98,7 @@ impl Default for Channel {
         Self {
             kept: VecDeque::new(),
             last: EventId::default(),
+            heard: EventId::default(),
             lost: EventId::default(),
             bytes: 0,
             published: 0,
@@ -131,35 +134,28 @@ impl Chunks {
         let (run, size) = ((org, chunk.execution), cost(&chunk));
         let mut runs = self.0.runs.lock();
         let channel = runs.channels.entry(run).or_default();
-        let (last, after) = (channel.last, after.max(channel.passed));
-        let id = if after > last.number {
-            EventId { number: after, chunk: 1 }
-        } else {
-            EventId { number: last.number, chunk: last.chunk + 1 }
-        };
+        let (before, id) = (channel.heard, channel.behind(after));
         let chunk = Arc::new(chunk);
+        channel.heard = id;
         runs.take(run, Kept { id, chunk: chunk.clone(), made: true });
         drop(runs);
         if let Some(outgoing) = &self.0.outgoing {
-            outgoing.made(run, size, || Said { org, before: last, id, chunk });
+            outgoing.made(run, size, || Said { org, before, id, chunk });
         }
     }
 
-    /// Takes a preview from the board it was published on, with its id there.
+    /// Takes a preview from the board it was published on, with its id there. One that comes when readers here are past its
+    /// place is put behind them: late, but not lost on them.
     pub fn deliver(&self, id: EventId, org: OrgId, chunk: Chunk) {
-        let run = (org, chunk.execution);
-        let mut runs = self.0.runs.lock();
-        if runs.channels.get(&run).is_some_and(|channel| id > channel.last) {
-            runs.take(run, Kept { id, chunk: Arc::new(chunk), made: false });
-        }
+        self.0.runs.lock().deliver((org, chunk.execution), id, Arc::new(chunk));
     }
 
     /// Takes a preview that another process has just made, if nothing is missing before it: what is comes by its rows.
     pub fn hear(&self, said: Said) {
         let run = (said.org, said.chunk.execution);
         let mut runs = self.0.runs.lock();
-        if runs.channels.get(&run).is_some_and(|channel| channel.last == said.before && said.before < said.id) {
-            runs.take(run, Kept { id: said.id, chunk: said.chunk, made: false });
+        if runs.channels.get(&run).is_some_and(|channel| channel.heard == said.before) {
+            runs.deliver(run, said.id, said.chunk);
         }
     }
 
@@ -182,6 +178,7 @@ impl Chunks {
         let channel = runs.channels.get_mut(&run)?;
         if at.is_chunk() && at.chunk < u64::from(u32::MAX) && self.0.relay.is_none() {
             channel.last = channel.last.max(at);
+            channel.heard = channel.heard.max(at);
         }
         channel.kept.front().map(|kept| kept.id)
     }
@@ -226,6 +223,14 @@ impl Chunks {
 }
 
 impl Runs {
+    fn deliver(&mut self, run: RunKey, id: EventId, chunk: Arc<Chunk>) {
+        let Some(channel) = self.channels.get_mut(&run).filter(|channel| id > channel.heard) else { return };
+        channel.heard = id;
+        let in_time = id > channel.last && id.number >= channel.passed;
+        let id = if in_time { id } else { channel.behind(id.number) };
+        self.take(run, Kept { id, chunk, made: false });
+    }
+
     fn take(&mut self, run: RunKey, preview: Kept) {
         self.published += 1;
         let channel = self.channels.entry(run).or_default();
@@ -259,6 +264,15 @@ impl Runs {
 }
 
 impl Channel {
+    /// The next place behind a durable event, behind what readers have and behind the last preview.
+    fn behind(&self, event: u64) -> EventId {
+        let (number, last) = (event.max(self.passed), self.last);
+        if number > last.number {
+            return EventId { number, chunk: 1 };
+        }
+        EventId { number: last.number, chunk: last.chunk + 1 }
+    }
+
     fn take(&mut self, preview: Kept) {
         self.last = preview.id;
         self.bytes += cost(&preview.chunk);
@@ -351,6 +365,20 @@ mod tests {
         let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }, 10);
         assert_eq!((found.len(), lost), (1, None));
         assert_eq!(found[0].0, EventId { number: 9, chunk: 1 });
+    }
+
+    #[test]
+    fn a_preview_from_elsewhere_that_comes_late_reaches_the_reader_once() {
+        let (board, run) = (Chunks::shared(), fresh());
+        let _bell = board.follow(run);
+        let place = |number, chunk| EventId { number, chunk };
+        board.passed(run, 4);
+        for id in [place(2, 1), place(2, 2), place(2, 1), place(4, 1), place(4, 1), place(5, 1)] {
+            board.deliver(id, run.0, chunk(run.1, 1));
+        }
+        let found = board.after(run, place(4, 0), u64::MAX).0;
+        let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, [place(4, 1), place(4, 2), place(4, 3), place(5, 1)]);
     }
 
     #[test]

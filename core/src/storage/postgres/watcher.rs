@@ -1,7 +1,7 @@
 //! Notices what other processes write: a cheap look at the database's transaction counter, more often while things happen.
 //!
-//! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. Hints only save
-//! time, so a look that counts wrongly is made good by the next.
+//! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. A transaction of
+//! this process can have ended before it is counted here, and hide one of another: every change rings at the look after it too.
 
 use super::committer::Desk;
 use super::link::{Ask, Link};
@@ -21,8 +21,10 @@ const GONE: Duration = Duration::from_secs(1);
 /// So many looks without news make it quiet.
 const CALM: u32 = 100;
 
-/// The number that the next transaction of the database server will get.
-const NEXT: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+/// How many transactions of the database server have ended, counted from one that is the same at every look: those below
+/// the newest one that did, without those among them that still run.
+const ENDED: &str = "SELECT pg_snapshot_xmax(s)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(s)) \
+    FROM pg_current_snapshot() s";
 
 /// The thread that looks, until it is closed or dropped.
 pub(super) struct Watcher {
@@ -59,28 +61,30 @@ impl Drop for Watcher {
 fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
     let (mut pause, mut calm) = (BUSY, 0);
     // Transactions of others, as far as ours explain the counter.
-    let mut known: Option<i64> = None;
+    let (mut known, mut rang): (Option<i64>, bool) = (None, false);
     loop {
-        let ended = link.wait(async {
+        let stopped = link.wait(async {
             tokio::select! {
                 _ = &mut stop => true,
                 () = tokio::time::sleep(pause) => false,
             }
         });
-        if ended {
+        if stopped {
             return;
         }
         let own = desk.written.load(Ordering::Relaxed) as i64;
-        let Some(next) = look(&mut link) else {
-            pause = GONE;
+        let Some(ended) = look(&mut link) else {
+            (known, pause) = (None, GONE);
             continue;
         };
-        let others = next.saturating_sub(own);
-        if known.is_some_and(|known| known != others) {
+        let others = ended.saturating_sub(own);
+        // Before the first look, and while the database did not answer, anything may have happened.
+        let changed = known != Some(others);
+        if changed || rang {
             desk.hints.everything_changed();
             calm = 0;
         }
-        known = Some(others);
+        (known, rang) = (Some(others), changed);
         calm = u32::min(calm + 1, CALM);
         pause = if calm < CALM { BUSY } else { QUIET };
     }
@@ -88,5 +92,5 @@ fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
 
 fn look(link: &mut Link) -> Option<i64> {
     link.connect().ok()?;
-    link.exchange(&[Ask::plain(NEXT)]).ok()?.first()?.first()?.try_get(0).ok()
+    link.exchange(&[Ask::plain(ENDED)]).ok()?.first()?.first()?.try_get(0).ok()
 }

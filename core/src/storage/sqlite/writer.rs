@@ -29,8 +29,8 @@ use tokio::sync::oneshot;
 const GROUP: usize = 256;
 /// How often the file is looked at for writes of other processes.
 const POLL: Duration = Duration::from_millis(20);
-/// Every so many looks the file is asked even if its log looks untouched: two writes can fall on one tick of its clock.
-const ASK: u32 = 10;
+/// A log that was written later than so long ago is asked for again: two writes can fall on one tick of the file's clock.
+const TICK: Duration = Duration::from_millis(50);
 /// How often the writer looks whether another process waits for its turn, while it has no sign of one.
 const GLANCE: Duration = Duration::from_millis(2);
 /// How long it keeps in line after a sign of another process.
@@ -288,9 +288,8 @@ struct Loop {
     connection: Connection,
     setting: Setting,
     version: Option<i64>,
-    /// Size and time of the log at the last look, and how many looks there were.
+    /// Size and time of the log at the last look, if that tells later writes from those that were seen.
     seen: Option<(u64, std::time::SystemTime)>,
-    looks: u32,
     synchronous: Option<Synchronous>,
     log: Log,
     /// Until when other processes are taken to write too.
@@ -302,11 +301,10 @@ impl Loop {
     fn new(connection: Connection, setting: Setting, log: Log) -> Self {
         let now = Instant::now();
         Self {
+            version: version(&connection),
             connection,
             setting,
-            version: None,
             seen: None,
-            looks: 0,
             synchronous: None,
             log,
             crowded: None,
@@ -316,17 +314,12 @@ impl Loop {
 
     /// Announces that another process wrote.
     fn look(&mut self) {
-        self.looks = self.looks.wrapping_add(1);
         let log = std::fs::metadata(&self.setting.log).and_then(|log| Ok((log.len(), log.modified()?))).ok();
-        if log.is_some() && log == self.seen && !self.looks.is_multiple_of(ASK) {
+        if log.is_some() && log == self.seen {
             return;
         }
-        self.seen = log;
-        let version = self
-            .connection
-            .prepare_cached("PRAGMA data_version")
-            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)));
-        if let Ok(version) = version {
+        self.seen = log.filter(|(_, written)| written.elapsed().is_ok_and(|ago| ago > TICK));
+        if let Some(version) = version(&self.connection) {
             if self.version.is_some_and(|before| before != version) {
                 self.crowded = Some(Instant::now() + CROWDED);
                 self.setting.hints.everything_changed();
@@ -445,6 +438,12 @@ impl Loop {
             tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
         }
     }
+}
+
+/// A number that changes whenever another connection has written.
+fn version(connection: &Connection) -> Option<i64> {
+    let mut statement = connection.prepare_cached("PRAGMA data_version").ok()?;
+    statement.query_row([], |row| row.get(0)).ok()
 }
 
 enum Outcome {
