@@ -135,7 +135,8 @@ async fn a_process_commits_step_by_step() {
     let (file, rounds) = file_and_rounds(&folder);
     let storage = open(&file);
     let worker = WorkerId::fresh();
-    storage.register_worker(WorkerInfo { id: worker, name: "child".into(), queues: vec![] }).await.unwrap();
+    let name = "child".to_owned();
+    storage.register_worker(WorkerInfo { org: ORG, id: worker, name, queues: vec![] }).await.unwrap();
     let id = start(&storage).await;
     let claim = claim_as(&storage, worker, Some(id)).await.remove(0);
     println!("\nrun: {id}");

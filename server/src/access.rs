@@ -46,6 +46,11 @@ impl Identity {
         }
     }
 
+    /// Its own org; the operator has none.
+    pub(crate) fn own_org(&self) -> Option<OrgId> {
+        self.org
+    }
+
     /// What it may do.
     pub fn scopes(&self) -> &Scopes {
         &self.scopes

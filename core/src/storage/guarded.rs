@@ -65,7 +65,7 @@ pub trait Gate: Send + Sync {
     }
 
     /// A worker is about to register.
-    fn registering(&self, _worker: WorkerId) {}
+    fn registering(&self, _org: OrgId, _worker: WorkerId) {}
 
     /// The caller is done with the backend.
     fn close(&self, inner: &dyn Storage) {
@@ -165,7 +165,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 #[async_trait]
 impl<G: Gate> WorkSource for Guarded<G> {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
-        self.gate.registering(worker.id);
+        self.gate.registering(worker.org, worker.id);
         self.gate.pass(Call::RegisterWorker, self.inner.register_worker(worker)).await
     }
 
@@ -189,8 +189,8 @@ impl<G: Gate> WorkSource for Guarded<G> {
         self.gate.pass(Call::Release, self.inner.release(org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.gate.pass(Call::UnregisterWorker, self.inner.unregister_worker(worker)).await
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.gate.pass(Call::UnregisterWorker, self.inner.unregister_worker(org, worker)).await
     }
 }
 
@@ -247,8 +247,8 @@ impl<G: Gate> Housekeeping for Guarded<G> {
         self.gate.pass(Call::Pass, self.inner.pass()).await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.gate.pass(Call::Pass, self.inner.cut_leases(worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.gate.pass(Call::Pass, self.inner.cut_leases(org, worker, left)).await
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

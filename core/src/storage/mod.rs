@@ -115,8 +115,8 @@ pub trait WorkSource: Send + Sync {
     /// Gives a run back unfinished: PENDING at once.
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()>;
 
-    /// Removes a worker and gives back all it holds.
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()>;
+    /// Removes a worker of an org and gives back all it holds; none of another's.
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()>;
 }
 
 /// Rows that are read at once while a tail is loaded or replayed.
@@ -127,9 +127,11 @@ pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);
 /// How often, at most, a pass looks for such work.
 pub const NO_WORKER_EVERY: Duration = Duration::from_secs(1);
 
-/// A worker as the store knows it.
+/// A worker that makes itself known. It is of one org: another's worker of the same id is another one.
 #[derive(Debug, Clone)]
 pub struct WorkerInfo {
+    /// Tenant.
+    pub org: OrgId,
     /// Its id.
     pub id: WorkerId,
     /// Host, process and name, for people.
@@ -160,16 +162,18 @@ pub struct ClaimRequest {
 /// A worker's sign of life.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
+    /// Tenant, of the worker and of all it names.
+    pub org: OrgId,
     /// Who.
     pub worker: WorkerId,
     /// How long the leases shall hold from now.
     pub ttl: Duration,
     /// Runs it believes to hold, with the epoch and the highest fact number known.
-    pub executions: Vec<(OrgId, ExecutionId, u64, u64)>,
+    pub executions: Vec<(ExecutionId, u64, u64)>,
     /// Attempts it believes to run: task, attempt, whether the task itself gave a sign since the last beat.
-    pub tasks: Vec<(OrgId, TaskId, u32, bool)>,
+    pub tasks: Vec<(TaskId, u32, bool)>,
     /// How far attempts say they are: task, attempt, a small JSON object. One that no longer runs is passed over.
-    pub progress: Vec<(OrgId, TaskId, u32, String)>,
+    pub progress: Vec<(TaskId, u32, String)>,
 }
 
 /// What a heartbeat answers.
@@ -217,9 +221,9 @@ pub trait Housekeeping: Send + Sync {
     /// Returns when the next pass has something to do.
     async fn pass(&self) -> Result<Option<Timestamp>>;
 
-    /// Makes the leases of a worker that seems gone end within `left`, never later than they would. A worker that lives
+    /// Makes the leases of an org's worker that seems gone end within `left`, never later than they would. A worker that lives
     /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()>;
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()>;
 
     /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
     ///

@@ -58,7 +58,7 @@ impl Ticket {
         self.heartbeat();
         if let Some(core) = self.0.core.upgrade() {
             let report = crate::session::progress(fraction, message);
-            super::progress::tell(&core, self.0.org, self.0.task, self.0.attempt, report);
+            super::progress::tell(&core, self.0.task, self.0.attempt, report);
         }
     }
 
@@ -124,8 +124,8 @@ impl Ticket {
         core.freed.notify_waiters();
     }
 
-    pub(super) fn standing(&self) -> (OrgId, TaskId, u32, bool) {
-        (self.0.org, self.0.task, self.0.attempt, self.0.alive.swap(false, Ordering::Relaxed))
+    pub(super) fn standing(&self) -> (TaskId, u32, bool) {
+        (self.0.task, self.0.attempt, self.0.alive.swap(false, Ordering::Relaxed))
     }
 
     pub(super) fn cancel(&self) {

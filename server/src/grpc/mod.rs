@@ -2,11 +2,13 @@
 
 mod agents;
 mod links;
+mod owners;
 mod payloads;
 mod streams;
 mod worker;
 
 use self::links::Links;
+use self::owners::Owners;
 use crate::policy::{self, Need};
 use crate::service::Service;
 use crate::{Access, Identity};
@@ -29,11 +31,11 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 /// What the services share.
 #[derive(Clone)]
-struct Grpc(Service, Links);
+struct Grpc(Service, Links, Owners);
 
 /// Serves until told to stop.
 pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
-    let grpc = Grpc(service, Links::default());
+    let grpc = Grpc(service, Links::default(), Owners::default());
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let (health, healthy) = tonic_health::server::health_reporter();
     health.set_serving::<AgentsServer<Grpc>>().await;

@@ -365,7 +365,7 @@ pub async fn unserved_work_is_told(factory: &dyn Factory) {
     let mut expected = vec![told(AGENT, "default", 2), told(AGENT, "gpu", 1)];
     assert_eq!(rig.storage.unserved(ORG).await.unwrap(), expected);
     let worker = rig.worker();
-    let info = WorkerInfo { id: worker, name: "w".into(), queues: vec!["default".into()] };
+    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
     rig.storage.register_worker(info).await.unwrap();
     let mut asking = rig.asking(worker, AGENT);
     asking.limit = 1;

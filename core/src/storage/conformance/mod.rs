@@ -96,7 +96,7 @@ macro_rules! conformance_cases {
             leases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive
                 a_lease_expires a_lease_is_cut a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
-                many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back
+                many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back a_worker_belongs_to_its_org
                 a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
             }
             tasks_inline {

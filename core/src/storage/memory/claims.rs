@@ -1,7 +1,7 @@
 //! Workers and the runs they hold: claims, signs of life, and runs given back.
 
 use super::rows::Run;
-use super::state::{State, WorkerRow};
+use super::state::{RunKey, State, WorkerRow};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
@@ -17,13 +17,13 @@ const REGISTERED_TTL: Duration = Duration::from_secs(30);
 
 impl State {
     pub fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
-        let row = self.worker(info.id);
+        let row = self.worker(info.org, info.id);
         row.info = Some(info);
         row.alive_until = row.alive_until.max(now.after(REGISTERED_TTL));
     }
 
-    fn worker(&mut self, id: WorkerId) -> &mut WorkerRow {
-        self.workers.entry(id).or_insert_with(|| WorkerRow {
+    fn worker(&mut self, org: OrgId, id: WorkerId) -> &mut WorkerRow {
+        self.workers.entry((org, id)).or_insert_with(|| WorkerRow {
             info: None,
             alive_until: Timestamp::default(),
             serves: BTreeSet::new(),
@@ -32,10 +32,10 @@ impl State {
 
     /// A claim shows that its worker lives and what it serves. Noted only when that is news, or every few seconds.
     pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
-        let row = self.worker(claim.worker);
+        let row = self.worker(claim.org, claim.worker);
         let (before, until) = (row.serves.len(), now.after(claim.ttl));
         for kind in &*claim.kinds {
-            row.serves.insert((claim.org, kind.clone(), claim.queue.clone()));
+            row.serves.insert((kind.clone(), claim.queue.clone()));
         }
         if row.serves.len() > before || until.since(row.alive_until) >= claim.ttl / 8 {
             row.alive_until = row.alive_until.max(until);
@@ -75,12 +75,13 @@ impl State {
     }
 
     pub fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
-        if let Some(worker) = self.workers.get_mut(&beat.worker) {
+        let org = beat.org;
+        if let Some(worker) = self.workers.get_mut(&(org, beat.worker)) {
             worker.alive_until = worker.alive_until.max(now.after(beat.ttl));
         }
         let expires = now.after(beat.ttl);
         let mut answer = HeartbeatAnswer::default();
-        for &(org, id, epoch, known) in &beat.executions {
+        for &(id, epoch, known) in &beat.executions {
             let lease = Lease { worker: beat.worker, epoch };
             match self.runs.get_mut(&(org, id)).filter(|run| run.check_lease(lease).is_ok()) {
                 Some(run) => {
@@ -94,7 +95,7 @@ impl State {
                 None => answer.lost_executions.push(id),
             }
         }
-        for &(org, id, attempt, signed) in &beat.tasks {
+        for &(id, attempt, signed) in &beat.tasks {
             let place = self.tasks.get(&(org, id)).copied();
             let row = place.and_then(|(run, slot)| self.runs.get_mut(&(org, run))?.tasks.get_mut(&slot));
             let held = row.filter(|row| {
@@ -116,9 +117,9 @@ impl State {
                 self.reschedule((org, run), now);
             }
         }
-        for (org, id, attempt, report) in &beat.progress {
-            let place = self.tasks.get(&(*org, *id)).copied();
-            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(*org, run))?.tasks.get_mut(&slot));
+        for (id, attempt, report) in &beat.progress {
+            let place = self.tasks.get(&(org, *id)).copied();
+            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(org, run))?.tasks.get_mut(&slot));
             if let Some(row) = row.filter(|row| row.task.is_running(*attempt)) {
                 row.task.progress = Some(report.clone());
             }
@@ -138,11 +139,16 @@ impl State {
         Ok(())
     }
 
-    pub fn cut_leases(&mut self, worker: WorkerId, left: Duration, now: Timestamp) {
+    /// The runs of an org.
+    fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
+        let from = (org, ExecutionId(uuid::Uuid::nil()));
+        self.runs.range(from..).take_while(|(key, _)| key.0 == org).map(|(key, _)| *key).collect()
+    }
+
+    pub fn cut_leases(&mut self, org: OrgId, worker: WorkerId, left: Duration, now: Timestamp) {
         let cut = now.after(left);
         let sooner = |expires: &mut Option<Timestamp>| *expires = expires.map(|at| at.min(cut));
-        let keys: Vec<_> = self.runs.keys().copied().collect();
-        for key in keys {
+        for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
             if run.exec.worker == Some(worker) {
                 sooner(&mut run.exec.lease_expires);
@@ -154,10 +160,9 @@ impl State {
         }
     }
 
-    pub fn unregister_worker(&mut self, worker: WorkerId, now: Timestamp) {
-        self.workers.remove(&worker);
-        let keys: Vec<_> = self.runs.keys().copied().collect();
-        for key in keys {
+    pub fn unregister_worker(&mut self, org: OrgId, worker: WorkerId, now: Timestamp) {
+        self.workers.remove(&(org, worker));
+        for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
             let mut touched = false;
             if run.exec.worker == Some(worker) {

@@ -21,14 +21,15 @@ impl State {
         }
         self.wake_host_timed(now);
         self.tell_unserved(now);
-        let timed = self.host_timed.iter().filter_map(|(worker, _)| self.workers.get(worker));
+        let timed = self.host_timed.iter().filter_map(|(worker, run)| self.workers.get(&(run.0, *worker)));
         timed.map(|worker| worker.alive_until).chain(self.due.first().map(|(at, _)| *at)).min()
     }
 
     /// Runs that wait by a timer of a process that is gone are entered again.
     fn wake_host_timed(&mut self, now: Timestamp) {
-        let alive = |worker| self.workers.get(worker).is_some_and(|row| row.alive_until > now);
-        let lost: Vec<_> = self.host_timed.iter().filter(|(worker, _)| !alive(worker)).map(|(_, key)| *key).collect();
+        let alive = |org, worker| self.workers.get(&(org, worker)).is_some_and(|row| row.alive_until > now);
+        let timed = self.host_timed.iter();
+        let lost: Vec<_> = timed.filter(|(worker, run)| !alive(run.0, *worker)).map(|(_, key)| *key).collect();
         for key in lost {
             if let Some(run) = self.runs.get_mut(&key) {
                 run.lose_host_timer(now);

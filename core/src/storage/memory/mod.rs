@@ -165,8 +165,8 @@ impl WorkSource for MemoryStorage {
         self.call(|state, now| state.release(org, execution, lease, now))
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.call(|state, now| state.unregister_worker(worker, now));
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.call(|state, now| state.unregister_worker(org, worker, now));
         Ok(())
     }
 }
@@ -224,8 +224,8 @@ impl Housekeeping for MemoryStorage {
         Ok(self.call(|state, now| state.pass(now)))
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.call(|state, now| state.cut_leases(worker, left, now));
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.call(|state, now| state.cut_leases(org, worker, left, now));
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub(super) struct State {
     pub entries: BTreeMap<(OrgId, EntryId), (ExecutionId, Slot)>,
     pub tasks: BTreeMap<(OrgId, TaskId), (ExecutionId, Slot)>,
     pub payloads: Payloads,
-    pub workers: BTreeMap<WorkerId, WorkerRow>,
+    pub workers: BTreeMap<(OrgId, WorkerId), WorkerRow>,
     /// Runs that can be claimed once their moment is reached.
     pub ready: BTreeSet<RunKey>,
     /// Tasks that can be claimed once they are visible.
@@ -44,8 +44,8 @@ pub(super) struct WorkerRow {
     pub info: Option<WorkerInfo>,
     /// When it is no longer believed to live.
     pub alive_until: Timestamp,
-    /// What it asked for: org, kind, queue.
-    pub serves: BTreeSet<(OrgId, String, String)>,
+    /// What it asked for: kind, queue.
+    pub serves: BTreeSet<(String, String)>,
 }
 
 /// What the call in progress has to announce once it is done.

@@ -31,8 +31,9 @@ impl State {
     }
 
     fn served(&self, now: Timestamp) -> BTreeSet<Kind> {
-        let alive = self.workers.values().filter(|worker| worker.alive_until > now);
-        alive.flat_map(|worker| worker.serves.iter().cloned()).collect()
+        let alive = self.workers.iter().filter(|(_, worker)| worker.alive_until > now);
+        let served = alive.flat_map(|((org, _), worker)| worker.serves.iter().map(|kind| (*org, kind)));
+        served.map(|(org, (kind, queue))| (org, kind.clone(), queue.clone())).collect()
     }
 
     /// Tells runs whose work has waited for too long, once for each wait.

@@ -9,8 +9,11 @@ use super::link::Link;
 use crate::error::{Code, Error, Result};
 
 /// Every step in order; the first brings an empty database to version 1.
-pub(super) const STEPS: &[&str] =
-    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_scopes.sql")];
+pub(super) const STEPS: &[&str] = &[
+    include_str!("migrations/0001_initial.sql"),
+    include_str!("migrations/0002_scopes.sql"),
+    include_str!("migrations/0003_workers_of_orgs.sql"),
+];
 
 /// Names the lock ("FLVN").
 const LOCK: &str = "BEGIN; SELECT pg_advisory_xact_lock(1179407950)";

@@ -497,8 +497,8 @@ impl WorkSource for PostgresStorage {
         self.write("give a run back", org, execution, move |tx| claims::release(tx, org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.write_alone("remove a worker", move |tx| claims::unregister(tx, worker)).await
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
     }
 }
 
@@ -561,8 +561,8 @@ impl Housekeeping for PostgresStorage {
         self.keep().await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

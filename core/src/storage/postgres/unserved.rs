@@ -40,10 +40,12 @@ pub(super) fn unserved(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<(String,
     Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
 }
 
-fn served(tx: &Tx, now: Timestamp) -> Done<Serves> {
-    let sql = "SELECT kinds FROM worker WHERE alive_until > $1";
-    let alive = tx.all(sql, row![now], |row| json_column::<Serves>(row, 0))?;
-    Ok(alive.into_iter().flatten().collect())
+/// What live workers serve: org, kind, queue.
+fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
+    let sql = "SELECT org_id, kinds FROM worker WHERE alive_until > $1";
+    let alive = tx.all(sql, row![now], |row| Ok((OrgId(row.get(0)?), json_column::<Serves>(row, 1)?)))?;
+    let served = alive.into_iter().flat_map(|(org, serves)| serves.into_iter().map(move |kind| (org, kind)));
+    Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
 /// The kinds and queues of an index, one step of the recursion each, however many rows they have.

@@ -190,7 +190,7 @@ impl Housekeeping for RemoteStorage {
         Ok(None)
     }
 
-    async fn cut_leases(&self, _worker: WorkerId, _left: Duration) -> Result<()> {
+    async fn cut_leases(&self, _org: OrgId, _worker: WorkerId, _left: Duration) -> Result<()> {
         Ok(())
     }
 }

@@ -369,7 +369,7 @@ impl AgentStorage for SqliteStorage {
 #[async_trait]
 impl WorkSource for SqliteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
-        self.0.locks.hold(Locks::byte_of(worker.id));
+        self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         self.write("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
@@ -402,9 +402,9 @@ impl WorkSource for SqliteStorage {
         self.write("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.write("remove a worker", move |tx| claims::unregister(tx, worker)).await?;
-        self.0.locks.let_go(Locks::byte_of(worker));
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.write("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
+        self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
     }
 }
@@ -467,8 +467,8 @@ impl Housekeeping for SqliteStorage {
         self.keep().await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

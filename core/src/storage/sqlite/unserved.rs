@@ -12,7 +12,7 @@ use crate::model::{EventKind, Status};
 use crate::storage::NO_WORKER_AFTER;
 use rusqlite::{Connection, params};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// At most so many waits of a kind are told of in one pass.
 const SHARE: i64 = 512;
@@ -39,10 +39,13 @@ pub(super) fn unserved(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Ve
     Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
 }
 
-fn served(conn: &Connection, now: Timestamp) -> Done<Serves> {
-    let alive =
-        all(conn, "SELECT kinds FROM worker WHERE alive_until > ?1", [now.0], |row| json_column::<Serves>(row, 0))?;
-    Ok(alive.into_iter().flatten().collect())
+/// What live workers serve: org, kind, queue.
+fn served(conn: &Connection, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
+    let alive = all(conn, "SELECT org_id, kinds FROM worker WHERE alive_until > ?1", [now.0], |row| {
+        Ok((OrgId(id(row, 0)?), json_column::<Serves>(row, 1)?))
+    })?;
+    let served = alive.into_iter().flat_map(|(org, serves)| serves.into_iter().map(move |kind| (org, kind)));
+    Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
 /// What has waited too long and was not told of it.
