@@ -1,5 +1,6 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
+use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
@@ -28,6 +29,7 @@ pub(crate) async fn serve(service: Service, listener: TcpListener) -> Result<()>
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }
+    app = app.layer(from_fn(request_id::mark));
     // An event is not to wait for the acknowledgement of the one before.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     axum::serve(listener, app.with_state(service)).with_graceful_shutdown(stopped).await.map_err(broke)

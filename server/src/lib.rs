@@ -11,6 +11,7 @@ mod grpc;
 mod http;
 mod policy;
 mod replica;
+mod request_id;
 mod rest;
 mod service;
 mod sse;

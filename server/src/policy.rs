@@ -22,6 +22,10 @@ pub(crate) enum Need {
     ReadOrWork,
     /// To write, or to take work: what workers bring.
     WriteOrWork,
+    /// To make, list and revoke keys.
+    Keys,
+    /// To read what was done.
+    Audit,
 }
 
 impl Need {
@@ -35,6 +39,8 @@ impl Need {
             Self::Work => scopes.serves(),
             Self::ReadOrWork => scopes.allows(&Scope::Read) || scopes.serves(),
             Self::WriteOrWork => scopes.allows(&Scope::Write) || scopes.serves(),
+            Self::Keys => scopes.allows(&Scope::Keys),
+            Self::Audit => scopes.allows(&Scope::Audit),
         }
     }
 
@@ -49,6 +55,8 @@ impl Need {
             Self::Work => "the scope worker or worker:QUEUE",
             Self::ReadOrWork => "the scope exec:read or worker",
             Self::WriteOrWork => "the scope exec:write or worker",
+            Self::Keys => "the scope keys",
+            Self::Audit => "the scope audit:read",
         }
     }
 }
@@ -68,6 +76,7 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("Agents", "ListExecutions" | "ListSignals" | "ListTasks" | "ListCheckpoints" | "Journal" | "Unserved") => {
             Need::Read
         }
+        ("Agents", "ListQueues" | "ListWorkers") => Need::Read,
         ("Agents", "ListEvents" | "Watch" | "GetTask" | "ListEntries") => Need::Read,
         ("Agents", "GetExecution" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
         ("Agents", "PutPayload") => Need::WriteOrWork,
@@ -83,6 +92,8 @@ pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
     let route = path.strip_prefix("/api/orgs/{org}/")?;
     Some(match (method.as_str(), route) {
         ("GET" | "HEAD", "payloads/{hash}") => Need::ReadOrWork,
+        ("GET" | "HEAD" | "POST", "api-keys") | ("DELETE", "api-keys/{keyId}") => Need::Keys,
+        ("GET" | "HEAD", "audit") => Need::Audit,
         ("GET" | "HEAD", _) => Need::Read,
         ("PUT", "payloads") => Need::WriteOrWork,
         ("POST", "agent-executions/{id}/signal") => Need::Signal,
@@ -123,6 +134,8 @@ mod tests {
         for (method, route) in [(Method::POST, "agent-executions"), (Method::DELETE, "agent-executions/{id}")] {
             assert_eq!(need(method, route), Some(Need::Write), "{route}");
         }
+        assert_eq!(need(Method::POST, "api-keys"), Some(Need::Keys));
+        assert_eq!(need(Method::GET, "audit"), Some(Need::Audit));
         assert_eq!(need(Method::PUT, "agent-executions/{id}"), None);
         assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
     }

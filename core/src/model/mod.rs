@@ -7,6 +7,7 @@ mod entry;
 mod event;
 mod execution;
 mod op;
+mod operators;
 mod page;
 mod signal;
 mod task;
@@ -24,6 +25,7 @@ pub use execution::{
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
+pub use operators::{AuditRow, KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
 pub use signal::{Delivery, NewSignal, Signal, SignalStored};
 pub use task::{

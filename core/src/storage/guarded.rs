@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
-    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -234,6 +234,14 @@ impl<G: Gate> Catalog for Guarded<G> {
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
         self.gate.pass(Call::Read, self.inner.journal(org, execution, segment)).await
+    }
+
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
+        self.gate.pass(Call::Read, self.inner.queues(org)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.gate.pass(Call::Read, self.inner.workers(org, page)).await
     }
 
     async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {

@@ -25,8 +25,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
-    ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    QueueLoad, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -210,8 +210,16 @@ pub trait Catalog: Send + Sync {
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>>;
     /// The ops of a segment as recorded: what tests and people compare.
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<crate::model::RecordedOp>>;
+    /// What each queue has of each kind, by kind and queue: work that waits or runs, and what live workers serve.
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>>;
+    /// Workers that are known, by id; one that is gone is forgotten some time after.
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>>;
     /// Kinds with work that no live worker serves: kind, queue and how many wait.
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>>;
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        let loads = self.queues(org).await?;
+        let alone = loads.into_iter().filter(|load| load.queued > 0 && !load.served);
+        Ok(alone.map(|load| (load.kind, load.queue, load.queued)).collect())
+    }
 }
 
 /// Work that time brings.

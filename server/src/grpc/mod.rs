@@ -10,16 +10,18 @@ mod worker;
 use self::links::Links;
 use self::owners::Owners;
 use crate::policy::{self, Need};
-use crate::service::Service;
+use crate::request_id::{self, RequestId};
+use crate::service::{Act, By, Service};
 use crate::{Access, Identity};
 use axum::extract::State;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::storage::remote::ORG_HEADER;
 use flovyn_core::wire::v2::agents_server::AgentsServer;
 use flovyn_core::wire::v2::worker_server::WorkerServer;
 use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
+use std::fmt::Display;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -45,7 +47,8 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
         .add_service(healthy)
         .add_service(reflection()?)
         .into_axum_router()
-        .layer(from_fn_with_state(grpc.0.access.clone(), admit));
+        .layer(from_fn_with_state(grpc.0.access.clone(), admit))
+        .layer(from_fn(request_id::mark));
     Server::builder()
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)
@@ -66,6 +69,14 @@ impl Grpc {
     fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
         let identity = request.extensions().get::<Identity>().cloned();
         identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
+    }
+
+    /// The org of a call that is about to be carried out, which is written down first.
+    async fn audit<T>(&self, request: &Request<T>, act: Act, subject: impl Display) -> Result<OrgId, Status> {
+        let org = self.org(request)?;
+        let by = By { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
+        self.0.audit(org, &by, act, subject).await.map_err(told)?;
+        Ok(org)
     }
 
     /// The org of a call.

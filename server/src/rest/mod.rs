@@ -3,6 +3,7 @@
 
 mod entries;
 mod executions;
+mod keys;
 pub(crate) mod openapi;
 mod operators;
 mod payloads;
@@ -43,4 +44,9 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(payloads::put))
         .routes(routes!(payloads::get))
         .routes(routes!(operators::queues))
+        .routes(routes!(operators::unserved))
+        .routes(routes!(operators::workers))
+        .routes(routes!(operators::audit))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
 }

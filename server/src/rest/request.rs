@@ -2,7 +2,8 @@
 
 use super::problem::Problem;
 use crate::policy;
-use crate::service::Service;
+use crate::request_id::RequestId;
+use crate::service::{Act, By, Service};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
 use axum::http::request::Parts;
@@ -22,6 +23,7 @@ pub(crate) const MAX_BODY: usize = 4 << 20;
 pub(crate) struct Caller {
     pub(crate) service: Service,
     pub(crate) client: Client,
+    pub(super) by: By,
     path: HashMap<String, String>,
 }
 
@@ -45,6 +47,11 @@ impl Caller {
     /// The id of the run that the path names by its UUID or its key.
     pub(crate) fn execution(&self) -> ExecutionId {
         ExecutionId::of_key(self.org(), self.named("id"))
+    }
+
+    /// Writes down what is about to be done to a run.
+    pub(super) async fn audit(&self, act: Act, subject: impl std::fmt::Display) -> Result<(), Problem> {
+        Ok(self.service.audit(self.org(), &self.by, act, subject).await?)
     }
 
     /// The run that the path names.
@@ -81,7 +88,8 @@ impl FromRequestParts<Service> for Caller {
         // An org of others and one that there is not are the same to a caller.
         let org = org.and_then(|org| identity.org(Some(org)));
         let org = org.ok_or_else(|| Problem::not_found(format!("no org {named:?} is open to this token")))?;
-        Ok(Self { service: service.clone(), client: service.client(org), path })
+        let by = By { who: identity, request: RequestId::of(&parts.extensions) };
+        Ok(Self { service: service.clone(), client: service.client(org), by, path })
     }
 }
 

@@ -1,9 +1,11 @@
 //! What every transport stands on: the backend, its previews, who may call, and what calls mean that take more than one of
 //! the backend's.
 
+mod audit;
 mod start;
 mod upload;
 
+pub(crate) use audit::{Act, By};
 pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 

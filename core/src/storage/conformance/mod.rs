@@ -65,7 +65,7 @@ macro_rules! conformance_cases {
             executions {
                 a_start_is_pending a_repeated_start_is_the_same_run a_delayed_start_waits strangers_are_not_found
                 a_life_from_start_to_end an_end_absorbs pages_are_stable filters_narrow_a_listing
-                parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told
+                parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told queues_are_counted workers_are_listed
                 a_run_out_of_time_fails
             }
             commit {
@@ -91,7 +91,7 @@ macro_rules! conformance_cases {
                 without_a_good_one_the_run_is_quarantined
             }
             directory {
-                an_organization_has_a_name a_key_lives_and_ends
+                an_organization_has_a_name a_key_lives_and_ends what_is_done_is_kept
             }
             leases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive

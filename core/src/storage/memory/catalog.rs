@@ -3,9 +3,10 @@
 use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, OrgId, Slot, TaskId};
+use crate::id::{ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal, Task,
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, RecordedOp, Signal,
+    Task,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -71,6 +72,13 @@ impl State {
         Ok(run.events[start..].iter().take(limit).cloned().collect())
     }
 
+    pub fn workers_of(&self, org: OrgId, page: &PageRequest) -> Result<Page<KnownWorker>> {
+        let after = cursor(page, parse_number)?
+            .map_or(Bound::Included((org, WorkerId(uuid::Uuid::nil()))), |id| Bound::Excluded((org, WorkerId(id))));
+        let rows = self.workers.range((after, Bound::Included((org, WorkerId(uuid::Uuid::max())))));
+        Ok(cut(rows.map(|((_, id), row)| (*id, row.known(*id))), page, |id: &WorkerId| id.to_string()))
+    }
+
     pub fn journal(&self, org: OrgId, id: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
         let run = self.run(org, id)?;
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
@@ -91,7 +99,7 @@ impl ExecutionFilter {
 }
 
 /// The place a page starts after; refuses limits and cursors that are none of ours.
-fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
+pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Error::new(
             Code::InvalidArgument,
@@ -109,7 +117,11 @@ fn rest<K: Ord + Copy, V>(rows: &BTreeMap<K, V>, after: Option<K>) -> impl Itera
 }
 
 /// The first rows, and where the next page starts if there are more.
-fn cut<K, T>(rows: impl Iterator<Item = (K, T)>, page: &PageRequest, name: impl Fn(&K) -> String) -> Page<T> {
+pub(super) fn cut<K, T>(
+    rows: impl Iterator<Item = (K, T)>,
+    page: &PageRequest,
+    name: impl Fn(&K) -> String,
+) -> Page<T> {
     let mut rows: Vec<_> = rows.take(page.limit + 1).collect();
     let more = rows.len() > page.limit;
     rows.truncate(page.limit);
@@ -122,6 +134,6 @@ fn parse_slot(text: &str) -> Option<Slot> {
     Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
-fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn parse_number<N: FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }

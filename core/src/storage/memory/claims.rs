@@ -19,12 +19,14 @@ impl State {
     pub fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
         let row = self.worker(info.org, info.id);
         row.info = Some(info);
+        row.seen_at = now;
         row.alive_until = row.alive_until.max(now.after(REGISTERED_TTL));
     }
 
     fn worker(&mut self, org: OrgId, id: WorkerId) -> &mut WorkerRow {
         self.workers.entry((org, id)).or_insert_with(|| WorkerRow {
             info: None,
+            seen_at: Timestamp::default(),
             alive_until: Timestamp::default(),
             serves: BTreeSet::new(),
         })
@@ -39,6 +41,7 @@ impl State {
         }
         if row.serves.len() > before || until.since(row.alive_until) >= claim.ttl / 8 {
             row.alive_until = row.alive_until.max(until);
+            row.seen_at = now;
         }
     }
 
@@ -78,6 +81,7 @@ impl State {
         let org = beat.org;
         if let Some(worker) = self.workers.get_mut(&(org, beat.worker)) {
             worker.alive_until = worker.alive_until.max(now.after(beat.ttl));
+            worker.seen_at = now;
         }
         let expires = now.after(beat.ttl);
         let mut answer = HeartbeatAnswer::default();
@@ -140,7 +144,7 @@ impl State {
     }
 
     /// The runs of an org.
-    fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
+    pub fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
         let from = (org, ExecutionId(uuid::Uuid::nil()));
         self.runs.range(from..).take_while(|(key, _)| key.0 == org).map(|(key, _)| *key).collect()
     }

@@ -27,8 +27,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
-    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::Hints;
@@ -213,8 +213,12 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.journal(org, execution, segment))
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
-        Ok(self.call(|state, now| state.unserved(org, now)))
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
+        Ok(self.call(|state, now| state.queues(org, now)))
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.call(|state, _| state.workers_of(org, &page))
     }
 }
 

@@ -7,7 +7,7 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Placement, Status, TaskStatus};
+use crate::model::{KnownWorker, Placement, Status, TaskStatus};
 use crate::storage::WorkerInfo;
 use crate::streaming::Hints;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,12 +40,22 @@ pub(super) struct State {
 
 /// A worker as claims and heartbeats show it.
 pub(super) struct WorkerRow {
-    #[allow(dead_code, reason = "shown by the listing of workers")]
     pub info: Option<WorkerInfo>,
+    /// Its last sign of life that was noted.
+    pub seen_at: Timestamp,
     /// When it is no longer believed to live.
     pub alive_until: Timestamp,
     /// What it asked for: kind, queue.
     pub serves: BTreeSet<(String, String)>,
+}
+
+impl WorkerRow {
+    /// As the listing of workers shows it.
+    pub fn known(&self, id: WorkerId) -> KnownWorker {
+        let (name, queues) = self.info.clone().map(|info| (info.name, info.queues)).unwrap_or_default();
+        let serves = self.serves.iter().cloned().collect();
+        KnownWorker { id, name, queues, serves, seen_at: self.seen_at, alive_until: self.alive_until }
+    }
 }
 
 /// What the call in progress has to announce once it is done.

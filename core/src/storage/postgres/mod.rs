@@ -10,6 +10,7 @@ mod claims;
 mod clock;
 mod commit;
 mod committer;
+mod config;
 mod directory;
 mod executions;
 mod facts;
@@ -44,8 +45,9 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
-    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, OpBody,
-    Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution,
+    NewSignal, OpBody, Page, PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal,
+    SignalStored, Task, TaskReport,
 };
 use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::Hints;
@@ -53,6 +55,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::DatabaseClock;
 use committer::{Committers, Desk, alone};
+use config::{configure, describe};
 use fault::Done;
 use link::Link;
 use parking_lot::Mutex;
@@ -61,8 +64,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
 use tx::{Mode, Tx};
 use watcher::Watcher;
 
@@ -282,45 +283,6 @@ fn snapshot<T>(
             }
         }
     }
-}
-
-/// Reads a URL and fills in what it leaves open.
-fn configure(url: &str) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        Error::new(Code::InvalidArgument, format!("this is no PostgreSQL URL: {why}; write postgres://user@host/name"))
-    })?;
-    if config.get_hosts().is_empty() {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            "the PostgreSQL URL names no host; write postgres://user@host/name",
-        ));
-    }
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            "sslmode=require is asked for, and this build cannot encrypt connections; use a private network or a tunnel",
-        ));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("flovyn");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(link::PATIENCE);
-    }
-    Ok(config)
-}
-
-/// The database for people, without its password.
-fn describe(config: &Config) -> String {
-    let host = match config.get_hosts().first() {
-        Some(Host::Tcp(name)) => name.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(path)) => path.display().to_string(),
-        None => String::new(),
-    };
-    let port = config.get_ports().first().map_or_else(String::new, |port| format!(":{port}"));
-    format!("postgres://{host}{port}/{}", config.get_dbname().unwrap_or_default())
 }
 
 /// Every value a commit carries.
@@ -549,9 +511,13 @@ impl Catalog for PostgresStorage {
         self.read("read a journal", move |tx| catalog::journal(tx, org, execution, segment)).await
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
-        self.read("look for unserved work", move |tx| unserved::unserved(tx, org, now)).await
+        self.read("look at the queues", move |tx| unserved::queues(tx, org, now)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.read("list workers", move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 

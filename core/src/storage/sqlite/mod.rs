@@ -44,8 +44,9 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
-    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, OpBody,
-    Page, PageRequest, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution,
+    NewSignal, OpBody, Page, PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal,
+    SignalStored, Task, TaskReport,
 };
 use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::Hints;
@@ -455,9 +456,13 @@ impl Catalog for SqliteStorage {
         self.read("read a journal", move |conn| catalog::journal(conn, org, execution, segment)).await
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
-        self.read("look for unserved work", move |conn| unserved::unserved(conn, org, now)).await
+        self.read("look at the queues", move |conn| unserved::queues(conn, org, now)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.read("list workers", move |conn| catalog::workers(conn, org, &page)).await
     }
 }
 

@@ -423,7 +423,7 @@ impl<'p> Script<'p> {
         {
             self.read_payload(&run.new.input).await;
         }
-        let _ = both!(self.pair, "unserved", unserved(ORG));
+        let _ = both!(self.pair, "queues", queues(ORG));
         self.list().await;
     }
 
