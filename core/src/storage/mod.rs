@@ -19,6 +19,8 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;
+#[cfg(any(feature = "postgres", feature = "remote"))]
+mod trust;
 
 use crate::clock::Timestamp;
 use crate::error::Result;

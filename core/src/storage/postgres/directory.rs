@@ -42,7 +42,7 @@ impl Directory for PostgresStorage {
     }
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
-        self.read("list organizations", |tx| {
+        self.read_all("list organizations", |tx| {
             tx.all("SELECT org_id, name, created_at FROM organization ORDER BY name", row![], read_organization)
         })
         .await
@@ -72,7 +72,7 @@ impl Directory for PostgresStorage {
     }
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
-        self.read("list keys", move |tx| {
+        self.read("list keys", org, move |tx| {
             tx.all(concat!(select_key!(), "WHERE org_id = $1 ORDER BY created_at, id"), row![org.0], read_key)
         })
         .await
@@ -95,7 +95,7 @@ impl Directory for PostgresStorage {
     }
 
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>> {
-        self.read("look a token up", move |tx| {
+        self.read_all("look a token up", move |tx| {
             tx.first(concat!(select_key!(), "WHERE hash = $1"), row![token.0.to_vec()], read_key)
         })
         .await
@@ -103,11 +103,11 @@ impl Directory for PostgresStorage {
 
     async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()> {
         let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
-        self.write("record what was done", move |tx| audit(tx, org, &actor, &action, &subject)).await
+        self.write_alone("record what was done", move |tx| audit(tx, org, &actor, &action, &subject)).await
     }
 
     async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
-        self.read("list what was done", move |tx| {
+        self.read("list what was done", org, move |tx| {
             let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
             let sql = "SELECT id, at, actor, action, subject FROM audit WHERE org_id = $1 AND id < $2 \
                        ORDER BY id DESC LIMIT $3";

@@ -33,7 +33,7 @@ impl PostgresStorage {
         let now = self.now();
         let looks = self.0.pulse.lock().looks_for_unserved(now);
         let look = move |tx: &Tx| Ok((next_due(tx)?, looks && !super::unserved::waits(tx, now)?.is_empty()));
-        let (mut next, unserved) = self.read("look for work that time brings", look).await?;
+        let (mut next, unserved) = self.read_all("look for work that time brings", look).await?;
         if unserved || next.is_some_and(|at| at <= now.0) {
             let work = move |tx: &Tx| {
                 sweep(tx)?;
