@@ -1,5 +1,6 @@
 //! The file that `flovyn server --config` reads.
 
+use crate::{Certificate, Limits};
 use flovyn_core::error::{Code, Error, Result};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,6 +21,19 @@ pub struct Config {
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     #[serde(default)]
     pub plaintext: bool,
+    /// Encrypts what both ports carry.
+    #[serde(default)]
+    pub tls: Option<Certificate>,
+    /// How much a key may ask for.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    /// What an empty file says.
+    fn default() -> Self {
+        Self { db: None, grpc: grpc(), http: http(), plaintext: false, tls: None, limits: Limits::default() }
+    }
 }
 
 fn grpc() -> SocketAddr {
@@ -54,11 +68,11 @@ impl Config {
     pub fn check_addresses(&self) -> Result<()> {
         let open = [self.grpc, self.http].into_iter().find(|address| !address.ip().is_loopback());
         match open {
-            Some(address) if !self.plaintext => Err(Error::new(
+            Some(address) if !self.plaintext && self.tls.is_none() => Err(Error::new(
                 Code::InvalidArgument,
                 format!(
-                    "{address} is reached from other machines, and this server speaks no TLS: put a proxy in front that \
-                     does and write plaintext = true, or listen on loopback"
+                    "{address} is reached from other machines, and no certificate is named: write [tls] with cert and key, or \
+                     put a proxy in front that ends TLS and write plaintext = true, or listen on loopback"
                 ),
             )),
             _ => Ok(()),
@@ -90,6 +104,15 @@ mod tests {
         let refused = read(open).unwrap().check_addresses().unwrap_err();
         assert!(refused.message().contains("plaintext = true"), "{refused}");
         read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
+        read(&format!("{open}[tls]\ncert = \"c\"\nkey = \"k\"")).unwrap().check_addresses().unwrap();
+    }
+
+    #[test]
+    fn limits_are_on_unless_they_are_set_to_nothing() {
+        assert_eq!((read("").unwrap().limits, Config::default().limits), (Limits::default(), Limits::default()));
+        let limits = read("[limits]\npoll = 0\ncreate = 7").unwrap().limits;
+        assert_eq!((limits.poll, limits.create, limits.signal), (0, 7, Limits::default().signal));
+        assert!(read("[limits]\npools = 1").unwrap_err().message().contains("pools"));
     }
 
     #[test]

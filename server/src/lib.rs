@@ -9,6 +9,8 @@ mod config;
 mod dev;
 mod grpc;
 mod http;
+mod limits;
+mod listen;
 mod policy;
 mod replica;
 mod request_id;
@@ -19,8 +21,12 @@ mod sse;
 pub use access::{Access, Identity};
 pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
+pub use limits::Limits;
+pub use listen::Certificate;
 pub use replica::Replica;
 
+use crate::limits::Gauges;
+use crate::listen::Door;
 use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
@@ -42,10 +48,20 @@ pub struct ServerConfig {
     pub access: Access,
 }
 
+/// What a server for others than its developer sets at its doors.
+#[derive(Debug, Clone)]
+pub struct Doors {
+    /// How much a key may ask for.
+    pub limits: Limits,
+    /// Encrypts every connection.
+    pub certificate: Option<Certificate>,
+}
+
 /// A running server.
 pub struct Serving {
     grpc: SocketAddr,
     http: SocketAddr,
+    encrypted: bool,
     stop: watch::Sender<bool>,
     listening: [JoinHandle<Result<()>>; 2],
 }
@@ -63,7 +79,16 @@ impl Serving {
 
     /// The URL that SDKs connect to.
     pub fn url(&self) -> String {
-        format!("http://{}", self.grpc)
+        format!("{}://{}", self.scheme(), self.grpc)
+    }
+
+    /// The URL of HTTP.
+    pub fn http_url(&self) -> String {
+        format!("{}://{}", self.scheme(), self.http)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.encrypted { "https" } else { "http" }
     }
 
     /// Stops listening, ends the streams, lets the calls in flight end.
@@ -81,15 +106,30 @@ impl Serving {
 ///
 /// Errors: `InvalidArgument` where an address cannot be listened on.
 pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
+    serve_behind(storage, chunks, config, Doors { limits: Limits::none(), certificate: None }).await
+}
+
+/// As [`serve`], with limits and encryption.
+///
+/// Errors: also `InvalidArgument` for a certificate that cannot be used.
+pub async fn serve_behind(
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    config: ServerConfig,
+    doors: Doors,
+) -> Result<Serving> {
     let (grpc_listener, grpc) = bind(config.grpc).await?;
     let (http_listener, http) = bind(config.http).await?;
+    let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors, protocols);
+    let (grpc_door, http_door) = (open(grpc_listener, &[b"h2"])?, open(http_listener, &[b"h2", b"http/1.1"])?);
     let (stop, stopping) = watch::channel(false);
-    let service = Service { storage, chunks, access: config.access, stopping: stopping.clone() };
+    let gauges = Gauges::of(&doors.limits);
+    let service = Service { storage, chunks, access: config.access, gauges, stopping: stopping.clone() };
     let listening = [
-        tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
-        tokio::spawn(http::serve(service, http_listener)),
+        tokio::spawn(grpc::serve(service.clone(), grpc_door, stopping)),
+        tokio::spawn(http::serve(service, http_door, http.ip().is_loopback())),
     ];
-    Ok(Serving { grpc, http, stop, listening })
+    Ok(Serving { grpc, http, encrypted: doors.certificate.is_some(), stop, listening })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

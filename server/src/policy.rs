@@ -1,5 +1,6 @@
 //! What each call needs, in one table: a call that is not in it is refused.
 
+use crate::limits::Rate;
 use axum::http::Method;
 use flovyn_core::model::{Scope, Scopes};
 
@@ -87,6 +88,25 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
     })
 }
 
+/// How calls of a method are counted.
+pub(crate) fn rate_of_method(path: &str) -> Option<Rate> {
+    match path.strip_prefix("/flovyn.v2.")? {
+        "Agents/Start" | "Agents/Fork" => Some(Rate::Create),
+        "Agents/Signal" => Some(Rate::Signal),
+        "Worker/PollAgents" | "Worker/PollTasks" => Some(Rate::Poll),
+        _ => None,
+    }
+}
+
+/// How calls of a route are counted, by its method and the path it is registered under.
+pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
+    match (method.as_str(), path.strip_prefix("/api/orgs/{org}/")?) {
+        ("POST", "agent-executions" | "agent-executions/{id}/fork") => Some(Rate::Create),
+        ("POST", "agent-executions/{id}/signal") => Some(Rate::Signal),
+        _ => None,
+    }
+}
+
 /// What a route of an org needs, by its method and the path it is registered under.
 pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
     let route = path.strip_prefix("/api/orgs/{org}/")?;
@@ -138,6 +158,18 @@ mod tests {
         assert_eq!(need(Method::GET, "audit"), Some(Need::Audit));
         assert_eq!(need(Method::PUT, "agent-executions/{id}"), None);
         assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
+    }
+
+    #[test]
+    fn what_makes_work_is_counted() {
+        let route = |method: Method, route: &str| rate_of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
+        assert_eq!(route(Method::POST, "agent-executions"), Some(Rate::Create));
+        assert_eq!(route(Method::GET, "agent-executions"), None);
+        assert_eq!(route(Method::POST, "agent-executions/{id}/signal"), Some(Rate::Signal));
+        for (method, rate) in [("Agents/Start", Rate::Create), ("Worker/PollTasks", Rate::Poll)] {
+            assert_eq!(rate_of_method(&format!("/flovyn.v2.{method}")), Some(rate));
+        }
+        assert_eq!(rate_of_method("/flovyn.v2.Worker/Commit"), None);
     }
 
     #[test]

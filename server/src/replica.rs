@@ -1,7 +1,7 @@
 //! One of the servers of an installation: any number serve one database, and none knows of the others. Previews are each
 //! server's own.
 
-use crate::{Access, Config, ServerConfig, Serving, serve};
+use crate::{Access, Config, Doors, ServerConfig, Serving, serve_behind};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 
@@ -14,14 +14,15 @@ pub struct Replica {
 impl Replica {
     /// Opens the backend, brings its schema up to date, and listens. Callers need keys of the backend.
     ///
-    /// Errors: `InvalidArgument` (an address in use, or open to other machines without `plaintext`) and those of opening
+    /// Errors: `InvalidArgument` (an address in use, or open to other machines in clear) and those of opening
     /// the backend.
     pub async fn start(config: &Config) -> Result<Self> {
         config.check_addresses()?;
         let runtime = Runtime::open(&config.db()?).await?;
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
-        let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), listen).await?;
+        let doors = Doors { limits: config.limits, certificate: config.tls.clone() };
+        let serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
         Ok(Self { serving, runtime })
     }
 

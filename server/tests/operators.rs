@@ -108,9 +108,10 @@ async fn what_is_done_is_read_back() {
     }
     ask(&house, &admin, "DELETE", "/agent-executions/r", json!({})).await;
     // The same over gRPC.
-    let remote = RemoteStorage::connect(&house.serving.url(), RemoteOptions { token: Some(admin.clone()) });
+    let options = RemoteOptions { token: Some(admin.clone()) };
+    let remote = RemoteStorage::connect(&house.serving.url(), options).await.unwrap();
     let cancel = Cancellation { mode: CancelMode::Hard, grace: Duration::ZERO };
-    remote.await.unwrap().request_cancel(OrgId::DEFAULT, run.parse().unwrap(), cancel).await.unwrap();
+    remote.request_cancel(OrgId::DEFAULT, run.parse().unwrap(), cancel).await.unwrap();
 
     let (mut rows, mut path) = (Vec::new(), "/audit?limit=3".to_owned());
     loop {

@@ -40,7 +40,7 @@ impl AgentDefinition for Adds {
 
 async fn replica(db: &str) -> Result<Replica> {
     let anywhere = ([127, 0, 0, 1], 0).into();
-    Replica::start(&Config { db: Some(db.to_owned()), grpc: anywhere, http: anywhere, plaintext: false }).await
+    Replica::start(&Config { db: Some(db.to_owned()), grpc: anywhere, http: anywhere, ..Config::default() }).await
 }
 
 async fn through(replica: &Replica, token: &str) -> Result<Runtime> {

@@ -42,7 +42,7 @@ pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, Str
     for org in orgs {
         *removed.entry(org).or_default() += 1;
     }
-    removed.into_iter().map(|(org, runs)| (org, format!("{runs} ended runs"))).collect()
+    removed.into_iter().map(|(org, runs)| (org, format!("ended runs: {runs}"))).collect()
 }
 
 /// Who retention is, in the audit, and what it does.

@@ -243,14 +243,15 @@ impl Agents for Grpc {
 
     async fn watch(&self, request: Request<v2::WatchRequest>) -> Answer<Self::WatchStream> {
         let org = self.org(&request)?;
+        let open = self.0.gauges.stream(org, &self.identity(&request)?).map_err(told)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
         let ended = self.0.stopped();
-        let events = stream::unfold(Some(watching), |watching| async {
-            let mut watching = watching?;
+        let events = stream::unfold(Some((watching, open)), |watching| async {
+            let (mut watching, open) = watching?;
             match watching.next().await {
-                Ok(Some(event)) => Some((Ok(seen(&event)), Some(watching))),
+                Ok(Some(event)) => Some((Ok(seen(&event)), Some((watching, open)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(failed(error)), None)),
             }

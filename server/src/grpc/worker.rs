@@ -3,6 +3,7 @@
 use super::links::LinkName;
 use super::streams::{Answers, all, pages, wired};
 use super::{Grpc, told};
+use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, Fact, Lease, TaskReport};
 use flovyn_core::payload::RowOf;
@@ -199,7 +200,8 @@ impl Worker for Grpc {
         let org = self.org(&request)?;
         let mut stream = request.into_inner();
         let mut whole = attach::Commit::default();
-        while let Some(part) = stream.next().await {
+        let idle = |_| Status::deadline_exceeded("the commit sent nothing for 30 s");
+        while let Some(part) = tokio::time::timeout(IDLE, stream.next()).await.map_err(idle)? {
             whole.push(part?, ATTACHED).map_err(told)?;
         }
         let commit = whole.finish().and_then(|wire| wire.into_model(org)).map_err(told)?;

@@ -10,6 +10,7 @@ pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::Access;
+use crate::limits::Gauges;
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
@@ -24,6 +25,7 @@ pub(crate) struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
+    pub(crate) gauges: Gauges,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }

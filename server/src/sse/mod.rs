@@ -84,12 +84,17 @@ async fn stream(
         None => EventId::default(),
     };
     let run = caller.run().await?.id();
+    let open = caller.open_stream()?;
     let mut watching = caller.client.watch(run, after).with_content_up_to(CONTENT);
     if !watching.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, receiver) = mpsc::channel(BLOCKS);
-    tokio::spawn(pump(watching, run, wanted, sender, caller.service.stopped()));
+    let stopped = caller.service.stopped();
+    tokio::spawn(async move {
+        pump(watching, run, wanted, sender, stopped).await;
+        drop(open);
+    });
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
         blocks.recv().await.map(|block| (Ok::<_, std::convert::Infallible>(block), blocks))
     });

@@ -303,15 +303,16 @@ CREATE TABLE watch (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE worker (
-    id BLOB NOT NULL PRIMARY KEY,
-    org_id BLOB,
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
     name TEXT NOT NULL,
     queues TEXT NOT NULL,
-    kinds TEXT NOT NULL DEFAULT '[]',
+    kinds TEXT NOT NULL DEFAULT '[]',   -- kind and queue of what its claims asked for
     host TEXT NOT NULL,                 -- host and boot: where its byte lock means something
     lock_at INTEGER NOT NULL,           -- the byte of the lock file it holds while it lives
     seen_at INTEGER NOT NULL,
-    alive_until INTEGER NOT NULL
+    alive_until INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX agent_entry_id ON agent_entry (id);
@@ -326,7 +327,7 @@ CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_
 
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
 
-CREATE INDEX agent_execution_host_timer ON agent_execution (last_worker) WHERE host_timer = 1;
+CREATE INDEX agent_execution_host_timer ON agent_execution (org_id, last_worker) WHERE host_timer = 1;
 
 CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
 
