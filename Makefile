@@ -12,7 +12,7 @@ RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.pr
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
 FEATURES := --workspace --exclude flovyn-python
 
-.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test openapi examples tidy build-python postgres
+.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test openapi examples tidy build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,7 +41,13 @@ postgres:
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq postgresql; } \
 	  || { echo "The tests need PostgreSQL: apt-get install postgresql"; exit 1; }
 
-setup: postgres $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
+# The tests of several servers start a NATS server of their own.
+nats:
+	@command -v nats-server >/dev/null || ls /usr/sbin/nats-server >/dev/null 2>&1 \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nats-server; } \
+	  || { echo "The tests need NATS: apt-get install nats-server"; exit 1; }
+
+setup: postgres nats $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -60,7 +66,7 @@ lint: $(VENV)/.tools
 	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests
 	@$(BIN)/ruff check --quiet bindings-python examples benches tests
 
-rust-test: postgres
+rust-test: postgres nats
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 

@@ -8,40 +8,53 @@ use std::path::Path;
 
 /// How a server is started for others than its developer. In TOML; what is left out is as said here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The backend: `postgres://…` or `sqlite:FILE`; without it, `FLOVYN_DB`, which keeps a password out of the file.
     pub db: Option<String>,
     /// Where gRPC listens: `127.0.0.1:9090`.
-    #[serde(default = "grpc")]
     pub grpc: SocketAddr,
     /// Where HTTP listens: `127.0.0.1:8080`.
-    #[serde(default = "http")]
     pub http: SocketAddr,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
-    #[serde(default)]
     pub plaintext: bool,
+    /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it nobody is told.
+    pub metrics: Option<SocketAddr>,
+    /// A NATS that the servers of the installation share: `nats://HOST:4222`. It saves time; without it all works.
+    pub nats: Option<String>,
+    /// What the subjects of that NATS begin with, for installations that share one: `flovyn`.
+    pub nats_prefix: String,
+    /// Where traces go.
+    pub otlp: Otlp,
     /// Encrypts what both ports carry.
-    #[serde(default)]
     pub tls: Option<Certificate>,
     /// How much a key may ask for.
-    #[serde(default)]
     pub limits: Limits,
 }
 
+/// Where traces go: the table `[otlp]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Otlp {
+    /// A collector that takes OTLP over gRPC: `http://HOST:4317`; without it, `OTEL_EXPORTER_OTLP_ENDPOINT`, or nowhere.
+    pub endpoint: Option<String>,
+}
+
 impl Default for Config {
-    /// What an empty file says.
     fn default() -> Self {
-        Self { db: None, grpc: grpc(), http: http(), plaintext: false, tls: None, limits: Limits::default() }
+        Self {
+            db: None,
+            grpc: (Ipv4Addr::LOCALHOST, 9090).into(),
+            http: (Ipv4Addr::LOCALHOST, 8080).into(),
+            plaintext: false,
+            metrics: None,
+            nats: None,
+            nats_prefix: "flovyn".to_owned(),
+            otlp: Otlp::default(),
+            tls: None,
+            limits: Limits::default(),
+        }
     }
-}
-
-fn grpc() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 9090).into()
-}
-
-fn http() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 8080).into()
 }
 
 impl Config {
@@ -64,15 +77,23 @@ impl Config {
         })
     }
 
+    /// The collector of traces, if there is one.
+    pub fn otlp(&self) -> Option<String> {
+        let from_environment = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().filter(|url| !url.is_empty());
+        self.otlp.endpoint.clone().or_else(from_environment)
+    }
+
     /// Refuses to send tokens and payloads in clear to other machines.
     pub fn check_addresses(&self) -> Result<()> {
-        let open = [self.grpc, self.http].into_iter().find(|address| !address.ip().is_loopback());
+        let served = [self.grpc, self.http].into_iter().filter(|_| self.tls.is_none());
+        // Metrics are never encrypted.
+        let open = served.chain(self.metrics).find(|address| !address.ip().is_loopback());
         match open {
-            Some(address) if !self.plaintext && self.tls.is_none() => Err(Error::new(
+            Some(address) if !self.plaintext => Err(Error::new(
                 Code::InvalidArgument,
                 format!(
-                    "{address} is reached from other machines, and no certificate is named: write [tls] with cert and key, or \
-                     put a proxy in front that ends TLS and write plaintext = true, or listen on loopback"
+                    "{address} is reached from other machines in clear: write [tls] with cert and key (metrics have none), or put \
+                     a proxy in front that ends TLS and write plaintext = true, or listen on loopback"
                 ),
             )),
             _ => Ok(()),
@@ -101,8 +122,10 @@ mod tests {
     #[test]
     fn the_open_network_needs_a_word() {
         let open = "grpc = \"0.0.0.0:9090\"\n";
-        let refused = read(open).unwrap().check_addresses().unwrap_err();
-        assert!(refused.message().contains("plaintext = true"), "{refused}");
+        for open in [open, "metrics = \"0.0.0.0:9464\"\n"] {
+            let refused = read(open).unwrap().check_addresses().unwrap_err();
+            assert!(refused.message().contains("plaintext = true"), "{refused}");
+        }
         read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
         read(&format!("{open}[tls]\ncert = \"c\"\nkey = \"k\"")).unwrap().check_addresses().unwrap();
     }

@@ -1,13 +1,14 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
 use crate::listen::Door;
+use crate::metrics::http_calls;
 use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::OrgId;
@@ -35,7 +36,8 @@ pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> R
         .0
         .fallback(|uri: Uri| async move { no_route(&uri) })
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
-        .layer(DefaultBodyLimit::max(MAX_BODY));
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(service.metrics.clone(), http_calls));
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }

@@ -1,7 +1,8 @@
 //! The storage contract of Flovyn, served.
 //!
 //! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
-//! listens for `rest/` and `sse/`; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `otlp/`
+//! sends traces; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
 //! one developer.
 
 mod access;
@@ -11,6 +12,9 @@ mod grpc;
 mod http;
 mod limits;
 mod listen;
+mod metrics;
+mod nats;
+mod otlp;
 mod policy;
 mod replica;
 mod request_id;
@@ -27,9 +31,13 @@ pub use replica::Replica;
 
 use crate::limits::Gauges;
 use crate::listen::Door;
+use crate::metrics::{Measured, Metrics};
+use crate::nats::Bus;
+use crate::otlp::Traces;
 use crate::service::Service;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
+use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,7 +71,10 @@ pub struct Serving {
     http: SocketAddr,
     encrypted: bool,
     stop: watch::Sender<bool>,
-    listening: [JoinHandle<Result<()>>; 2],
+    listening: Vec<JoinHandle<Result<()>>>,
+    service: Service,
+    bus: Option<Bus>,
+    traces: Option<Traces>,
 }
 
 impl Serving {
@@ -89,6 +100,35 @@ impl Serving {
 
     fn scheme(&self) -> &'static str {
         if self.encrypted { "https" } else { "http" }
+    }
+
+    /// Listens for `GET /metrics` at an address of its own, without a token; tells where.
+    ///
+    /// Errors: `InvalidArgument` where the address cannot be listened on.
+    pub async fn metrics_at(&mut self, address: SocketAddr) -> Result<SocketAddr> {
+        let (listener, address) = bind(address).await?;
+        let Service { metrics, storage, .. } = self.service.clone();
+        let stopped = self.service.stopped();
+        self.listening.push(tokio::spawn(metrics::serve(metrics, storage, listener, stopped)));
+        Ok(address)
+    }
+
+    /// Shares hints and previews with the other servers of its database through a NATS, which need not be there: without it
+    /// they come by looking at the database. `prefix` is what its subjects begin with.
+    ///
+    /// Errors: `InvalidArgument` for a URL or a prefix that can be none.
+    pub async fn join_nats(&mut self, url: &str, prefix: &str) -> Result<()> {
+        let Service { storage, chunks, .. } = &self.service;
+        self.bus = Some(Bus::join(url, prefix, storage.hints(), chunks).await?);
+        Ok(())
+    }
+
+    /// Sends the trace of every run whose end this server commits to an OpenTelemetry collector, over OTLP and gRPC.
+    ///
+    /// Errors: `InvalidArgument` for an endpoint that can be none.
+    pub fn trace_to(&mut self, endpoint: &str) -> Result<()> {
+        self.traces = Some(Traces::start(endpoint, self.service.storage.clone())?);
+        Ok(())
     }
 
     /// Stops listening, ends the streams, lets the calls in flight end.
@@ -123,13 +163,16 @@ pub async fn serve_behind(
     let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors, protocols);
     let (grpc_door, http_door) = (open(grpc_listener, &[b"h2"])?, open(http_listener, &[b"h2", b"http/1.1"])?);
     let (stop, stopping) = watch::channel(false);
+    let metrics = Metrics::default();
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
     let gauges = Gauges::of(&doors.limits);
-    let service = Service { storage, chunks, access: config.access, gauges, stopping: stopping.clone() };
-    let listening = [
+    let service = Service { storage, chunks, access: config.access, gauges, metrics, stopping: stopping.clone() };
+    let listening = vec![
         tokio::spawn(grpc::serve(service.clone(), grpc_door, stopping)),
-        tokio::spawn(http::serve(service, http_door, http.ip().is_loopback())),
+        tokio::spawn(http::serve(service.clone(), http_door, http.ip().is_loopback())),
     ];
-    Ok(Serving { grpc, http, encrypted: doors.certificate.is_some(), stop, listening })
+    let encrypted = doors.certificate.is_some();
+    Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

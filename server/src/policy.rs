@@ -1,4 +1,5 @@
-//! What each call needs, in one table: a call that is not in it is refused.
+//! What each call needs, in one table: a call that is not in it is refused. `GET /metrics` is not: it has a port of its own,
+//! open to whoever can reach it.
 
 use crate::limits::Rate;
 use axum::http::Method;

@@ -1,13 +1,14 @@
-//! One of the servers of an installation: any number serve one database, and none knows of the others. Previews are each
-//! server's own.
+//! One of the servers of an installation: any number serve one database, and none knows of the others.
 
 use crate::{Access, Config, Doors, ServerConfig, Serving, serve_behind};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
+use std::net::SocketAddr;
 
 /// A server that is ready.
 pub struct Replica {
     serving: Serving,
+    metrics: Option<SocketAddr>,
     runtime: Runtime,
 }
 
@@ -22,13 +23,28 @@ impl Replica {
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
         let doors = Doors { limits: config.limits, certificate: config.tls.clone() };
-        let serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
-        Ok(Self { serving, runtime })
+        let mut serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
+        if let Some(url) = &config.nats {
+            serving.join_nats(url, &config.nats_prefix).await?;
+        }
+        if let Some(endpoint) = config.otlp() {
+            serving.trace_to(&endpoint)?;
+        }
+        let metrics = match config.metrics {
+            Some(address) => Some(serving.metrics_at(address).await?),
+            None => None,
+        };
+        Ok(Self { serving, metrics, runtime })
     }
 
     /// Where it listens.
     pub fn serving(&self) -> &Serving {
         &self.serving
+    }
+
+    /// Where `GET /metrics` listens, if it does.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// What it serves, in words without a password.

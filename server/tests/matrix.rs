@@ -3,10 +3,16 @@
 
 mod house;
 
+use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{NewKey, TokenHash, fresh_token};
 use flovyn_core::storage::remote::ORG_HEADER;
+use flovyn_core::wire::raw;
+use flovyn_core::wire::v2::worker_client::WorkerClient;
+use flovyn_core::wire::v2::{Hint, HintsRequest};
 use flovyn_server::{Access, ServerConfig, serve};
+use futures::StreamExt;
 use house::House;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -23,6 +29,7 @@ const ROLES: [&str; 6] = ["viewer", "member", "worker", "exec:signal", "keys", "
 struct Matrix {
     house: House,
     own: OrgId,
+    other: OrgId,
     keys: Vec<(&'static str, String)>,
     foreign: String,
 }
@@ -52,7 +59,7 @@ impl Matrix {
         let serving = serve(storage, house.runtime.chunks().clone(), config).await.unwrap();
         let foreign = tokens.pop().expect("the admin of the other org").1;
         tokens.truncate(ROLES.len());
-        Self { house: House { serving, ..house }, own: orgs[0], keys: tokens, foreign }
+        Self { house: House { serving, ..house }, own: orgs[0], other: orgs[1], keys: tokens, foreign }
     }
 }
 
@@ -179,4 +186,42 @@ async fn every_method_refuses_whom_it_must() {
     }
     println!("{cells} cells");
     assert!(cells > 200, "{cells} cells");
+}
+
+/// The stream of hints that a token gets.
+async fn hints(channel: &Channel, token: &str) -> tonic::Streaming<Hint> {
+    let mut request = Request::new(HintsRequest::default());
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    WorkerClient::new(channel.clone()).hints(request).await.unwrap().into_inner()
+}
+
+/// The runs that a stream names, until it names this one.
+async fn named_until(stream: &mut tonic::Streaming<Hint>, run: &[u8]) -> Vec<Vec<u8>> {
+    let mut named = Vec::new();
+    while named.last().is_none_or(|last| last != run) {
+        let hint = tokio::time::timeout(Duration::from_secs(20), stream.next()).await.unwrap().unwrap().unwrap();
+        named.extend(Some(hint.execution.to_vec()).filter(|id| !id.is_empty()));
+    }
+    named
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_hears_of_the_runs_of_its_org_alone() {
+    let matrix = Matrix::open().await;
+    let channel = Channel::from_shared(matrix.house.serving.url()).unwrap().connect().await.unwrap();
+    let worker = &matrix.keys.iter().find(|(role, _)| *role == "worker").expect("a worker's key").1;
+    let (mut own, mut other) = (hints(&channel, worker).await, hints(&channel, &matrix.foreign).await);
+    let start = async |org: OrgId| {
+        let client = matrix.house.runtime.client_of(org);
+        let handle = client.start("nobody", Payload::null(), StartOptions::default()).await.unwrap();
+        raw(handle.id().0)
+    };
+    let first = start(matrix.own).await;
+    assert_eq!(named_until(&mut own, &first).await.len(), 1);
+    // Hints come in the order of what they tell of: what the other org was told of the first run would be there by now.
+    let second = start(matrix.other).await;
+    assert_eq!(named_until(&mut other, &second).await, [second.to_vec()]);
+    let third = start(matrix.own).await;
+    let named = named_until(&mut own, &third).await;
+    assert!(named.iter().all(|run| *run == third), "{named:?}");
 }

@@ -4,15 +4,15 @@ mod house;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
-use flovyn_core::id::ExecutionId;
+use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Chunk, ChunkKind, EventId, RetryPolicy, TaskOptions};
 use flovyn_core::streaming::Chunks;
 use flovyn_core::{Error, error::Code};
 use flovyn_server::{Access, Identity, ServerConfig, serve};
-use house::{BASE, Event, House, TOKEN, agent, job};
+use house::{BASE, House, Shown, TOKEN, agent, job};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// An agent that lets a task speak, appends what it said, and ends when told to. The first attempt of the second speech fails
@@ -40,8 +40,13 @@ fn speaker(house: &House) -> NativeHost {
             let (part, words) = (input["part"].as_u64().unwrap(), input["words"].as_u64().unwrap());
             let run = input["run"].as_str().unwrap().parse().unwrap();
             let heard = async |word: &str| {
-                let there =
-                    || board.after(run, EventId::default(), u64::MAX).0.iter().any(|(_, chunk)| *chunk.data == *word);
+                let there = || {
+                    board
+                        .after((OrgId::DEFAULT, run), EventId::default(), u64::MAX)
+                        .0
+                        .iter()
+                        .any(|(_, chunk)| *chunk.data == *word)
+                };
                 while !there() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -86,33 +91,13 @@ async fn hear_it_out(house: &House, run: &str) {
     while events.next().await.expect("the speech has a last word").data["data"] != "fin" {}
 }
 
-/// What a client shows: previews by op, and the entries that replaced them.
-#[derive(Debug, Default)]
-struct Shown {
-    made: BTreeMap<String, String>,
-    entries: Vec<Value>,
-}
-
-impl Shown {
-    fn take(&mut self, event: &Event) {
-        let op = event.data["op"].as_str().unwrap_or_default().to_owned();
-        match &event.name[..] {
-            "token" => self.made.entry(op).or_default().push_str(event.data["data"].as_str().unwrap()),
-            "retract" => drop(self.made.remove(&op)),
-            "gap" => self.made.clear(),
-            "entry" => self.entries.push(event.data["content"].clone()),
-            _ => {}
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn resumed_behind_any_event_it_is_the_same_stream() {
     let house = House::open().await;
     let (_worker, _) = house.worker(speaker(&house)).await;
     let (run, execution) = speech(&house, 4).await;
     // Somebody reads on, so that the previews are kept behind the end.
-    let _kept = house.runtime.chunks().follow(execution);
+    let _kept = house.runtime.chunks().follow((OrgId::DEFAULT, execution));
     signal(&house, &run, "begin").await;
     hear_it_out(&house, &run).await;
     signal(&house, &run, "end").await;
@@ -225,7 +210,7 @@ async fn a_thousand_readers_of_one_run_read_the_same() {
     let house = House::open().await;
     let (_worker, _) = house.worker(speaker(&house)).await;
     let (run, execution) = speech(&house, 100).await;
-    let _kept = house.runtime.chunks().follow(execution);
+    let _kept = house.runtime.chunks().follow((OrgId::DEFAULT, execution));
     let bearer = format!("Bearer {TOKEN}");
     let path = format!("{run}/stream/consolidated");
     let mut reading = Vec::with_capacity(READERS);
@@ -281,7 +266,7 @@ async fn lost_previews_are_told() {
         kind: ChunkKind::Token,
         data: "ninth".into(),
     };
-    board.publish(number, chunk);
+    board.publish(number, OrgId::DEFAULT, chunk);
     let gap = resumed.next().await.unwrap();
     let token = resumed.next().await.unwrap();
     assert_eq!((&gap.name[..], &gap.id, &token.data["data"]), ("gap", &format!("{number}.3"), &json!("ninth")));

@@ -38,6 +38,9 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
         out.line(&format!("Flovyn serves {db}"))?;
         out.line(&format!("  workers and clients  FLOVYN_URL={grpc} FLOVYN_TOKEN=…   (flovyn keys create)"))?;
         out.line(&format!("  REST and events      {http}/docs"))?;
+        if let Some(metrics) = server.metrics() {
+            out.line(&format!("  metrics              http://{metrics}/metrics"))?;
+        }
     }
     told_to_end().await?;
     Ok(server.stop().await?)

@@ -1,5 +1,6 @@
 //! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
 
+mod elsewhere;
 mod handle;
 mod sse;
 mod watch;

@@ -1,5 +1,6 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
+use super::elsewhere::Elsewhere;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, Event, EventId, EventKind};
@@ -58,6 +59,7 @@ pub struct Watching {
     content_limit: u64,
     news: Watch,
     previews: watch::Receiver<()>,
+    elsewhere: Elsewhere,
     ready: VecDeque<StreamEvent>,
     look: Look,
     over: bool,
@@ -98,7 +100,8 @@ impl Watching {
         after: EventId,
     ) -> Self {
         let news = storage.hints().watch(execution);
-        let previews = chunks.follow(execution);
+        let previews = chunks.follow((org, execution));
+        let elsewhere = Elsewhere::new(storage.clone(), chunks.clone(), (org, execution));
         Self {
             storage,
             chunks,
@@ -110,6 +113,7 @@ impl Watching {
             content_limit: u64::MAX,
             news,
             previews,
+            elsewhere,
             ready: VecDeque::new(),
             look: Look::First,
             over: false,
@@ -148,9 +152,10 @@ impl Watching {
                 () = self.news.changed() => self.look = Look::Store,
                 changed = self.previews.changed() => {
                     if changed.is_err() {
-                        self.previews = self.chunks.follow(self.execution);
+                        self.previews = self.chunks.follow((self.org, self.execution));
                     }
                 }
+                () = self.elsewhere.due() => self.elsewhere.renew().await?,
             }
         }
     }
@@ -163,6 +168,8 @@ impl Watching {
         if self.look == Look::Store {
             let events = self.storage.events(self.org, self.execution, self.read.number, PAGE).await?;
             let all = events.len() < PAGE;
+            // Read after the events: what was made before one of them and written is there.
+            self.look_elsewhere(&events).await?;
             for event in events {
                 self.take_chunks(event.number);
                 let event = self.with_content(event).await?;
@@ -188,6 +195,7 @@ impl Watching {
             return Ok(!self.over);
         }
         let run = self.storage.execution(self.org, self.execution).await?;
+        self.elsewhere.held(run.epoch, run.worker).await?;
         let number = self.after.number;
         if self.after != EventId::default() {
             let from = self.storage.events(self.org, self.execution, number.saturating_sub(1), 2).await?;
@@ -199,11 +207,27 @@ impl Watching {
             }
             self.over = run.status.is_terminal() && from.iter().all(|event| event.number <= number);
             // The previews that the caller has were admitted by a fence: this one must know the same.
-            let kept = self.chunks.resume(self.execution, self.after).filter(|kept| *kept <= self.after);
+            let kept = self.chunks.resume((self.org, self.execution), self.after).filter(|kept| *kept <= self.after);
             self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number));
         }
         self.look = Look::Store;
         Ok(!self.over)
+    }
+
+    /// Reads what a worker of another process has made.
+    async fn look_elsewhere(&mut self, events: &[Event]) -> Result<()> {
+        let last = events.iter().rev().find(|event| {
+            matches!(event.kind, EventKind::Resumed | EventKind::Waiting | EventKind::Paused)
+                || event.kind.is_terminal()
+        });
+        match last {
+            Some(event) if event.kind == EventKind::Resumed => {
+                let worker = event.data["worker"].as_str().and_then(|id| id.parse().ok());
+                self.elsewhere.held(event.data["epoch"].as_u64().unwrap_or(0), worker).await
+            }
+            Some(_) => self.elsewhere.read().await.map(|_| self.elsewhere.waits()),
+            None => self.elsewhere.read().await.map(drop),
+        }
     }
 
     /// An entry's event carries the entry, so that a reader ends with the exact transcript.
@@ -231,7 +255,7 @@ impl Watching {
     }
 
     fn take_chunks(&mut self, before: u64) {
-        let (chunks, lost) = self.chunks.after(self.execution, self.read, before);
+        let (chunks, lost) = self.chunks.after((self.org, self.execution), self.read, before);
         let lost = lost.is_some_and(|lost| lost > self.after);
         if lost {
             self.gap();
@@ -291,7 +315,7 @@ impl Drop for Watching {
         // The run's previews go when its last reader of an ended run does.
         self.previews = watch::channel(()).1;
         if self.over {
-            self.chunks.forget(self.execution);
+            self.chunks.forget((self.org, self.execution));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod flovyn;
+mod previews;
 mod signals;
 mod token;
 mod url;
@@ -36,6 +37,7 @@ struct Inner {
     /// Those that serve: a closed one is forgotten.
     workers: Mutex<Vec<Weak<worker::Core>>>,
     housekeeping: tokio::task::AbortHandle,
+    carrying: Option<tokio::task::AbortHandle>,
 }
 
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
@@ -112,8 +114,10 @@ impl Runtime {
             }
         });
         let housekeeping = housekeeping.abort_handle();
+        let shared = storage.previews().is_some();
+        let carrying = shared.then(|| tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
         let (chunks, org) = (storage.chunks(), storage.org());
-        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), housekeeping }))
+        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), housekeeping, carrying }))
     }
 
     /// A client of it.
@@ -153,15 +157,22 @@ impl Runtime {
         for worker in workers.iter().filter_map(Worker::upgrade) {
             worker.close(Duration::from_secs(5)).await?;
         }
-        self.0.housekeeping.abort();
+        self.0.end_tasks();
         self.0.storage.close();
         Ok(())
     }
 }
 
+impl Inner {
+    fn end_tasks(&self) {
+        self.housekeeping.abort();
+        self.carrying.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.housekeeping.abort();
+        self.end_tasks();
     }
 }
 

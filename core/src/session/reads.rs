@@ -101,7 +101,10 @@ impl Session {
         };
         let epoch = self.lease().epoch;
         let seq = self.chunk_seq.fetch_add(1, Ordering::Relaxed) + 1;
-        self.chunks
-            .publish(after, Chunk { execution: self.execution, segment, sequence, epoch, attempt, seq, kind, data });
+        self.chunks.publish(
+            after,
+            self.org,
+            Chunk { execution: self.execution, segment, sequence, epoch, attempt, seq, kind, data },
+        );
     }
 }

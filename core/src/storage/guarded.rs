@@ -3,8 +3,8 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
-    WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -259,6 +259,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
         self.gate.pass(Call::Pass, self.inner.cut_leases(org, worker, left)).await
     }
 
+    async fn load(&self) -> Result<Load> {
+        self.gate.pass(Call::Read, self.inner.load()).await
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.gate.pass(Call::Pass, self.inner.remove_ended(keep)).await
     }
@@ -275,6 +279,10 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn chunks(&self) -> Chunks {
         self.inner.chunks()
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        self.inner.previews()
     }
 
     fn org(&self) -> OrgId {

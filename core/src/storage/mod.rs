@@ -9,9 +9,11 @@ mod allowance;
 pub mod conformance;
 pub mod directory;
 pub mod guarded;
+mod load;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod previews;
 #[cfg(feature = "remote")]
 pub mod remote;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -35,6 +37,8 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use directory::Directory;
+pub use load::{Load, PoolLoad, QueueLoad};
+pub use previews::Previews;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,6 +239,11 @@ pub trait Housekeeping: Send + Sync {
     /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()>;
 
+    /// What waits for workers and what they have, over all orgs; empty where a server keeps house.
+    async fn load(&self) -> Result<Load> {
+        Ok(Load::default())
+    }
+
     /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
     ///
     /// A run that others were forked from stays as long as they do, and one with a detached task that has not ended stays.
@@ -252,6 +261,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping {
     /// The board of previews its runs share: one of this process, unless the backend has one for several.
     fn chunks(&self) -> Chunks {
         Chunks::default()
+    }
+    /// The rows by which processes that share the backend read each other's previews, where several can.
+    fn previews(&self) -> Option<&dyn Previews> {
+        None
     }
     /// Who may call, where the backend knows; a server's is the server's matter.
     fn directory(&self) -> Option<&dyn Directory> {

@@ -1,6 +1,8 @@
-//! Previews of what runs are making: bounded, dropped without harm. In this process, or through a relay to where they meet.
+//! Previews of what runs are making: bounded, dropped without harm. In this process, through a relay to where they meet, or
+//! shared with other processes through rows ([`outgoing`](super::outgoing)).
 
-use crate::id::ExecutionId;
+use super::outgoing::{Elsewhere, Outgoing, Said};
+use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -19,16 +21,19 @@ const OVERHEAD: usize = 160;
 /// Carries previews to and from a board elsewhere, whose ids every reader shares.
 pub trait Relay: Send + Sync {
     /// Takes a preview that was made here. Must not block.
-    fn publish(&self, after: u64, chunk: Chunk);
+    fn publish(&self, after: u64, org: OrgId, chunk: Chunk);
     /// Somebody here reads a run's previews: they are to be delivered.
-    fn follow(&self, execution: ExecutionId);
+    fn follow(&self, run: RunKey);
     /// Nobody reads them any more.
-    fn forget(&self, execution: ExecutionId);
+    fn forget(&self, run: RunKey);
 }
+
+/// A run, whatever else has its id in another org.
+pub type RunKey = (OrgId, ExecutionId);
 
 /// The board of previews. Clones share it.
 #[derive(Clone, Default)]
-pub struct Chunks(Arc<Board>);
+pub struct Chunks(pub(super) Arc<Board>);
 
 /// A board that does not keep itself alive.
 #[derive(Clone)]
@@ -42,15 +47,17 @@ impl WeakChunks {
 }
 
 #[derive(Default)]
-struct Board {
-    runs: Mutex<Runs>,
+pub(super) struct Board {
+    pub runs: Mutex<Runs>,
     relay: Option<Box<dyn Relay>>,
+    /// Of a board whose runs others may read through rows.
+    pub outgoing: Option<Outgoing>,
 }
 
 /// The previews of every run.
 #[derive(Default)]
-struct Runs {
-    channels: HashMap<ExecutionId, Channel>,
+pub(super) struct Runs {
+    pub channels: HashMap<RunKey, Channel>,
     /// Bytes kept of all runs.
     bytes: usize,
     /// Counts what was published: tells which run is the longest quiet.
@@ -60,14 +67,26 @@ struct Runs {
 /// A preview and its place.
 pub type Placed = (EventId, Arc<Chunk>);
 
-struct Channel {
-    kept: VecDeque<Placed>,
+/// A preview that is kept.
+pub(super) struct Kept {
+    pub id: EventId,
+    pub chunk: Arc<Chunk>,
+    /// It was made by a worker of this process, not read from rows.
+    pub made: bool,
+}
+
+pub(super) struct Channel {
+    pub kept: VecDeque<Kept>,
     last: EventId,
     /// The last one that is no longer kept.
     lost: EventId,
     bytes: usize,
     published: u64,
     bell: watch::Sender<()>,
+    /// Up to where the rows of another process were read.
+    pub delivered: EventId,
+    /// Who holds the run in another process, as its readers here know.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 impl Default for Channel {
@@ -79,6 +98,8 @@ impl Default for Channel {
             bytes: 0,
             published: 0,
             bell: watch::Sender::new(()),
+            delivered: EventId::default(),
+            elsewhere: None,
         }
     }
 }
@@ -86,7 +107,12 @@ impl Default for Channel {
 impl Chunks {
     /// A board that others share through a relay.
     pub fn relayed(relay: impl Relay + 'static) -> Self {
-        Self(Arc::new(Board { runs: Mutex::default(), relay: Some(Box::new(relay)) }))
+        Self(Arc::new(Board { relay: Some(Box::new(relay)), ..Board::default() }))
+    }
+
+    /// A board of one of the processes that share a database.
+    pub fn shared() -> Self {
+        Self(Arc::new(Board { outgoing: Some(Outgoing::default()), ..Board::default() }))
     }
 
     /// The board without a hold on it.
@@ -94,47 +120,66 @@ impl Chunks {
         WeakChunks(Arc::downgrade(&self.0))
     }
 
-    /// Publishes a preview that follows the durable event `after`.
-    pub fn publish(&self, after: u64, chunk: Chunk) {
+    /// Publishes a preview of an org's run that follows the durable event `after`.
+    pub fn publish(&self, after: u64, org: OrgId, chunk: Chunk) {
         if let Some(relay) = &self.0.relay {
-            return relay.publish(after, chunk);
+            return relay.publish(after, org, chunk);
         }
+        let (run, size) = ((org, chunk.execution), cost(&chunk));
         let mut runs = self.0.runs.lock();
-        let last = runs.channels.entry(chunk.execution).or_default().last;
+        let last = runs.channels.entry(run).or_default().last;
         let id = if after > last.number {
             EventId { number: after, chunk: 1 }
         } else {
             EventId { number: last.number, chunk: last.chunk + 1 }
         };
-        runs.take(id, chunk);
+        let chunk = Arc::new(chunk);
+        runs.take(run, Kept { id, chunk: chunk.clone(), made: true });
+        drop(runs);
+        if let Some(outgoing) = &self.0.outgoing {
+            outgoing.made(run, size, || Said { org, before: last, id, chunk });
+        }
     }
 
     /// Takes a preview from the board it was published on, with its id there.
-    pub fn deliver(&self, id: EventId, chunk: Chunk) {
+    pub fn deliver(&self, id: EventId, org: OrgId, chunk: Chunk) {
+        let run = (org, chunk.execution);
         let mut runs = self.0.runs.lock();
-        if runs.channels.get(&chunk.execution).is_some_and(|channel| id > channel.last) {
-            runs.take(id, chunk);
+        if runs.channels.get(&run).is_some_and(|channel| id > channel.last) {
+            runs.take(run, Kept { id, chunk: Arc::new(chunk), made: false });
+        }
+    }
+
+    /// Takes a preview that another process has just made, if nothing is missing before it: what is comes by its rows.
+    pub fn hear(&self, said: Said) {
+        let run = (said.org, said.chunk.execution);
+        let mut runs = self.0.runs.lock();
+        if runs.channels.get(&run).is_some_and(|channel| channel.last == said.before && said.before < said.id) {
+            runs.take(run, Kept { id: said.id, chunk: said.chunk, made: false });
         }
     }
 
     /// Previews after a position that stand before the durable event `before`; and the last such one that is gone.
-    pub fn after(&self, execution: ExecutionId, after: EventId, before: u64) -> (Vec<Placed>, Option<EventId>) {
+    pub fn after(&self, run: RunKey, after: EventId, before: u64) -> (Vec<Placed>, Option<EventId>) {
         let runs = self.0.runs.lock();
-        let Some(channel) = runs.channels.get(&execution) else { return (Vec::new(), None) };
-        let from = channel.kept.partition_point(|(id, _)| *id <= after);
-        let kept = channel.kept.range(from..).take_while(|(id, _)| id.number < before);
-        (kept.cloned().collect(), Some(channel.lost).filter(|lost| *lost > after && lost.number < before))
+        let Some(channel) = runs.channels.get(&run) else { return (Vec::new(), None) };
+        let from = channel.kept.partition_point(|kept| kept.id <= after);
+        let kept = channel.kept.range(from..).take_while(|kept| kept.id.number < before);
+        (
+            kept.map(|kept| (kept.id, kept.chunk.clone())).collect(),
+            Some(channel.lost).filter(|lost| *lost > after && lost.number < before),
+        )
     }
 
     /// Lets a reader go on after a position: the first preview that is kept. Those to come stand behind the position, also
     /// on a board that has not seen what came before it.
-    pub fn resume(&self, execution: ExecutionId, at: EventId) -> Option<EventId> {
+    pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
         let mut runs = self.0.runs.lock();
-        let channel = runs.channels.get_mut(&execution)?;
+        let channel = runs.channels.get_mut(&run)?;
         if at.is_chunk() && at.chunk < u64::from(u32::MAX) && self.0.relay.is_none() {
             channel.last = channel.last.max(at);
         }
-        channel.kept.front().map(|(id, _)| *id)
+        channel.kept.front().map(|kept| kept.id)
     }
 
     /// Whether previews come from a board elsewhere, some time after a reader has come.
@@ -143,38 +188,38 @@ impl Chunks {
     }
 
     /// Rings at every new preview of a run.
-    pub fn follow(&self, execution: ExecutionId) -> watch::Receiver<()> {
-        let bell = self.0.runs.lock().channels.entry(execution).or_default().bell.subscribe();
+    pub fn follow(&self, run: RunKey) -> watch::Receiver<()> {
+        let bell = self.0.runs.lock().channels.entry(run).or_default().bell.subscribe();
         if let Some(relay) = &self.0.relay {
-            relay.follow(execution);
+            relay.follow(run);
         }
         bell
     }
 
     /// Whether anybody here reads a run's previews.
-    pub fn is_followed(&self, execution: ExecutionId) -> bool {
-        self.0.runs.lock().channels.get(&execution).is_some_and(Channel::is_followed)
+    pub fn is_followed(&self, run: RunKey) -> bool {
+        self.0.runs.lock().channels.get(&run).is_some_and(Channel::is_followed)
     }
 
     /// Forgets a run's previews once nobody follows it.
-    pub fn forget(&self, execution: ExecutionId) {
+    pub fn forget(&self, run: RunKey) {
         let mut runs = self.0.runs.lock();
-        if runs.channels.get(&execution).is_some_and(|channel| !channel.is_followed()) {
-            runs.remove(execution);
+        if runs.channels.get(&run).is_some_and(|channel| !channel.is_followed()) {
+            runs.remove(run);
             if let Some(relay) = &self.0.relay {
-                relay.forget(execution);
+                relay.forget(run);
             }
         }
     }
 }
 
 impl Runs {
-    fn take(&mut self, id: EventId, chunk: Chunk) {
+    fn take(&mut self, run: RunKey, preview: Kept) {
         self.published += 1;
-        let channel = self.channels.entry(chunk.execution).or_default();
+        let channel = self.channels.entry(run).or_default();
         let before = channel.bytes;
         channel.published = self.published;
-        channel.take(id, chunk);
+        channel.take(preview);
         self.bytes = self.bytes + channel.bytes - before;
         if self.bytes > ALL_BYTES {
             self.shrink();
@@ -194,7 +239,7 @@ impl Runs {
         }
     }
 
-    fn remove(&mut self, run: ExecutionId) {
+    fn remove(&mut self, run: RunKey) {
         if let Some(channel) = self.channels.remove(&run) {
             self.bytes -= channel.bytes;
         }
@@ -202,14 +247,14 @@ impl Runs {
 }
 
 impl Channel {
-    fn take(&mut self, id: EventId, chunk: Chunk) {
-        self.last = id;
-        self.bytes += cost(&chunk);
-        self.kept.push_back((id, Arc::new(chunk)));
+    fn take(&mut self, preview: Kept) {
+        self.last = preview.id;
+        self.bytes += cost(&preview.chunk);
+        self.kept.push_back(preview);
         while self.kept.len() > KEPT || (self.bytes > KEPT_BYTES && self.kept.len() > 1) {
-            let Some((id, chunk)) = self.kept.pop_front() else { break };
-            self.lost = id;
-            self.bytes -= cost(&chunk);
+            let Some(first) = self.kept.pop_front() else { break };
+            self.lost = first.id;
+            self.bytes -= cost(&first.chunk);
         }
         self.bell.send_replace(());
     }
@@ -228,6 +273,14 @@ mod tests {
     use super::*;
     use crate::model::ChunkKind;
 
+    fn fresh() -> RunKey {
+        (OrgId::DEFAULT, ExecutionId::fresh())
+    }
+
+    fn publish(board: &Chunks, after: u64, run: RunKey, size: usize) {
+        board.publish(after, run.0, chunk(run.1, size));
+    }
+
     fn chunk(execution: ExecutionId, size: usize) -> Chunk {
         Chunk {
             execution,
@@ -244,12 +297,12 @@ mod tests {
     #[test]
     fn what_nobody_reads_is_bounded_over_all_runs() {
         let board = Chunks::default();
-        let followed = ExecutionId::fresh();
+        let followed = fresh();
         let bell = board.follow(followed);
-        board.publish(1, chunk(followed, 10));
-        let runs: Vec<_> = (0..400).map(|_| ExecutionId::fresh()).collect();
+        publish(&board, 1, followed, 10);
+        let runs: Vec<_> = (0..400).map(|_| fresh()).collect();
         for run in &runs {
-            board.publish(1, chunk(*run, 100_000));
+            publish(&board, 1, *run, 100_000);
         }
         let bytes = board.0.runs.lock().bytes;
         assert!(bytes <= ALL_BYTES, "{bytes} bytes");
@@ -263,8 +316,8 @@ mod tests {
 
     #[test]
     fn a_reader_is_told_that_previews_are_gone() {
-        let (board, run) = (Chunks::default(), ExecutionId::fresh());
-        (0..KEPT + 2).for_each(|_| board.publish(7, chunk(run, 1)));
+        let (board, run) = (Chunks::default(), fresh());
+        (0..KEPT + 2).for_each(|_| publish(&board, 7, run, 1));
         let place = |chunk| EventId { number: 7, chunk };
         assert_eq!(board.resume(run, EventId::default()), Some(place(3)));
         let gone = Some(place(2));
@@ -278,11 +331,21 @@ mod tests {
 
     #[test]
     fn a_board_that_has_seen_nothing_goes_on_behind_its_readers() {
-        let (board, run) = (Chunks::default(), ExecutionId::fresh());
+        let (board, run) = (Chunks::default(), fresh());
         let _bell = board.follow(run);
         let at = EventId { number: 7, chunk: 5 };
         assert_eq!(board.resume(run, at), None);
-        board.publish(7, chunk(run, 1));
+        publish(&board, 7, run, 1);
         assert_eq!(board.after(run, at, 8).0[0].0, EventId { number: 7, chunk: 6 });
+    }
+
+    #[test]
+    fn orgs_do_not_see_each_others_previews_of_one_id() {
+        let (board, run) = (Chunks::default(), fresh());
+        let other = (OrgId::fresh(), run.1);
+        let _bells = (board.follow(run), board.follow(other));
+        publish(&board, 7, run, 1);
+        assert_eq!(board.after(run, EventId::default(), 8).0.len(), 1);
+        assert!(board.after(other, EventId::default(), 8).0.is_empty());
     }
 }

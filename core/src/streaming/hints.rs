@@ -1,6 +1,6 @@
 //! In-process hints: "this run has news", "this queue has work". Woken parties look at the store themselves.
 
-use crate::id::ExecutionId;
+use crate::id::{ExecutionId, OrgId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +16,11 @@ struct Board {
     tasks: Bell,
     timers: Bell,
     leases: Bell,
+    elsewhere: Bell,
     ever_at_risk: AtomicBool,
     watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
+    herald: RwLock<Option<Arc<Herald>>>,
 }
 
 impl Default for Board {
@@ -28,9 +30,11 @@ impl Default for Board {
             tasks: Bell::default(),
             timers: Bell::default(),
             leases: Bell::default(),
+            elsewhere: Bell::default(),
             ever_at_risk: AtomicBool::default(),
             watched: Mutex::default(),
             listeners: RwLock::new(Arc::new([])),
+            herald: RwLock::default(),
         }
     }
 }
@@ -49,22 +53,49 @@ impl Bell {
     }
 }
 
-type Listener = dyn Fn(Option<(ExecutionId, u64)>) + Send + Sync;
+/// News of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The org whose run it is.
+    pub org: OrgId,
+    /// The run.
+    pub execution: ExecutionId,
+    /// It has facts or events up to this number.
+    pub high: u64,
+    /// This process wrote them, or the server that it is connected to; else another one told of them.
+    pub here: bool,
+}
+
+/// What a process did that others may want to know at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Some run became runnable.
+    Agents,
+    /// Some task became visible.
+    Tasks,
+    /// Time may bring work earlier than was expected.
+    Timers,
+    /// A run has new facts or events.
+    Run(Change),
+}
+
+type Herald = dyn Fn(News) + Send + Sync;
+type Listener = dyn Fn(Option<Change>) + Send + Sync;
 
 impl Hints {
     /// Some run became runnable.
     pub fn agents_ready(&self) {
-        self.0.agents.ring();
+        self.0.announce(News::Agents);
     }
 
     /// Some task became visible.
     pub fn tasks_ready(&self) {
-        self.0.tasks.ring();
+        self.0.announce(News::Tasks);
     }
 
     /// Time may bring work earlier than housekeeping expected.
     pub fn timers_changed(&self) {
-        self.0.timers.ring();
+        self.0.announce(News::Timers);
     }
 
     /// Leases may have been cut: whoever holds some shall renew them now.
@@ -73,19 +104,27 @@ impl Hints {
         self.0.leases.ring();
     }
 
-    /// A run has new facts or events, up to this number.
-    pub fn changed(&self, execution: ExecutionId, high: u64) {
-        if let Some(watched) = self.0.watched.lock().get(&execution) {
-            watched.send_replace(());
-        }
-        self.0.tell(Some((execution, high)));
+    /// A run of an org has new facts or events, up to this number.
+    pub fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
+        self.0.announce(News::Run(Change { org, execution, high, here: true }));
+    }
+
+    /// Takes what another process announced.
+    pub fn receive(&self, news: News) {
+        self.0.take(news);
+    }
+
+    /// Has what this process announces carried to others; nothing any more without a herald. It must be quick and must not
+    /// block.
+    pub fn set_herald(&self, herald: Option<Arc<dyn Fn(News) + Send + Sync>>) {
+        *self.0.herald.write() = herald;
     }
 
     /// Anything may have changed: another process wrote.
     pub fn everything_changed(&self) {
-        self.agents_ready();
-        self.tasks_ready();
-        self.timers_changed();
+        for bell in [&self.0.agents, &self.0.tasks, &self.0.timers, &self.0.elsewhere] {
+            bell.ring();
+        }
         for watched in self.0.watched.lock().values() {
             watched.send_replace(());
         }
@@ -107,6 +146,11 @@ impl Hints {
         Follow(self.0.timers.0.subscribe())
     }
 
+    /// Follows what other processes write.
+    pub fn elsewhere(&self) -> Follow {
+        Follow(self.0.elsewhere.0.subscribe())
+    }
+
     /// Follows what puts leases at risk; what did before counts too.
     pub fn leases(&self) -> Follow {
         let mut follow = self.0.leases.0.subscribe();
@@ -116,10 +160,10 @@ impl Hints {
         Follow(follow)
     }
 
-    /// Calls back on every change of a run until the guard is dropped; `None` stands for any run. The callback must be
-    /// quick and must not block.
+    /// Calls back on every change of a run until the guard is dropped; `None` stands for any run of any org. The callback
+    /// must be quick and must not block.
     #[must_use = "nothing is heard any more once it is dropped"]
-    pub fn listen(&self, listener: impl Fn(Option<(ExecutionId, u64)>) + Send + Sync + 'static) -> Listening {
+    pub fn listen(&self, listener: impl Fn(Option<Change>) + Send + Sync + 'static) -> Listening {
         let listener: Arc<Listener> = Arc::new(listener);
         self.0.listen(|heard| heard.push(listener.clone()));
         Listening { board: Arc::downgrade(&self.0), listener }
@@ -139,7 +183,29 @@ impl Hints {
 }
 
 impl Board {
-    fn tell(&self, news: Option<(ExecutionId, u64)>) {
+    fn announce(&self, news: News) {
+        self.take(news);
+        let herald = self.herald.read().clone();
+        if let Some(herald) = herald {
+            herald(news);
+        }
+    }
+
+    fn take(&self, news: News) {
+        match news {
+            News::Agents => self.agents.ring(),
+            News::Tasks => self.tasks.ring(),
+            News::Timers => self.timers.ring(),
+            News::Run(change) => {
+                if let Some(watched) = self.watched.lock().get(&change.execution) {
+                    watched.send_replace(());
+                }
+                self.tell(Some(change));
+            }
+        }
+    }
+
+    fn tell(&self, news: Option<Change>) {
         // Called without the lock: a callback may end a listener.
         let listeners = self.listeners.read().clone();
         for listener in &*listeners {

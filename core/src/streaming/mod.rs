@@ -4,6 +4,8 @@
 
 mod chunks;
 mod hints;
+mod outgoing;
 
-pub use chunks::{Chunks, Relay, WeakChunks};
-pub use hints::{Follow, Hints, Listening, Watch};
+pub use chunks::{Chunks, Relay, RunKey, WeakChunks};
+pub use hints::{Change, Follow, Hints, Listening, News, Watch};
+pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Said, Superseded, WATCH_TTL};

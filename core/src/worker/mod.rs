@@ -17,7 +17,7 @@ use crate::journal::MachineConfig;
 use crate::model::ClaimedTask;
 use crate::session::{Closed, Keeper, Session};
 use crate::storage::{Storage, WorkerInfo};
-use crate::streaming::{Chunks, Listening};
+use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
 use hold::Holds;
 use parked::Parked;
@@ -273,12 +273,12 @@ impl Core {
         });
     }
 
-    fn hinted(&self, changed: Option<(ExecutionId, u64)>) {
+    fn hinted(&self, changed: Option<Change>) {
         match changed {
-            Some((execution, high)) => {
-                let session = self.active.lock().get(&execution).cloned();
-                if let Some(session) = session {
-                    session.hinted(high);
+            Some(change) => {
+                let session = self.active.lock().get(&change.execution).cloned();
+                if let Some(session) = session.filter(|session| session.org() == change.org) {
+                    session.hinted(change.high);
                 }
             }
             None => {

@@ -266,7 +266,9 @@ impl Agents for Grpc {
 
     async fn put_payload(&self, request: Request<Streaming<v2::PayloadPart>>) -> Answer<v2::Stored> {
         let org = self.org(&request)?;
-        Ok(Response::new(receive(&self.0.storage, org, request.into_inner()).await?))
+        let stored = receive(&self.0.storage, org, request.into_inner()).await?;
+        self.0.metrics.uploaded(stored.size);
+        Ok(Response::new(stored))
     }
 }
 

@@ -12,6 +12,7 @@ use self::owners::Owners;
 use crate::Identity;
 use crate::limits::retry_after;
 use crate::listen::Door;
+use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
 use crate::service::{Act, By, Service};
@@ -53,6 +54,7 @@ pub(crate) async fn serve(service: Service, door: Door, mut stopping: watch::Rec
         .add_service(reflection()?)
         .into_axum_router()
         .layer(from_fn_with_state(grpc.0.clone(), admit))
+        .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls))
         .layer(from_fn(request_id::mark));
     Server::builder()
         .initial_connection_window_size(8 << 20)

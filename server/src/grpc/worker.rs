@@ -118,6 +118,7 @@ impl Worker for Grpc {
             beat.progress.push((task, told_by.attempt, told_by.report));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
+        self.0.metrics.lost(answer.lost_executions.len());
         Ok(Response::new(v2::HeartbeatResponse {
             lost_executions: answer.lost_executions.into_iter().map(|id| raw(id.0)).collect(),
             stale_executions: answer.stale_executions.into_iter().map(|id| raw(id.0)).collect(),
@@ -137,6 +138,7 @@ impl Worker for Grpc {
             let _ = tokio::time::timeout(wait, ready.changed()).await;
             claims = claim_now().await.map_err(told)?;
         }
+        self.0.metrics.claimed("run", claims.len());
         Ok(Response::new(v2::PollAgentsResponse { claims: wired(&claims) }))
     }
 
@@ -152,6 +154,7 @@ impl Worker for Grpc {
             let _ = tokio::time::timeout(wait, ready.changed()).await;
             tasks = claim_now().await.map_err(told)?;
         }
+        self.0.metrics.claimed("task", tasks.len());
         Ok(Response::new(v2::PollTasksResponse { tasks: wired(&tasks) }))
     }
 
@@ -250,8 +253,8 @@ impl Worker for Grpc {
     }
 
     async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
-        // A hint names a run and nothing of it, but only to whom the run may belong.
         self.org(&request)?;
+        let identity = self.identity(&request)?;
         let link = self.link(&request, &request.get_ref().link)?;
         let hints = self.0.storage.hints().clone();
         let (sender, receiver) = mpsc::channel::<v2::Hint>(HINTS);
@@ -259,7 +262,13 @@ impl Worker for Grpc {
         let missed = lost.clone();
         let listening = hints.listen(move |change| {
             let hint = match change {
-                Some((execution, high)) => v2::Hint { execution: raw(execution.0), high, ..Default::default() },
+                Some(change) if identity.org(Some(change.org)).is_none() => return,
+                Some(change) => v2::Hint {
+                    execution: raw(change.execution.0),
+                    high: change.high,
+                    org: raw(change.org.0),
+                    ..Default::default()
+                },
                 None => v2::Hint { everything: true, ..Default::default() },
             };
             if runs.try_send(hint).is_err() {
@@ -307,7 +316,7 @@ impl Worker for Grpc {
             })?;
             // Readers of a run look at one board: nobody else may write there.
             if self.2.is_of(org, chunk.execution, &*self.0.storage).await.map_err(told)? {
-                previews.publish(published.after, chunk);
+                previews.publish(published.after, org, chunk);
             }
         }
         Ok(Response::new(v2::Empty {}))

@@ -46,6 +46,7 @@ pub(super) async fn put(
         upload = checked.map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
     }
     let (hash, size) = upload.store(&*caller.service.storage, caller.org(), encoding).await?;
+    caller.service.metrics.uploaded(size);
     Ok((StatusCode::CREATED, axum::Json(PayloadRef::stored(&caller, hash, size, encoding))))
 }
 

@@ -11,6 +11,7 @@ pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::Access;
 use crate::limits::Gauges;
+use crate::metrics::Metrics;
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
@@ -26,6 +27,7 @@ pub(crate) struct Service {
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
     pub(crate) gauges: Gauges,
+    pub(crate) metrics: Metrics,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }

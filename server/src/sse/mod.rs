@@ -90,9 +90,11 @@ async fn stream(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, receiver) = mpsc::channel(BLOCKS);
+    let subscribed = caller.service.metrics.subscribed();
+    let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
     let stopped = caller.service.stopped();
     tokio::spawn(async move {
-        pump(watching, run, wanted, sender, stopped).await;
+        pump(watching, run, counted, sender, stopped).await;
         drop(open);
     });
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
@@ -111,7 +113,7 @@ async fn stream(
 async fn pump(
     mut watching: Watching,
     run: ExecutionId,
-    wanted: fn(&StreamEvent) -> bool,
+    wanted: impl Fn(&StreamEvent) -> bool,
     sender: mpsc::Sender<Bytes>,
     stopped: impl Future<Output = ()>,
 ) {

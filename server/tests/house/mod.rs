@@ -18,7 +18,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -36,7 +36,13 @@ pub struct House {
 impl House {
     pub async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = Runtime::open(&format!("sqlite:{}", folder.path().join("runs.db").display())).await.unwrap();
+        let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+        Self::over(&url, folder).await
+    }
+
+    /// A server over a database that others may serve too.
+    pub async fn over(url: &str, folder: tempfile::TempDir) -> Self {
+        let runtime = Runtime::open(url).await.unwrap();
         let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
         let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
         let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap();
@@ -162,6 +168,26 @@ impl Events {
         }
         assert_eq!(self.text, "", "the stream ends with an event");
         events
+    }
+}
+
+/// What a client shows: previews by op, and the entries that replaced them.
+#[derive(Debug, Default)]
+pub struct Shown {
+    pub made: BTreeMap<String, String>,
+    pub entries: Vec<Value>,
+}
+
+impl Shown {
+    pub fn take(&mut self, event: &Event) {
+        let op = event.data["op"].as_str().unwrap_or_default().to_owned();
+        match &event.name[..] {
+            "token" => self.made.entry(op).or_default().push_str(event.data["data"].as_str().unwrap()),
+            "retract" => drop(self.made.remove(&op)),
+            "gap" => self.made.clear(),
+            "entry" => self.entries.push(event.data["content"].clone()),
+            _ => {}
+        }
     }
 }
 

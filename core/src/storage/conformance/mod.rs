@@ -16,7 +16,9 @@ pub mod faults;
 pub mod forks;
 pub mod leases;
 pub mod limits;
+pub mod load;
 pub mod payloads;
+pub mod previews;
 pub mod random;
 pub mod retention;
 pub mod rig;
@@ -142,6 +144,12 @@ macro_rules! conformance_cases {
             }
             retention {
                 ended_runs_are_removed what_others_need_is_kept
+            }
+            previews {
+                rows_go_with_what_they_announce_and_with_their_readers
+            }
+            load {
+                queues_are_counted
             }
             unserved {
                 a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment

@@ -10,6 +10,7 @@ mod directory;
 mod executions;
 mod fork;
 mod housekeeping;
+mod load;
 mod payloads;
 mod retention;
 mod rows;
@@ -19,8 +20,8 @@ mod tasks;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
-    WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -231,6 +232,10 @@ impl Housekeeping for MemoryStorage {
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
         self.call(|state, now| state.cut_leases(org, worker, left, now));
         Ok(())
+    }
+
+    async fn load(&self) -> Result<Load> {
+        Ok(Load { queues: self.call(|state, now| state.queues(now)), pools: Vec::new() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

@@ -61,7 +61,7 @@ impl WorkerRow {
 /// What the call in progress has to announce once it is done.
 #[derive(Default)]
 pub(super) struct News {
-    changed: std::collections::BTreeMap<ExecutionId, u64>,
+    changed: BTreeMap<RunKey, u64>,
     agents: bool,
     tasks: bool,
     timers: bool,
@@ -69,8 +69,8 @@ pub(super) struct News {
 
 impl News {
     pub fn announce(self, hints: &Hints) {
-        for (execution, high) in self.changed {
-            hints.changed(execution, high);
+        for ((org, execution), high) in self.changed {
+            hints.changed(org, execution, high);
         }
         if self.agents {
             hints.agents_ready();
@@ -113,7 +113,7 @@ impl State {
     /// Brings the derived sets up to date after a write to a run.
     pub fn refresh(&mut self, key: RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
-        self.news.changed.insert(key.1, run.high);
+        self.news.changed.insert(key, run.high);
 
         if run.is_claimable() {
             self.news.agents |= self.ready.insert(key) || run.visible_at <= now;

@@ -6,6 +6,7 @@ use super::PostgresStorage;
 use super::claims::{lose_host_timers, split};
 use super::fault::Done;
 use super::locks;
+use super::previews;
 use super::run::{Run, run_columns};
 use super::sets::{Set, row};
 use super::task::{TaskRow, select_task};
@@ -32,8 +33,11 @@ impl PostgresStorage {
         self.set_clock().await?;
         let now = self.now();
         let looks = self.0.pulse.lock().looks_for_unserved(now);
-        let look = move |tx: &Tx| Ok((next_due(tx)?, looks && !super::unserved::waits(tx, now)?.is_empty()));
-        let (mut next, unserved) = self.read_all("look for work that time brings", look).await?;
+        let look = move |tx: &Tx| {
+            let unserved = looks && !super::unserved::waits(tx, now)?.is_empty();
+            Ok((next_due(tx)?, unserved, looks && previews::lapsed(tx)?))
+        };
+        let (mut next, unserved, lapsed) = self.read_all("look for work that time brings", look).await?;
         if unserved || next.is_some_and(|at| at <= now.0) {
             let work = move |tx: &Tx| {
                 sweep(tx)?;
@@ -44,9 +48,13 @@ impl PostgresStorage {
             };
             next = self.write_alone("do the work that time brings", work).await?;
         }
+        if lapsed {
+            self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
+        }
         if self.0.pulse.lock().collects(now) {
             self.write_alone("remove payloads nobody refers to", |tx| {
                 tx.execute("DELETE FROM worker WHERE alive_until < $1", row![tx.now.0 - micros(COLLECT)])?;
+                previews::tidy(tx)?;
                 super::payloads::collect(tx)
             })
             .await?;

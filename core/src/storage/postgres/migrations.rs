@@ -12,8 +12,9 @@ use crate::error::{Code, Error, Result};
 pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_scopes.sql"),
-    include_str!("migrations/0003_workers_of_orgs.sql"),
-    include_str!("migrations/0004_row_level_security.sql"),
+    include_str!("migrations/0003_previews.sql"),
+    include_str!("migrations/0004_workers_of_orgs.sql"),
+    include_str!("migrations/0005_row_level_security.sql"),
 ];
 
 /// Names the lock ("FLVN").

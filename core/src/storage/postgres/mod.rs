@@ -19,11 +19,13 @@ mod fork;
 mod housekeeping;
 mod left;
 mod link;
+mod load;
 mod locks;
 mod migrations;
 mod op;
 mod payloads;
 mod pool;
+mod previews;
 mod request;
 mod retention;
 mod run;
@@ -35,22 +37,22 @@ mod unserved;
 mod values;
 mod watcher;
 
+use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
-    WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
-    AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
-    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution,
-    NewSignal, OpBody, Page, PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal,
-    SignalStored, Task, TaskReport,
+    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
+    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
-use crate::streaming::Hints;
+use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
+use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::DatabaseClock;
@@ -102,6 +104,7 @@ struct Shared {
     /// The clock that is set by the database, unless a clock was given.
     database_clock: Option<Arc<DatabaseClock>>,
     desk: Desk,
+    chunks: Chunks,
     committers: Committers,
     keepers: Pool,
     readers: Pool,
@@ -157,6 +160,7 @@ impl PostgresStorage {
             options,
             database_clock,
             desk,
+            chunks: Chunks::shared(),
             pulse: Mutex::default(),
             process: std::process::id(),
         })))
@@ -312,33 +316,6 @@ fn snapshot<T>(
     }
 }
 
-/// Every value a commit carries.
-fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
-    let batch = &mut request.batch;
-    let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
-        OpBody::Entry(entry) => Some(&mut entry.content),
-        OpBody::Task(task) => Some(&mut task.input),
-        OpBody::Read { answer, .. } => Some(answer),
-        OpBody::Once { value, .. } => Some(value),
-        _ => None,
-    });
-    let of_attempts = batch.attempts.iter_mut().filter_map(|report| match &mut report.result {
-        AttemptResult::Completed(output) => Some(output),
-        _ => None,
-    });
-    let of_end = match &mut batch.end {
-        BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
-        BatchEnd::Checkpoint(new) => Some(&mut new.state),
-        _ => None,
-    };
-    of_ops.chain(of_attempts).chain(of_end)
-}
-
-/// Whether a value fits into a row as it is.
-fn fits(payload: &Payload) -> bool {
-    matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
-}
-
 #[async_trait]
 impl AgentStorage for PostgresStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
@@ -376,8 +353,7 @@ impl AgentStorage for PostgresStorage {
         if !payloads_of(&mut request).all(|payload| fits(payload)) {
             self.settle_batch(&mut request).await?;
         }
-        let (org, execution) = (request.org, request.execution);
-        self.write("commit a batch", org, execution, move |tx| commit::commit(tx, &request)).await
+        self.commit_batch(request).await
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
@@ -459,10 +435,12 @@ impl AgentStorage for PostgresStorage {
 #[async_trait]
 impl WorkSource for PostgresStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        self.0.chunks.heard_of(worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.0.chunks.heard_of(claim.worker);
         self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
@@ -479,6 +457,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        self.0.chunks.heard_of(beat.worker);
         self.write_alone("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -487,6 +466,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.0.chunks.gone(worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
     }
 }
@@ -558,6 +538,12 @@ impl Housekeeping for PostgresStorage {
         self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
+    async fn load(&self) -> Result<Load> {
+        let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
+        let pools = pools.map(|(name, pool)| pool.load(name)).into();
+        Ok(Load { queues: self.read_all("count what waits", load::queues).await?, pools })
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.write_alone("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
@@ -570,6 +556,14 @@ impl Storage for PostgresStorage {
 
     fn hints(&self) -> &Hints {
         &self.0.desk.hints
+    }
+
+    fn chunks(&self) -> Chunks {
+        self.0.chunks.clone()
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        Some(self)
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {

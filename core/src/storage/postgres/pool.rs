@@ -5,6 +5,7 @@
 use super::config::Reach;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
+use crate::storage::PoolLoad;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -77,6 +78,14 @@ impl Pool {
             }
         }
         board.jobs.push_back(job);
+    }
+
+    /// How busy it is.
+    pub(super) fn load(&self, name: &'static str) -> PoolLoad {
+        let size = self.threads.lock().len();
+        let board = self.board.lock();
+        let idle = board.idle.len().min(size);
+        PoolLoad { name, idle, busy: size - idle, waiting: board.jobs.len() }
     }
 
     /// Ends the threads once what was asked is answered, and waits for them.

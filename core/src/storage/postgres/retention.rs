@@ -51,7 +51,6 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
         delete!("payload_reference"),
         delete!("resume_request"),
         delete!("ledger"),
-        delete!("watch"),
         delete!("agent_execution"),
     ] {
         let (orgs, runs) = split(&keys);

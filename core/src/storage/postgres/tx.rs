@@ -74,7 +74,7 @@ pub(super) struct Tx<'l> {
 /// What to announce once the transaction is durable.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub changed: Vec<(ExecutionId, u64)>,
+    pub changed: Vec<(OrgId, ExecutionId, u64)>,
     pub agents: bool,
     pub tasks: bool,
     pub due: Option<i64>,
@@ -260,11 +260,11 @@ impl Statements for Tx<'_> {
         self.now
     }
 
-    fn changed(&self, execution: ExecutionId, high: u64) {
+    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
         let changed = &mut self.news.borrow_mut().changed;
         match changed.last_mut() {
-            Some((last, number)) if *last == execution => *number = high,
-            _ => changed.push((execution, high)),
+            Some((of, last, number)) if (*of, *last) == (org, execution) => *number = high,
+            _ => changed.push((org, execution, high)),
         }
     }
 
@@ -279,6 +279,10 @@ impl Statements for Tx<'_> {
     fn due(&self, at: i64) {
         let due = &mut self.news.borrow_mut().due;
         *due = Some(due.map_or(at, |before| before.min(at)));
+    }
+
+    fn org(home: &Home) -> OrgId {
+        home.key.org
     }
 
     fn key(home: &Home) -> Key {

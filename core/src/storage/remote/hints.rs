@@ -1,7 +1,7 @@
 //! The stream of hints: what the server says has changed, announced here.
 
 use super::Caller;
-use crate::id::ExecutionId;
+use crate::id::{ExecutionId, OrgId};
 use crate::streaming::Hints;
 use crate::wire::raw;
 use crate::wire::v2::{Hint, HintsRequest};
@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Follows the server's hints for as long as the storage is open.
-pub(super) async fn follow(caller: Caller, hints: Hints, link: Uuid) {
+pub(super) async fn follow(caller: Caller, own: OrgId, hints: Hints, link: Uuid) {
     let mut pause = FIRST;
     loop {
         if let Ok(stream) = caller.worker().hints(caller.ask(None, HintsRequest { link: raw(link) })).await {
@@ -24,7 +24,7 @@ pub(super) async fn follow(caller: Caller, hints: Hints, link: Uuid) {
             hints.leases_at_risk();
             let mut stream = stream.into_inner();
             while let Some(Ok(hint)) = stream.next().await {
-                announce(&hints, &hint);
+                announce(&hints, own, &hint);
             }
         }
         tokio::time::sleep(pause).await;
@@ -32,7 +32,7 @@ pub(super) async fn follow(caller: Caller, hints: Hints, link: Uuid) {
     }
 }
 
-fn announce(hints: &Hints, hint: &Hint) {
+fn announce(hints: &Hints, own: OrgId, hint: &Hint) {
     if hint.everything {
         return hints.everything_changed();
     }
@@ -46,6 +46,7 @@ fn announce(hints: &Hints, hint: &Hint) {
         hints.timers_changed();
     }
     if let Ok(execution) = Uuid::from_slice(&hint.execution) {
-        hints.changed(ExecutionId(execution), hint.high);
+        let org = Uuid::from_slice(&hint.org).map_or(own, OrgId);
+        hints.changed(org, ExecutionId(execution), hint.high);
     }
 }

@@ -91,7 +91,7 @@ impl RemoteStorage {
         // A wrong token is told here, not by the first call that matters.
         let org = caller.identify().await?;
         let (chunks, relaying) = previews::relay(caller.clone());
-        let following = tokio::spawn(hints::follow(caller, hints.clone(), link)).abort_handle();
+        let following = tokio::spawn(hints::follow(caller, org, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
             org,

@@ -4,9 +4,9 @@
 //! nothing: the entry they announced is durable.
 
 use super::Caller;
-use crate::id::ExecutionId;
+use crate::id::OrgId;
 use crate::model::{Chunk, EventId};
-use crate::streaming::{Chunks, Relay};
+use crate::streaming::{Chunks, Relay, RunKey};
 use crate::wire::v2::{PublishRequest, PublishedChunk, WatchRequest, watch_event};
 use futures::StreamExt;
 use std::collections::HashMap;
@@ -22,23 +22,23 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 enum Order {
     Publish(u64, Chunk),
-    Follow(ExecutionId),
-    Forget(ExecutionId),
+    Follow(RunKey),
+    Forget(RunKey),
 }
 
 struct Post(mpsc::Sender<Order>);
 
 impl Relay for Post {
-    fn publish(&self, after: u64, chunk: Chunk) {
+    fn publish(&self, after: u64, _org: OrgId, chunk: Chunk) {
         let _ = self.0.try_send(Order::Publish(after, chunk));
     }
 
-    fn follow(&self, execution: ExecutionId) {
-        let _ = self.0.try_send(Order::Follow(execution));
+    fn follow(&self, run: RunKey) {
+        let _ = self.0.try_send(Order::Follow(run));
     }
 
-    fn forget(&self, execution: ExecutionId) {
-        let _ = self.0.try_send(Order::Forget(execution));
+    fn forget(&self, run: RunKey) {
+        let _ = self.0.try_send(Order::Forget(run));
     }
 }
 
@@ -51,22 +51,22 @@ pub(super) fn relay(caller: Caller) -> (Chunks, tokio::task::AbortHandle) {
 }
 
 async fn carry(caller: Caller, board: crate::streaming::WeakChunks, mut orders: mpsc::Receiver<Order>) {
-    let mut following: HashMap<ExecutionId, tokio::task::JoinHandle<()>> = HashMap::new();
+    let mut following: HashMap<RunKey, tokio::task::JoinHandle<()>> = HashMap::new();
     let mut waiting = Vec::with_capacity(BATCH);
     while orders.recv_many(&mut waiting, BATCH).await > 0 {
         let mut chunks = Vec::new();
         for order in waiting.drain(..) {
             match order {
                 Order::Publish(after, chunk) => chunks.push(PublishedChunk { chunk: Some((&chunk).into()), after }),
-                Order::Follow(execution) => {
-                    let ended = following.get(&execution).is_none_or(tokio::task::JoinHandle::is_finished);
+                Order::Follow(run) => {
+                    let ended = following.get(&run).is_none_or(tokio::task::JoinHandle::is_finished);
                     if ended {
-                        let task = tokio::spawn(watch(caller.clone(), board.clone(), execution));
-                        following.insert(execution, task);
+                        let task = tokio::spawn(watch(caller.clone(), board.clone(), run));
+                        following.insert(run, task);
                     }
                 }
-                Order::Forget(execution) => {
-                    if let Some(task) = following.remove(&execution) {
+                Order::Forget(run) => {
+                    if let Some(task) = following.remove(&run) {
                         task.abort();
                     }
                 }
@@ -80,20 +80,20 @@ async fn carry(caller: Caller, board: crate::streaming::WeakChunks, mut orders: 
 }
 
 /// Puts the previews of a run on the board until it ends or nobody reads them.
-async fn watch(caller: Caller, board: crate::streaming::WeakChunks, execution: ExecutionId) {
+async fn watch(caller: Caller, board: crate::streaming::WeakChunks, run: RunKey) {
     let mut after = EventId::default();
     loop {
-        let request = WatchRequest { execution: crate::wire::raw(execution.0), after: after.to_string() };
-        if let Ok(stream) = caller.agents().watch(caller.ask(None, request)).await {
+        let request = WatchRequest { execution: crate::wire::raw(run.1.0), after: after.to_string() };
+        if let Ok(stream) = caller.agents().watch(caller.ask(Some(run.0), request)).await {
             let mut stream = stream.into_inner();
             while let Some(Ok(event)) = stream.next().await {
                 after = event.id.parse().unwrap_or(after);
                 let Some(watch_event::Event::Chunk(chunk)) = event.event else { continue };
                 let (Some(board), Ok(chunk)) = (board.upgrade(), chunk.try_into()) else { return };
-                board.deliver(after, chunk);
+                board.deliver(after, run.0, chunk);
             }
         }
-        if !board.upgrade().is_some_and(|board| board.is_followed(execution)) {
+        if !board.upgrade().is_some_and(|board| board.is_followed(run)) {
             return;
         }
         tokio::time::sleep(PAUSE).await;

@@ -2,7 +2,7 @@
 
 use super::Statements;
 use super::run::Run;
-use crate::id::{ExecutionId, Slot};
+use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::EventKind;
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ pub(in crate::storage) struct Numbered {
 pub(in crate::storage) struct Log<'t, T: Statements> {
     pub tx: &'t T,
     pub key: T::Key,
+    org: OrgId,
     id: ExecutionId,
     /// The run's current segment.
     pub segment: u32,
@@ -41,7 +42,16 @@ impl<'t, T: Statements> Log<'t, T> {
     }
 
     fn after(tx: &'t T, run: &Run<T::Home>, high: u64, holds: bool) -> Self {
-        Self { tx, key: T::key(&run.home), id: run.id, segment: run.segment, high, held: None, holds }
+        Self {
+            tx,
+            key: T::key(&run.home),
+            org: T::org(&run.home),
+            id: run.id,
+            segment: run.segment,
+            high,
+            held: None,
+            holds,
+        }
     }
 
     /// Writes an event about the run.
@@ -73,6 +83,6 @@ impl<'t, T: Statements> Log<'t, T> {
 
 impl<T: Statements> Drop for Log<'_, T> {
     fn drop(&mut self) {
-        self.tx.changed(self.id, self.high);
+        self.tx.changed(self.org, self.id, self.high);
     }
 }

@@ -4,6 +4,7 @@
 //! transactions are synchronous for their commands, so the shared code is too.
 
 pub(super) mod log;
+pub(super) mod payloads;
 pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod task;
@@ -11,7 +12,7 @@ pub(super) mod values;
 
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::id::ExecutionId;
+use crate::id::{ExecutionId, OrgId};
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use log::Numbered;
@@ -32,7 +33,7 @@ pub(in crate::storage) trait Statements: Sized {
     /// The store's time, one for the whole transaction.
     fn now(&self) -> Timestamp;
     /// Announces that a run has events up to a number.
-    fn changed(&self, execution: ExecutionId, high: u64);
+    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64);
     /// Announces that a run may be claimed.
     fn agents_ready(&self);
     /// Announces that a task may be claimed.
@@ -40,6 +41,8 @@ pub(in crate::storage) trait Statements: Sized {
     /// Announces that time will bring something.
     fn due(&self, at: i64);
 
+    /// The org of a run.
+    fn org(home: &Self::Home) -> OrgId;
     /// The name of a run's rows.
     fn key(home: &Self::Home) -> Self::Key;
     /// The number of a run's last event; 0 before the first.

@@ -4,6 +4,7 @@ use super::SqliteStorage;
 use super::claims::{begin_delayed, forget, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
+use super::previews;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, all, first};
@@ -56,10 +57,14 @@ impl SqliteStorage {
                 })
                 .await?;
         }
+        if state.lapsed {
+            self.write("forget readers of previews that are gone", previews::tidy).await?;
+        }
         if self.0.pulse.lock().collects(now) {
             self.write("remove payloads nobody refers to", |tx| {
                 // Workers of other machines or of the time before a restart: their leases are over long since.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
+                previews::tidy(tx)?;
                 super::payloads::collect(tx)
             })
             .await?;
@@ -114,6 +119,8 @@ struct Look {
     due: bool,
     /// Whether work has waited too long for a worker of its kind.
     unserved: bool,
+    /// Whether readers of previews have gone.
+    lapsed: bool,
     next: Option<i64>,
     /// Workers of this machine whose process is gone.
     dead: Vec<(OrgId, WorkerId)>,
@@ -125,7 +132,9 @@ fn look(conn: &Connection, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> D
     let next = next_due(conn)?;
     let here = host();
     let unserved = looks && !super::unserved::waits(conn, now)?.is_empty();
-    let mut look = Look { due: next.is_some_and(|at| at <= now.0), unserved, next, dead: Vec::new(), others: false };
+    let lapsed = looks && previews::lapsed(conn, now.0)?;
+    let due = next.is_some_and(|at| at <= now.0);
+    let mut look = Look { due, unserved, lapsed, next, dead: Vec::new(), others: false };
     let workers = all(conn, "SELECT org_id, id, host, lock_at FROM worker", [], |row| {
         Ok((OrgId(id(row, 0)?), WorkerId(id(row, 1)?), row.get::<_, String>(2)?, row.get::<_, i64>(3)?))
     })?;

@@ -16,7 +16,8 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0005_retention.sql"),
     include_str!("migrations/0006_open_task_id.sql"),
     include_str!("migrations/0007_scopes.sql"),
-    include_str!("migrations/0008_workers_of_orgs.sql"),
+    include_str!("migrations/0008_previews.sql"),
+    include_str!("migrations/0009_workers_of_orgs.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -16,11 +16,13 @@ mod files;
 mod fork;
 mod housekeeping;
 mod left;
+mod load;
 mod lock;
 mod log;
 mod migrations;
 mod op;
 mod payloads;
+mod previews;
 mod readers;
 mod request;
 mod retention;
@@ -34,22 +36,22 @@ mod writer;
 
 pub use files::Synchronous;
 
+use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Storage, WorkSource,
-    WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
-    AttemptResult, BatchEnd, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created,
-    Divergence, Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution,
-    NewSignal, OpBody, Page, PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal,
-    SignalStored, Task, TaskReport,
+    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
+    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::{Body, INLINE_LIMIT, MAX_PAYLOAD, Payload, RowOf};
-use crate::streaming::Hints;
+use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
+use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use fault::Done;
@@ -99,6 +101,7 @@ struct Shared {
     path: PathBuf,
     options: SqliteOptions,
     hints: Hints,
+    chunks: Chunks,
     locks: Arc<Locks>,
     writer: Writer,
     readers: Readers,
@@ -152,6 +155,7 @@ impl SqliteStorage {
             path,
             options,
             hints,
+            chunks: Chunks::shared(),
             locks,
             writer,
             readers,
@@ -228,33 +232,6 @@ impl Drop for Shared {
     }
 }
 
-/// Every value a commit carries.
-fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
-    let batch = &mut request.batch;
-    let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
-        OpBody::Entry(entry) => Some(&mut entry.content),
-        OpBody::Task(task) => Some(&mut task.input),
-        OpBody::Read { answer, .. } => Some(answer),
-        OpBody::Once { value, .. } => Some(value),
-        _ => None,
-    });
-    let of_attempts = batch.attempts.iter_mut().filter_map(|report| match &mut report.result {
-        AttemptResult::Completed(output) => Some(output),
-        _ => None,
-    });
-    let of_end = match &mut batch.end {
-        BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
-        BatchEnd::Checkpoint(new) => Some(&mut new.state),
-        _ => None,
-    };
-    of_ops.chain(of_attempts).chain(of_end)
-}
-
-/// Whether a value fits into a row as it is.
-fn fits(payload: &Payload) -> bool {
-    matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
-}
-
 #[async_trait]
 impl AgentStorage for SqliteStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
@@ -294,7 +271,14 @@ impl AgentStorage for SqliteStorage {
         }
         self.check_process()?;
         let execution = request.execution;
-        self.0.writer.run_for(execution, "commit a batch", move |tx| commit::commit(tx, &request)).await
+        let mut beside = previews::Beside::of(&self.0.chunks, &request);
+        let (run, read) = ((request.org, execution), beside.is_some());
+        let commit = move |tx: &Tx| previews::commit_beside(tx, &request, beside.as_mut());
+        self.0.writer.run_for(execution, "commit a batch", commit).await.inspect_err(|_| {
+            if read {
+                self.0.chunks.rewind(run);
+            }
+        })
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
@@ -371,10 +355,12 @@ impl AgentStorage for SqliteStorage {
 impl WorkSource for SqliteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
         self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
+        self.0.chunks.heard_of(worker.id);
         self.write("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        self.0.chunks.heard_of(claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
             return Ok(Vec::new());
@@ -396,6 +382,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        self.0.chunks.heard_of(beat.worker);
         self.write("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -404,6 +391,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.0.chunks.gone(worker);
         self.write("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
         self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
@@ -476,6 +464,10 @@ impl Housekeeping for SqliteStorage {
         self.write("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
+    async fn load(&self) -> Result<Load> {
+        Ok(Load { queues: self.read("count what waits", load::queues).await?, pools: Vec::new() })
+    }
+
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.write("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
@@ -488,6 +480,14 @@ impl Storage for SqliteStorage {
 
     fn hints(&self) -> &Hints {
         &self.0.hints
+    }
+
+    fn chunks(&self) -> Chunks {
+        self.0.chunks.clone()
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        Some(self)
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {

@@ -38,7 +38,6 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
             "DELETE FROM payload_reference WHERE run = ?1",
             "DELETE FROM resume_request WHERE run = ?1",
             "DELETE FROM ledger WHERE run = ?1",
-            "DELETE FROM watch WHERE run = ?1",
             "DELETE FROM agent_execution WHERE run = ?1",
         ] {
             tx.execute(sql, [run])?;

@@ -240,6 +240,17 @@ CREATE TABLE payload_reference (
     PRIMARY KEY (payload, run)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE preview (
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    number INTEGER NOT NULL,            -- the place of the last preview in the row
+    chunk INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,          -- of the op; -1 for what the agent itself made
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, number, chunk)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE resume_request (
     run INTEGER NOT NULL,
     request_id BLOB NOT NULL,
@@ -296,10 +307,12 @@ CREATE TABLE task_execution (
 , no_worker INTEGER) STRICT;
 
 CREATE TABLE watch (
-    run INTEGER NOT NULL,
-    reader BLOB NOT NULL,
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    reader BLOB NOT NULL,               -- a process
+    served INTEGER NOT NULL,            -- it has got what there was when it came
     expires_at INTEGER NOT NULL,
-    PRIMARY KEY (run, reader)
+    PRIMARY KEY (org_id, execution, reader)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE worker (

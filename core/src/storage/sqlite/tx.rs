@@ -6,7 +6,7 @@ use super::run::{Home, Run};
 use super::task::TaskRow;
 use super::values::{Cell, key, number_of, span, text_of};
 use crate::clock::Timestamp;
-use crate::id::ExecutionId;
+use crate::id::{ExecutionId, OrgId};
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::sql::log::Numbered;
@@ -25,7 +25,7 @@ pub(super) struct Tx<'c> {
 /// What to announce once the transaction is durable.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub changed: Vec<(ExecutionId, u64)>,
+    pub changed: Vec<(OrgId, ExecutionId, u64)>,
     pub agents: bool,
     pub tasks: bool,
     pub due: Option<i64>,
@@ -142,11 +142,11 @@ impl Statements for Tx<'_> {
         self.now
     }
 
-    fn changed(&self, execution: ExecutionId, high: u64) {
+    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
         let changed = &mut self.news.borrow_mut().changed;
         match changed.last_mut() {
-            Some((last, number)) if *last == execution => *number = high,
-            _ => changed.push((execution, high)),
+            Some((of, last, number)) if (*of, *last) == (org, execution) => *number = high,
+            _ => changed.push((org, execution, high)),
         }
     }
 
@@ -161,6 +161,10 @@ impl Statements for Tx<'_> {
     fn due(&self, at: i64) {
         let due = &mut self.news.borrow_mut().due;
         *due = Some(due.map_or(at, |before| before.min(at)));
+    }
+
+    fn org(home: &Home) -> OrgId {
+        home.org
     }
 
     fn key(home: &Home) -> i64 {

@@ -132,7 +132,7 @@ impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
     }
 }
 
-fn stopped(asked: &str) -> Error {
+pub(super) fn stopped(asked: &str) -> Error {
     Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
 }
 
@@ -460,8 +460,8 @@ enum Outcome {
 
 impl News {
     fn publish(self, hints: &Hints, next_due: &AtomicI64) {
-        for (execution, high) in self.changed {
-            hints.changed(execution, high);
+        for (org, execution, high) in self.changed {
+            hints.changed(org, execution, high);
         }
         if self.agents {
             hints.agents_ready();

@@ -7,7 +7,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'organization', 'api_key', 'agent_definition', 'agent_execution', 'agent_op', 'agent_entry', 'task_execution',
         'agent_checkpoint', 'agent_signal', 'commit_request', 'resume_request', 'event', 'payload', 'payload_piece',
-        'payload_reference', 'worker', 'watch', 'schedule', 'ledger', 'audit'
+        'payload_reference', 'worker', 'watch', 'preview', 'schedule', 'ledger', 'audit'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);

@@ -1,0 +1,40 @@
+//! What a backend has to do, in numbers for operators.
+
+use crate::clock::Timestamp;
+
+/// The load of a backend.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The queues that have work, over all orgs.
+    pub queues: Vec<QueueLoad>,
+    /// The connections to the database, by what they are for.
+    pub pools: Vec<PoolLoad>,
+}
+
+/// The runs or the tasks of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueLoad {
+    /// `run` or `task`.
+    pub what: &'static str,
+    /// The queue.
+    pub queue: String,
+    /// Those that wait for a worker.
+    pub pending: u64,
+    /// Those that a worker has.
+    pub running: u64,
+    /// Since when the first of those that wait has waited.
+    pub oldest: Option<Timestamp>,
+}
+
+/// A few connections for one purpose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolLoad {
+    /// What they are for.
+    pub name: &'static str,
+    /// Connections that have nothing to do.
+    pub idle: usize,
+    /// Connections in use.
+    pub busy: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+}

@@ -1,0 +1,175 @@
+//! Previews for readers in other processes: who reads, what was made, and when both go.
+
+use super::PostgresStorage;
+use super::commit;
+use super::fault::Done;
+use super::sets::{Set, row};
+use super::tx::Tx;
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::{CommitAnswer, CommitRequest, EventId};
+use crate::storage::previews::{Previews, Reader};
+use crate::streaming::{Chunks, PreviewRow, RunKey, Superseded, WATCH_TTL};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+static ROW: Set = Set::add(
+    "preview",
+    "org_id uuid, execution uuid, number bigint, chunk bigint, segment int, sequence int, data text",
+);
+static OF_OP: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
+static OF_RUN: Set = Set::delete("preview", 2, "org_id uuid, execution uuid");
+static SERVED: Set = Set::update("watch", 3, "org_id uuid, execution uuid, reader uuid, served boolean");
+
+pub(super) const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, served, expires_at) \
+     VALUES ($1, $2, $3, FALSE, $4) ON CONFLICT (org_id, execution, reader) \
+     DO UPDATE SET expires_at = excluded.expires_at, served = watch.served AND NOT $5::boolean";
+
+pub(super) const READERS: &str = "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
+     JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution WHERE w.expires_at > $1 AND w.reader <> $2";
+
+pub(super) const READ: &str = "SELECT number, chunk, segment, sequence, data FROM preview \
+     WHERE org_id = $1 AND execution = $2 AND (number, chunk) > ($3::bigint, $4::bigint) ORDER BY number, chunk";
+
+const IS_SERVED: &str = "SELECT served FROM watch WHERE org_id = $1 AND execution = $2 AND reader = $3";
+
+#[async_trait]
+impl Previews for PostgresStorage {
+    async fn watch(&self, org: OrgId, execution: ExecutionId, process: Uuid, anew: bool) -> Result<()> {
+        self.write_alone("say that a run is read here", move |tx| {
+            tx.execute(WATCH, row![org.0, execution.0, process, tx.now.after(WATCH_TTL), anew])
+        })
+        .await
+    }
+
+    async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
+        let now = self.now();
+        self.read_all("look who reads", move |tx| {
+            tx.all(READERS, row![now, but], |row| {
+                Ok(Reader {
+                    org: OrgId(row.get(0)?),
+                    execution: ExecutionId(row.get(1)?),
+                    process: row.get(2)?,
+                    served: row.get(3)?,
+                    holder: row.get::<Option<Uuid>>(4)?.map(WorkerId),
+                })
+            })
+        })
+        .await
+    }
+
+    async fn write_previews(&self, org: OrgId, execution: ExecutionId, served: Vec<Uuid>) -> Result<()> {
+        self.check_process()?;
+        let (chunks, mut rows, run) = (self.0.chunks.clone(), None, (org, execution));
+        // Beside what the run's own committer has to write, and in its order.
+        let written = self.0.committers.run("write previews", execution, None, move |tx| {
+            put(tx, run, rows.get_or_insert_with(|| chunks.take_rows(run)));
+            for reader in &served {
+                tx.put(&SERVED, row![org.0, execution.0, *reader, true]);
+            }
+            Ok(())
+        });
+        written.await.inspect_err(|_| self.0.chunks.rewind(run))
+    }
+
+    async fn read_previews(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        process: Uuid,
+        after: EventId,
+    ) -> Result<(Vec<PreviewRow>, bool)> {
+        self.read("read previews", org, move |tx| {
+            let questions = [
+                (IS_SERVED, row![org.0, execution.0, process]),
+                (READ, row![org.0, execution.0, after.number, after.chunk]),
+            ];
+            let found = tx.ask_all(&questions)?;
+            let served = found[0].first().map_or(Ok(false), |row| row.get(0))?;
+            let mut rows = Vec::with_capacity(found[1].len());
+            for row in &found[1] {
+                rows.push(PreviewRow {
+                    last: EventId { number: row.get(0)?, chunk: row.get(1)? },
+                    segment: row.get(2)?,
+                    sequence: row.get(3)?,
+                    data: row.get(4)?,
+                });
+            }
+            Ok((rows, served))
+        })
+        .await
+    }
+}
+
+/// What a commit of a run that is read elsewhere does beside its batch.
+struct Beside {
+    chunks: Chunks,
+    run: RunKey,
+    rows: Option<Vec<PreviewRow>>,
+    superseded: Superseded,
+}
+
+impl Beside {
+    fn put(&mut self, tx: &Tx) {
+        let (run, chunks) = (self.run, &self.chunks);
+        put(tx, run, self.rows.get_or_insert_with(|| chunks.take_rows(run)));
+        match &self.superseded {
+            Superseded::All => tx.put(&OF_RUN, row![run.0.0, run.1.0]),
+            Superseded::Ops(ops) => {
+                for (segment, sequence) in ops {
+                    tx.put(&OF_OP, row![run.0.0, run.1.0, *segment, *sequence]);
+                }
+            }
+        }
+    }
+}
+
+impl PostgresStorage {
+    /// Makes a batch durable; where the run is read elsewhere, with the previews that were made before it and without
+    /// those that it supersedes.
+    pub(super) async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
+        let mut beside = chunks.is_read(run).then(|| Beside {
+            chunks: chunks.clone(),
+            run,
+            rows: None,
+            superseded: Superseded::by(&request.batch),
+        });
+        let read = beside.is_some();
+        let commit = self.write("commit a batch", run.0, run.1, move |tx| {
+            let answer = commit::commit(tx, &request)?;
+            if let Some(beside) = &mut beside {
+                beside.put(tx);
+            }
+            Ok(answer)
+        });
+        commit.await.inspect_err(|_| {
+            if read {
+                self.0.chunks.rewind(run);
+            }
+        })
+    }
+}
+
+fn put(tx: &Tx, run: RunKey, rows: &[PreviewRow]) {
+    for one in rows {
+        let (last, op) = (one.last, (one.segment, one.sequence));
+        tx.put(&ROW, row![run.0.0, run.1.0, last.number, last.chunk, op.0, op.1, &one.data]);
+    }
+}
+
+/// Whether readers have gone without a word.
+pub(super) fn lapsed(tx: &Tx) -> Done<bool> {
+    let sql = "SELECT TRUE FROM watch WHERE expires_at <= $1 LIMIT 1";
+    Ok(tx.first(sql, row![tx.now], |_| Ok(()))?.is_some())
+}
+
+/// Takes away readers that have gone, and what nobody reads.
+pub(super) fn tidy(tx: &Tx) -> Done<()> {
+    tx.execute("DELETE FROM watch WHERE expires_at <= $1", row![tx.now])?;
+    tx.execute(
+        "DELETE FROM preview p WHERE NOT EXISTS (SELECT FROM watch w WHERE w.org_id = p.org_id \
+         AND w.execution = p.execution)",
+        row![],
+    )
+}

@@ -1,0 +1,31 @@
+//! The values of a commit, as they are looked at before it.
+
+use crate::model::{AttemptResult, BatchEnd, CommitRequest, OpBody};
+use crate::payload::{Body, INLINE_LIMIT, Payload};
+
+/// Every value a commit carries.
+pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
+    let batch = &mut request.batch;
+    let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
+        OpBody::Entry(entry) => Some(&mut entry.content),
+        OpBody::Task(task) => Some(&mut task.input),
+        OpBody::Read { answer, .. } => Some(answer),
+        OpBody::Once { value, .. } => Some(value),
+        _ => None,
+    });
+    let of_attempts = batch.attempts.iter_mut().filter_map(|report| match &mut report.result {
+        AttemptResult::Completed(output) => Some(output),
+        _ => None,
+    });
+    let of_end = match &mut batch.end {
+        BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
+        BatchEnd::Checkpoint(new) => Some(&mut new.state),
+        _ => None,
+    };
+    of_ops.chain(of_attempts).chain(of_end)
+}
+
+/// Whether a value fits into a row as it is.
+pub(in crate::storage) fn fits(payload: &Payload) -> bool {
+    matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
+}

@@ -1,0 +1,33 @@
+//! What waits for workers and what they have, by queue: read from the indexes of dispatch and of leases.
+
+use super::fault::Done;
+use super::tx::all;
+use crate::clock::Timestamp;
+use crate::storage::QueueLoad;
+use rusqlite::Connection;
+
+const RUNS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (\
+     SELECT queue, 1 AS pending, 0 AS running, updated_at AS since FROM agent_execution WHERE ready = 1 UNION ALL \
+     SELECT queue, 0, 1, NULL FROM agent_execution WHERE worker IS NOT NULL) GROUP BY queue ORDER BY queue";
+
+const TASKS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (\
+     SELECT queue, 1 AS pending, 0 AS running, visible_at AS since FROM task_execution WHERE status = 0 UNION ALL \
+     SELECT queue, 0, 1, NULL FROM task_execution WHERE worker IS NOT NULL AND lease_expires IS NOT NULL) \
+     GROUP BY queue ORDER BY queue";
+
+/// The queues that have work.
+pub(super) fn queues(conn: &Connection) -> Done<Vec<QueueLoad>> {
+    let mut queues = Vec::new();
+    for (what, sql) in [("run", RUNS), ("task", TASKS)] {
+        queues.extend(all(conn, sql, [], |row| {
+            Ok(QueueLoad {
+                what,
+                queue: row.get(0)?,
+                pending: row.get(1)?,
+                running: row.get(2)?,
+                oldest: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+            })
+        })?);
+    }
+    Ok(queues)
+}

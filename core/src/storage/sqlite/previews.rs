@@ -1,0 +1,178 @@
+//! Previews for readers in other processes: who reads, what was made, and when both go.
+
+use super::SqliteStorage;
+use super::commit;
+use super::fault::Done;
+use super::tx::{Tx, all, first};
+use super::values::blob;
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::{CommitAnswer, CommitRequest, EventId};
+use crate::storage::previews::{Previews, Reader};
+use crate::streaming::{Chunks, PreviewRow, RunKey, Superseded, WATCH_TTL};
+use async_trait::async_trait;
+use rusqlite::{Connection, params};
+use uuid::Uuid;
+
+#[async_trait]
+impl Previews for SqliteStorage {
+    async fn watch(&self, org: OrgId, execution: ExecutionId, process: Uuid, anew: bool) -> Result<()> {
+        self.write("say that a run is read here", move |tx| {
+            tx.execute(
+                "INSERT INTO watch (org_id, execution, reader, served, expires_at) VALUES (?1, ?2, ?3, 0, ?4) \
+                 ON CONFLICT (org_id, execution, reader) DO UPDATE SET expires_at = excluded.expires_at, served = served AND NOT ?5",
+                params![blob(&org.0), blob(&execution.0), blob(&process), tx.now.after(WATCH_TTL).0, anew],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
+        let now = self.now();
+        self.read("look who reads", move |conn| {
+            all(
+                conn,
+                "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
+                 JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
+                 WHERE w.expires_at > ?1 AND w.reader <> ?2",
+                params![now.0, blob(&but)],
+                |row| {
+                    Ok(Reader {
+                        org: OrgId(super::values::id(row, 0)?),
+                        execution: ExecutionId(super::values::id(row, 1)?),
+                        process: super::values::id(row, 2)?,
+                        served: row.get(3)?,
+                        holder: super::values::id_opt(row, 4)?.map(WorkerId),
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    async fn write_previews(&self, org: OrgId, execution: ExecutionId, served: Vec<Uuid>) -> Result<()> {
+        let (chunks, mut rows) = (self.0.chunks.clone(), None);
+        let run = (org, execution);
+        // Losing the last of them costs nothing, so nobody waits for the disk.
+        let written = self.0.writer.run_lazily("write previews", move |tx| {
+            insert(tx, run, rows.get_or_insert_with(|| chunks.take_rows(run)))?;
+            for reader in &served {
+                tx.execute(
+                    "UPDATE watch SET served = 1 WHERE org_id = ?1 AND execution = ?2 AND reader = ?3",
+                    [blob(&org.0), blob(&execution.0), blob(reader)],
+                )?;
+            }
+            Ok(())
+        });
+        let written = written.await.unwrap_or_else(|_| Err(super::writer::stopped("write previews")));
+        written.inspect_err(|_| self.0.chunks.rewind(run))
+    }
+
+    async fn read_previews(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        process: Uuid,
+        after: EventId,
+    ) -> Result<(Vec<PreviewRow>, bool)> {
+        self.read("read previews", move |conn| {
+            let served = first(
+                conn,
+                "SELECT served FROM watch WHERE org_id = ?1 AND execution = ?2 AND reader = ?3",
+                [blob(&org.0), blob(&execution.0), blob(&process)],
+                |row| row.get(0),
+            )?;
+            let rows = all(
+                conn,
+                "SELECT number, chunk, segment, sequence, data FROM preview WHERE org_id = ?1 AND execution = ?2 \
+                 AND (number, chunk) > (?3, ?4) ORDER BY number, chunk",
+                params![blob(&org.0), blob(&execution.0), after.number, after.chunk],
+                |row| {
+                    Ok(PreviewRow {
+                        last: EventId { number: row.get(0)?, chunk: row.get(1)? },
+                        segment: row.get(2)?,
+                        sequence: row.get(3)?,
+                        data: row.get(4)?,
+                    })
+                },
+            )?;
+            Ok((rows, served.unwrap_or(false)))
+        })
+        .await
+    }
+}
+
+/// What a commit of a run that is read elsewhere does beside its batch.
+pub(super) struct Beside {
+    chunks: Chunks,
+    run: RunKey,
+    rows: Option<Vec<PreviewRow>>,
+    superseded: Superseded,
+}
+
+impl Beside {
+    /// Of a commit, where its run is read elsewhere.
+    pub(super) fn of(chunks: &Chunks, request: &CommitRequest) -> Option<Self> {
+        let run = (request.org, request.execution);
+        let beside = || Self { chunks: chunks.clone(), run, rows: None, superseded: Superseded::by(&request.batch) };
+        chunks.is_read(run).then(beside)
+    }
+}
+
+/// Makes a batch durable, with the previews that were made before it and without those that it supersedes.
+pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mut Beside>) -> Done<CommitAnswer> {
+    let answer = commit::commit(tx, request)?;
+    let Some(Beside { chunks, run, rows, superseded }) = beside else { return Ok(answer) };
+    insert(tx, *run, rows.get_or_insert_with(|| chunks.take_rows(*run)))?;
+    let (org, execution) = (blob(&run.0.0), blob(&run.1.0));
+    match superseded {
+        Superseded::All => {
+            tx.execute("DELETE FROM preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
+        }
+        Superseded::Ops(ops) => {
+            for &mut (segment, sequence) in ops {
+                tx.execute(
+                    "DELETE FROM preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
+                    params![org, execution, segment, sequence],
+                )?;
+            }
+        }
+    }
+    Ok(answer)
+}
+
+fn insert(tx: &Tx, run: RunKey, rows: &[PreviewRow]) -> Done<()> {
+    for row in rows {
+        tx.execute(
+            "INSERT OR IGNORE INTO preview (org_id, execution, number, chunk, segment, sequence, data) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                blob(&run.0.0),
+                blob(&run.1.0),
+                row.last.number,
+                row.last.chunk,
+                row.segment,
+                row.sequence,
+                row.data
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether readers have gone without a word.
+pub(super) fn lapsed(conn: &Connection, now: i64) -> Done<bool> {
+    Ok(first(conn, "SELECT 1 FROM watch WHERE expires_at <= ?1 LIMIT 1", [now], |_| Ok(()))?.is_some())
+}
+
+/// Takes away readers that have gone, and what nobody reads.
+pub(super) fn tidy(tx: &Tx) -> Done<()> {
+    tx.execute("DELETE FROM watch WHERE expires_at <= ?1", [tx.now.0])?;
+    tx.execute(
+        "DELETE FROM preview WHERE NOT EXISTS (SELECT 1 FROM watch w WHERE w.org_id = preview.org_id \
+         AND w.execution = preview.execution)",
+        [],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What servers say to each other, as bytes and back. What cannot be read is passed over.
+
+use bytes::Bytes;
+use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::model::{Chunk, EventId};
+use flovyn_core::streaming::{Change, Hints, News, Said};
+use flovyn_core::wire::{id, raw, v2};
+use prost::Message;
+use std::sync::Arc;
+
+/// Anything may have changed.
+pub(super) fn everything() -> Bytes {
+    v2::Hint { everything: true, ..Default::default() }.encode_to_vec().into()
+}
+
+pub(super) fn of_news(news: News) -> Bytes {
+    let hint = match news {
+        News::Agents => v2::Hint { agents: true, ..Default::default() },
+        News::Tasks => v2::Hint { tasks: true, ..Default::default() },
+        News::Timers => v2::Hint { timers: true, ..Default::default() },
+        News::Run(Change { org, execution, high, .. }) => {
+            v2::Hint { execution: raw(execution.0), org: raw(org.0), high, ..Default::default() }
+        }
+    };
+    hint.encode_to_vec().into()
+}
+
+/// Announces here what a hint says.
+pub(super) fn hint(bytes: &[u8], hints: &Hints) {
+    let Ok(hint) = v2::Hint::decode(bytes) else { return };
+    if hint.everything {
+        return hints.everything_changed();
+    }
+    let bells = [(hint.agents, News::Agents), (hint.tasks, News::Tasks), (hint.timers, News::Timers)];
+    bells.into_iter().filter(|(rings, _)| *rings).for_each(|(_, news)| hints.receive(news));
+    if let (Ok(org), Ok(execution)) = (id(&hint.org, "org"), id(&hint.execution, "execution")) {
+        let (org, execution) = (OrgId(org), ExecutionId(execution));
+        hints.receive(News::Run(Change { org, execution, high: hint.high, here: false }));
+    }
+}
+
+/// A preview: 16 bytes of its org, its place and the one before it, then the preview.
+pub(super) fn of_said(said: &Said) -> Option<Bytes> {
+    let chunk = v2::Chunk::from(&*said.chunk);
+    let mut bytes = Vec::with_capacity(48 + chunk.encoded_len());
+    bytes.extend_from_slice(said.org.0.as_bytes());
+    for number in [said.before.number, said.before.chunk, said.id.number, said.id.chunk] {
+        bytes.extend_from_slice(&number.to_be_bytes());
+    }
+    chunk.encode(&mut bytes).ok()?;
+    Some(bytes.into())
+}
+
+pub(super) fn said(bytes: &[u8]) -> Option<Said> {
+    let (org, rest) = bytes.split_first_chunk::<16>()?;
+    let (places, chunk) = rest.split_first_chunk::<32>()?;
+    let number = |at: usize| Some(u64::from_be_bytes(places.get(at * 8..)?.first_chunk().copied()?));
+    let chunk: Chunk = v2::Chunk::decode(chunk).ok()?.try_into().ok()?;
+    Some(Said {
+        org: OrgId(uuid::Uuid::from_bytes(*org)),
+        before: EventId { number: number(0)?, chunk: number(1)? },
+        id: EventId { number: number(2)?, chunk: number(3)? },
+        chunk: Arc::new(chunk),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flovyn_core::model::ChunkKind;
+
+    #[test]
+    fn a_preview_reads_back() {
+        let execution = ExecutionId::fresh();
+        let chunk = Chunk {
+            execution,
+            segment: 1,
+            sequence: 2,
+            epoch: 3,
+            attempt: 4,
+            seq: 5,
+            kind: ChunkKind::Token,
+            data: "wörd".into(),
+        };
+        let at = |number, chunk| EventId { number, chunk };
+        let word = Said { org: OrgId::fresh(), before: at(6, 7), id: at(8, 1), chunk: Arc::new(chunk) };
+        let bytes = of_said(&word).unwrap();
+        assert_eq!(said(&bytes), Some(word));
+        for cut in 0..bytes.len() {
+            // What is cut off is nothing, or another preview; it never breaks the reader.
+            let _ = said(&bytes[..cut]);
+        }
+        assert_eq!(said(&bytes[..48]), None);
+    }
+
+    #[test]
+    fn a_hint_reads_back() {
+        let hints = Hints::default();
+        let heard: Arc<parking_lot::Mutex<Vec<Option<Change>>>> = Arc::default();
+        let into = heard.clone();
+        let _listening = hints.listen(move |change| into.lock().push(change));
+        let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9, here: false };
+        hint(&of_news(News::Run(change)), &hints);
+        hint(&of_news(News::Agents), &hints);
+        hint(b"\xff\xff", &hints);
+        hint(&everything(), &hints);
+        assert_eq!(*heard.lock(), [Some(change), None]);
+    }
+}

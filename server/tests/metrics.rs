@@ -1,0 +1,103 @@
+//! What operators see: numbers of what was committed, on a port of their own.
+
+mod house;
+
+use flovyn_core::agent::NativeHost;
+use flovyn_core::context::AgentContextExt;
+use flovyn_core::model::Usage;
+use house::{BASE, House, agent};
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use tokio::net::TcpStream;
+
+/// What is answered at an address that needs no token: its status and its text.
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let connection = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::builder().uri(path).header("host", address.to_string());
+    let answer = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// The numbers by name and labels.
+async fn numbers(address: SocketAddr) -> BTreeMap<String, f64> {
+    let (status, text) = get(address, "/metrics").await;
+    assert_eq!(status, 200, "{text}");
+    assert!(text.ends_with("# EOF\n"));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, number)| (name.to_owned(), number.parse().unwrap()))
+        .collect()
+}
+
+fn thrifty() -> NativeHost {
+    let thrifty = agent("thrifty", |ctx, _| {
+        Box::pin(async move {
+            ctx.append_entry("user", "how much?")?;
+            let usage =
+                Usage { calls: 1, input_tokens: 20, output_tokens: 7, cost_micros: Some(1_500), ..Usage::default() };
+            ctx.record_usage("model-1", usage)?;
+            let more: Value = ctx.wait_for_signal("more")?.await?;
+            Ok(more)
+        })
+    });
+    NativeHost::default().agent(thrifty).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_is_counted() {
+    let mut house = House::open().await;
+    let metrics = house.serving.metrics_at(([127, 0, 0, 1], 0).into()).await.unwrap();
+    house.post(BASE, json!({ "kind": "nobody", "queue": "gpu" })).await;
+    house.post(BASE, json!({ "kind": "thrifty", "id": "t" })).await;
+    let (_remote, _worker) = house.worker(thrifty()).await;
+    house.until("t", "WAITING").await;
+    let waiting = numbers(metrics).await;
+    let is = |numbers: &BTreeMap<String, f64>, name: &str, expected: f64| {
+        assert_eq!(numbers.get(name), Some(&expected), "{name} in {numbers:#?}");
+    };
+    is(&waiting, "flovyn_tokens_total{model=\"model-1\",kind=\"input\"}", 20.0);
+    is(&waiting, "flovyn_tokens_total{model=\"model-1\",kind=\"output\"}", 7.0);
+    is(&waiting, "flovyn_cost_usd_total{model=\"model-1\"}", 0.0015);
+    is(&waiting, "flovyn_work{what=\"run\",queue=\"gpu\",status=\"PENDING\"}", 1.0);
+    assert!(waiting["flovyn_work_oldest_seconds{what=\"run\",queue=\"gpu\"}"] > 0.0);
+    is(&waiting, "flovyn_claims_total{what=\"run\"}", 1.0);
+    is(&waiting, "flovyn_commits_total{outcome=\"suspended\"}", 1.0);
+    is(&waiting, "flovyn_stream_subscribers", 0.0);
+    assert!(waiting["flovyn_payload_bytes_total{by=\"commit\"}"] > 0.0);
+    assert!(waiting["flovyn_storage_seconds_count{call=\"Commit\"}"] >= 1.0);
+    assert!(waiting["flovyn_grpc_calls_total{method=\"flovyn.v2.Worker/Commit\",code=\"Ok\"}"] >= 1.0);
+    is(
+        &waiting,
+        "flovyn_http_calls_total{method=\"POST\",route=\"/api/orgs/{org}/agent-executions\",code=\"201\"}",
+        2.0,
+    );
+    let events = house.events(&format!("{BASE}/t/stream"), None).await;
+    is(&numbers(metrics).await, "flovyn_stream_subscribers", 1.0);
+    house.post(&format!("{BASE}/t/signal"), json!({ "signalName": "more", "signalValue": 1 })).await;
+    let sent = events.rest().await.len() as f64;
+    let ended = numbers(metrics).await;
+    is(&ended, "flovyn_stream_events_total", sent);
+    is(&ended, "flovyn_runs_ended_total{status=\"COMPLETED\"}", 1.0);
+    // What was recorded before is not counted again by whoever goes on.
+    is(&ended, "flovyn_tokens_total{model=\"model-1\",kind=\"input\"}", 20.0);
+
+    // Nothing else is there, and the doors of others do not tell it.
+    assert_eq!(get(metrics, "/api/orgs/default/agent-executions").await.0, 404);
+    assert_eq!(get(house.serving.http(), "/metrics").await.0, 404);
+    // Who asks for what is not there makes no names.
+    for path in ["/made-up-1", "/made-up-2"] {
+        assert_eq!(get(house.serving.http(), path).await.0, 404);
+    }
+    let text = get(metrics, "/metrics").await.1;
+    assert!(text.contains("route=\"unknown\",code=\"404\"") && !text.contains("made-up"), "{text}");
+}

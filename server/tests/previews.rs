@@ -1,0 +1,287 @@
+//! Previews reach readers of other processes through rows: several servers over one PostgreSQL, several programs over one
+//! SQLite file. Nobody reads elsewhere: nothing is written.
+
+mod house;
+
+use flovyn_core::agent::NativeHost;
+use flovyn_core::client::StreamEvent;
+use flovyn_core::context::AgentContextExt;
+use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
+use flovyn_core::model::{EventId, TaskOptions};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::testing::postgres::Cluster;
+use flovyn_core::worker::WorkerOptions;
+use house::{BASE, Event, Events, House, Shown, agent, job};
+use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An agent that lets a task speak and appends what it said. A task that dies stops in the middle.
+fn speaker(dies: bool) -> NativeHost {
+    let speaker = agent("speaker", |ctx, _| {
+        Box::pin(async move {
+            ctx.append_entry("user", "speak")?;
+            let said: Value = ctx.schedule("say", &())?.await?;
+            ctx.append_entry("assistant", &said)?;
+            Ok(said)
+        })
+    });
+    let say = job("say", TaskOptions::default(), move |ctx, _| {
+        Box::pin(async move {
+            ctx.stream_token(if dies { "half of " } else { "the whole " });
+            ctx.stream_token(if dies { "it" } else { "of it" });
+            match dies {
+                true => std::future::pending().await,
+                false => Ok("the whole of it".into()),
+            }
+        })
+    });
+    NativeHost::default().agent(speaker).unwrap().task(say).unwrap()
+}
+
+/// An agent whose task says a word a permit.
+fn teller(permits: Arc<Semaphore>) -> NativeHost {
+    let teller = agent("teller", |ctx, words| {
+        Box::pin(async move {
+            let said: Value = ctx.schedule("tell", &words)?.await?;
+            ctx.append_entry("assistant", &said)?;
+            Ok(said)
+        })
+    });
+    let tell = job("tell", TaskOptions::default(), move |ctx, words| {
+        let permits = permits.clone();
+        Box::pin(async move {
+            let mut said = String::new();
+            for word in 0..words.as_u64().unwrap() {
+                permits.acquire().await.unwrap().forget();
+                let word = format!("{word} ");
+                ctx.stream_token(&word);
+                said.push_str(&word);
+            }
+            permits.acquire().await.unwrap().forget();
+            Ok(said.into())
+        })
+    });
+    NativeHost::default().agent(teller).unwrap().task(tell).unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A server with a worker that ends all at once, as a killed process does.
+struct Process(Option<tokio::runtime::Runtime>);
+
+impl Process {
+    async fn start(db: String) -> (Self, WorkerId) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (ready, worker) = oneshot::channel();
+        runtime.spawn(async move {
+            let house = House::over(&db, folder()).await;
+            let (_remote, worker) = house.worker(speaker(true)).await;
+            ready.send(worker.id()).unwrap();
+            std::future::pending::<()>().await
+        });
+        (Self(Some(runtime)), worker.await.unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+async fn next(events: &mut Events) -> Event {
+    tokio::time::timeout(PATIENCE, events.next()).await.expect("an event in time").expect("the stream goes on")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_at_another_server_sees_tokens_and_the_death_of_the_first() {
+    let db = Cluster::shared().fresh().unwrap();
+    let two = House::over(&db, folder()).await;
+    let (mut one, worker) = Process::start(db).await;
+    two.post(BASE, json!({ "kind": "speaker", "id": "s" })).await;
+    let stream = format!("{BASE}/s/stream/consolidated");
+    let mut events = two.events(&stream, None).await;
+    let (mut shown, mut seen) = (Shown::default(), Vec::new());
+    while shown.made.values().all(|text| text != "half of it") {
+        let event = next(&mut events).await;
+        shown.take(&event);
+        seen.push(event);
+    }
+    assert!(shown.entries.iter().all(|entry| entry == "speak"), "the tokens came before what they announce");
+    one.kill();
+    two.runtime.storage().cut_leases(worker, Duration::ZERO).await.unwrap();
+    let (_second, _) = two.worker(speaker(false)).await;
+    let rest = tokio::time::timeout(PATIENCE, events.rest()).await.expect("the run ends");
+    for event in rest {
+        shown.take(&event);
+        seen.push(event);
+    }
+    assert_eq!(shown.entries, [json!("speak"), json!("the whole of it")]);
+    assert!(shown.made.values().all(|text| !text.contains("half")), "{shown:?}");
+    let names: Vec<_> = seen.iter().map(|event| &event.name[..]).collect();
+    assert!(names.contains(&"retract") && !names.contains(&"gap"), "{names:?}");
+    assert_eq!(names.last(), Some(&"agent.completed"));
+    let messages = two.get(&format!("{BASE}/s/messages")).await;
+    let told: Vec<_> = messages["items"].as_array().unwrap().iter().map(|entry| entry["content"].clone()).collect();
+    assert_eq!(told, shown.entries);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_resumed_at_either_server_without_gap_or_repeat() {
+    const WORDS: usize = 24;
+    let db = Cluster::shared().fresh().unwrap();
+    let (one, two) = (House::over(&db, folder()).await, House::over(&db, folder()).await);
+    let permits = Arc::new(Semaphore::new(0));
+    let (_remote, _worker) = one.worker(teller(permits.clone())).await;
+    one.post(BASE, json!({ "kind": "teller", "id": "t", "input": WORDS })).await;
+    let stream = format!("{BASE}/t/stream/consolidated");
+    // Somebody stays at the first, so that what it has made is kept there.
+    let mut whole = one.events(&stream, None).await;
+    let (mut seen, mut words): (Vec<Event>, usize) = (Vec::new(), 0);
+    for turn in 0.. {
+        let house = if turn % 2 == 0 { &two } else { &one };
+        let mut events = house.events(&stream, seen.last().map(|event| &event.id[..])).await;
+        permits.add_permits(3);
+        let until = (words + 3).min(WORDS);
+        while words < until {
+            let event = next(&mut events).await;
+            words += usize::from(event.name == "token");
+            seen.push(event);
+        }
+        if words == WORDS {
+            permits.add_permits(1);
+            seen.extend(tokio::time::timeout(PATIENCE, events.rest()).await.expect("the run ends"));
+            break;
+        }
+    }
+    let mut all = Vec::new();
+    while let Some(event) = tokio::time::timeout(PATIENCE, whole.next()).await.expect("the run ends") {
+        all.push(event);
+    }
+    assert_eq!(seen, all, "read in pieces at two servers, it is what the worker's own server told");
+    let text: String =
+        seen.iter().filter(|event| event.name == "token").filter_map(|event| event.data["data"].as_str()).collect();
+    assert_eq!(text, (0..WORDS).map(|word| format!("{word} ")).collect::<String>());
+    // The end of the run has taken its rows.
+    assert_eq!(rows(&two.runtime, "t").await, 0);
+}
+
+/// The rows of previews that a run has.
+async fn rows(runtime: &Runtime, id: &str) -> usize {
+    let previews = runtime.storage().previews().expect("rows");
+    let id = ExecutionId::of_key(OrgId::DEFAULT, id);
+    previews.read_previews(OrgId::DEFAULT, id, Uuid::nil(), EventId::default()).await.unwrap().0.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_reader_elsewhere_nothing_is_written() {
+    let db = Cluster::shared().fresh().unwrap();
+    let house = House::over(&db, folder()).await;
+    let other = Runtime::open(&db).await.unwrap();
+    let permits = Arc::new(Semaphore::new(3));
+    let (_remote, _worker) = house.worker(teller(permits.clone())).await;
+    let run = house.post(BASE, json!({ "kind": "teller", "input": 3 })).await;
+    let id = run["id"].as_str().unwrap();
+    let mut events = house.events(&format!("{BASE}/{id}/stream/consolidated"), None).await;
+    let mut words = 0;
+    while words < 3 {
+        words += usize::from(next(&mut events).await.name == "token");
+    }
+    assert!(other.storage().previews().unwrap().readers(Uuid::nil()).await.unwrap().is_empty());
+    assert_eq!(rows(&other, id).await, 0);
+    // Somebody comes late, and gets what was said before.
+    let there = other.client().handle(id).await.unwrap();
+    let mut watching = other.client().watch(there.id(), EventId::default());
+    let mut said = String::new();
+    while said != "0 1 2 " {
+        let event = tokio::time::timeout(PATIENCE, watching.next()).await.unwrap().unwrap().expect("the run goes on");
+        match event {
+            StreamEvent::Chunk(_, chunk) => said.push_str(&chunk.data),
+            StreamEvent::Gap(at) => panic!("previews were lost before {at}"),
+            _ => {}
+        }
+    }
+    assert!(rows(&other, id).await > 0);
+    permits.add_permits(1);
+    house.until(id, "COMPLETED").await;
+    assert_eq!(rows(&other, id).await, 0);
+    other.close().await.unwrap();
+}
+
+/// The folder of the file that a process of this test shares with it.
+const SHARED: &str = "FLOVYN_TEST_SHARED";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the other process of the test below"]
+async fn the_other_process() {
+    let Ok(url) = std::env::var(SHARED) else { return };
+    let runtime = Runtime::open(&url).await.unwrap();
+    let _worker = runtime.worker(Arc::new(speaker(true)), WorkerOptions::default()).await.unwrap();
+    std::future::pending::<()>().await;
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_sees_the_tokens_of_another_that_shares_its_file() {
+    let folder = folder();
+    let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+    let here = Runtime::open(&url).await.unwrap();
+    let other = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
+        .env(SHARED, &url)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let other = Killed(other.unwrap());
+    let handle = here.client().start("speaker", flovyn_core::Payload::null(), Default::default()).await.unwrap();
+    let mut watching = here.client().watch(handle.id(), EventId::default());
+    let (mut said, mut retracted, mut gaps) = (String::new(), false, 0);
+    let mut other = Some(other);
+    let mut second = None;
+    let end = tokio::time::timeout(PATIENCE, async {
+        while let Some(event) = watching.next().await.unwrap() {
+            match event {
+                StreamEvent::Chunk(_, chunk) => said.push_str(&chunk.data),
+                StreamEvent::Retract { .. } => {
+                    retracted = true;
+                    said.clear();
+                }
+                StreamEvent::Gap(_) => gaps += 1,
+                StreamEvent::Durable(_) => {}
+            }
+            if said == "half of it" && other.is_some() {
+                drop(other.take());
+                second = Some(here.worker(Arc::new(speaker(false)), WorkerOptions::default()).await.unwrap());
+            }
+        }
+    });
+    end.await.expect("the run ends");
+    assert!(second.is_some(), "the tokens of the other process were seen");
+    assert!(retracted && gaps == 0);
+    assert_eq!(said, "the whole of it");
+    let messages: Vec<Value> =
+        handle.messages().await.unwrap().iter().map(|entry| entry.new.content.parse().unwrap()).collect();
+    assert_eq!(messages, [json!("speak"), json!("the whole of it")]);
+    here.close().await.unwrap();
+}

@@ -1,0 +1,160 @@
+//! Traces: what a run did, sent once when it has ended, made of what was committed.
+
+mod house;
+
+use flovyn_core::Payload;
+use flovyn_core::agent::NativeHost;
+use flovyn_core::client::StartOptions;
+use flovyn_core::context::AgentContextExt;
+use flovyn_core::model::{Delivery, TaskOptions, Usage};
+use flovyn_core::{Error, error::Code};
+use house::{House, agent, job};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+/// A collector that hands on what it takes.
+struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0.send(request.into_inner()).map_err(|_| Status::unavailable("closed"))?;
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+async fn collector(address: SocketAddr) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, taken) = mpsc::unbounded_channel();
+    let service = TraceServiceServer::new(Collector(sender));
+    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
+    (address, taken)
+}
+
+async fn next(taken: &mut mpsc::UnboundedReceiver<ExportTraceServiceRequest>) -> Vec<Span> {
+    let request = tokio::time::timeout(Duration::from_secs(30), taken.recv()).await.expect("a trace").unwrap();
+    let resource = &request.resource_spans[0].resource.as_ref().unwrap().attributes[0];
+    assert_eq!(resource.key, "service.name");
+    request.resource_spans.into_iter().flat_map(|spans| spans.scope_spans).flat_map(|spans| spans.spans).collect()
+}
+
+fn attributes(span: &Span) -> BTreeMap<String, Value> {
+    let value = |any: &Any| match any {
+        Any::StringValue(text) => json!(text),
+        Any::IntValue(number) => json!(number),
+        Any::DoubleValue(number) => json!(number),
+        other => panic!("{other:?}"),
+    };
+    let read = |pair: &opentelemetry_proto::tonic::common::v1::KeyValue| {
+        (pair.key.clone(), value(pair.value.as_ref().unwrap().value.as_ref().unwrap()))
+    };
+    span.attributes.iter().map(read).collect()
+}
+
+fn thinker() -> NativeHost {
+    let thinker = agent("thinker", |ctx, _| {
+        Box::pin(async move {
+            let found: Value = ctx.schedule("search", &"otters")?.await?;
+            let usage =
+                Usage { calls: 1, input_tokens: 20, cache_read_tokens: 5, output_tokens: 7, ..Usage::default() };
+            ctx.record_usage("model-1", Usage { cost_micros: Some(1_500), ..usage })?;
+            ctx.append_entry("assistant", &found)?;
+            ctx.wait_for_signal::<Value>("more")?.await?;
+            let refused: Result<Value, Error> = ctx.schedule("refuse", &())?.await;
+            Ok(json!(refused.is_err()))
+        })
+    });
+    let search = job("search", TaskOptions::default(), |_, _| Box::pin(async { Ok(json!("found")) }));
+    let options = TaskOptions {
+        retry: flovyn_core::model::RetryPolicy { retries: 0, ..Default::default() },
+        ..Default::default()
+    };
+    let refuse = job("refuse", options, |_, _| Box::pin(async { Err(Error::new(Code::TaskFailed, "no")) }));
+    NativeHost::default().agent(thinker).unwrap().task(search).unwrap().task(refuse).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_one_trace_however_often_it_was_entered() {
+    let (address, mut taken) = collector(([127, 0, 0, 1], 0).into()).await;
+    let mut house = House::open().await;
+    house.serving.trace_to(&format!("http://{address}")).unwrap();
+    let above = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let options = StartOptions { traceparent: Some(above.into()), ..StartOptions::with_id("t") };
+    let handle = house.runtime.client().start("thinker", Payload::null(), options).await.unwrap();
+    let (first, worker) = house.worker(thinker()).await;
+    house.until("t", "WAITING").await;
+    worker.kill();
+    drop(first);
+    let (_second, _worker) = house.worker(thinker()).await;
+    handle.signal("more", Payload::null(), Delivery::default(), None).await.unwrap();
+    house.until("t", "COMPLETED").await;
+
+    let spans = next(&mut taken).await;
+    let named: BTreeMap<&str, &Span> = spans.iter().map(|span| (&span.name[..], span)).collect();
+    let names: Vec<_> = named.keys().copied().collect();
+    assert_eq!(names, ["chat model-1", "execute_tool refuse", "execute_tool search", "invoke_agent thinker"]);
+    assert_eq!((spans.len(), spans.iter().map(|span| &span.span_id).collect::<HashSet<_>>().len()), (4, 4));
+    let run = named["invoke_agent thinker"];
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert_eq!(hex(&run.parent_span_id), "00f067aa0ba902b7");
+    for span in spans.iter().filter(|span| span.name != run.name) {
+        assert_eq!(span.parent_span_id, run.span_id, "{}", span.name);
+        assert!(span.start_time_unix_nano >= run.start_time_unix_nano, "{}", span.name);
+        assert!(span.end_time_unix_nano <= run.end_time_unix_nano, "{}", span.name);
+    }
+    let of_run = attributes(run);
+    assert_eq!(of_run["gen_ai.operation.name"], "invoke_agent");
+    assert_eq!((&of_run["gen_ai.agent.name"], &of_run["gen_ai.conversation.id"]), (&json!("thinker"), &json!("t")));
+    assert_eq!((&of_run["flovyn.status"], &of_run["gen_ai.usage.output_tokens"]), (&json!("COMPLETED"), &json!(7)));
+    let chat = attributes(named["chat model-1"]);
+    assert_eq!((&chat["gen_ai.operation.name"], &chat["gen_ai.request.model"]), (&json!("chat"), &json!("model-1")));
+    assert_eq!(chat["gen_ai.usage.input_tokens"], 25, "those from the cache are input too");
+    assert_eq!(chat["flovyn.cost_usd"], 0.0015);
+    let tool = attributes(named["execute_tool search"]);
+    assert_eq!((&tool["gen_ai.operation.name"], &tool["gen_ai.tool.name"]), (&json!("execute_tool"), &json!("search")));
+    assert_eq!(tool["flovyn.status"], "COMPLETED");
+    let refused = named["execute_tool refuse"];
+    assert_eq!(refused.status.as_ref().unwrap().code, 2, "an error");
+    assert!(attributes(refused).contains_key("error.type"));
+
+    // Nothing comes twice: the next trace is the next run's.
+    house.runtime.client().start("thinker", Payload::null(), StartOptions::with_id("u")).await.unwrap();
+    house.until("u", "WAITING").await;
+    house.post(&format!("{}/u/cancel", house::BASE), json!({ "mode": "hard" })).await;
+    let spans = next(&mut taken).await;
+    let run = spans.iter().find(|span| span.name == "invoke_agent thinker").unwrap();
+    assert_eq!((&attributes(run)["gen_ai.conversation.id"], &run.parent_span_id[..]), (&json!("u"), &[][..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_costs_no_run_anything() {
+    // A port that nobody listens on stands for a collector that is away.
+    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut house = House::open().await;
+    house.serving.trace_to(&format!("http://{away}")).unwrap();
+    assert!(house.serving.trace_to("no url at all").is_err());
+    house.post(house::BASE, json!({ "kind": "thinker", "id": "t" })).await;
+    let (_remote, _worker) = house.worker(thinker()).await;
+    house.until("t", "WAITING").await;
+    house.post(&format!("{}/t/signal", house::BASE), json!({ "signalName": "more" })).await;
+    house.until("t", "COMPLETED").await;
+    // It comes back, and gets what is sent again.
+    let (_, mut taken) = collector(away).await;
+    assert!(next(&mut taken).await.iter().any(|span| span.name == "invoke_agent thinker"));
+}
