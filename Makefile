@@ -12,10 +12,10 @@ RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.pr
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
 FEATURES := --workspace --exclude flovyn-python
 
-.PHONY: help setup demo test test-long lint fmt bench package docs gen clean rust-test python-test openapi examples tidy build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy build-python postgres nats
 
 help: ## Show the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # ── set up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +96,9 @@ fmt: $(VENV)/.tools ## Format everything
 
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
 	@$(PYTHON) benches/run.py
+
+bench-server: postgres $(VENV)/.tools ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
+	@$(PYTHON) benches/run.py --server
 
 package: $(VENV)/.tools ## Build the wheel into dist/
 	@mkdir -p dist

@@ -1,7 +1,7 @@
 """Owns a run of the benchmarks: who takes part, the rounds, the progress shown, and where results go.
 
 All participants are interleaved round by round, each sample in a new directory between two measurements of the raw
-SQLite floor, on the disk and on a RAM disk. `make bench` calls this file; see README.md.
+storage floor, on the disk and on a RAM disk. `make bench` and `make bench-server` call this file; see README.md.
 """
 
 from __future__ import annotations
@@ -16,37 +16,57 @@ import time
 from pathlib import Path
 
 from harness import machine
+from harness.aims import aims
+from harness.aims_server import server_aims
 from harness.execute import measure
 from harness.plan import DISK, FULL, QUICK, RAM, WORKLOADS, Cell, plan
-from harness.report import TABLES, number, render
+from harness.plan_server import FULL_SERVER, QUICK_SERVER, SERVER_WORKLOADS, plan_server
+from harness.report import number, render
 from harness.samples import Samples
-from harness.sides import BENCHES, DBOS, LANGGRAPH, WORK, Side, flovyn_python, flovyn_rust, peer
+from harness.sides import (
+    BENCHES,
+    DBOS,
+    LANGGRAPH,
+    WORK,
+    Side,
+    flovyn_cli,
+    flovyn_python,
+    flovyn_rust,
+    peer,
+    restate,
+)
+from harness.tables import TABLES
 
 RAM_DISK = Path("/dev/shm")
 GIVE_UP_AFTER = 2  # failures of one cell on one medium
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure Flovyn beside the raw SQLite floor, DBOS and LangGraph.")
-    parser.add_argument("--rounds", type=int, help="samples per cell that have to count (default 5; quick: 1)")
-    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, e.g. w1,w2")
+    parser = argparse.ArgumentParser(description="Measure Flovyn beside the storage's raw floor and its peers.")
+    parser.add_argument("--server", action="store_true", help="measure on PostgreSQL and through servers (S) instead")
+    parser.add_argument("--rounds", type=int, help="samples per cell that have to count (5; server: 3; quick: 1)")
+    parser.add_argument("--only", help="workloads, e.g. w1,w2 or s1,s2 (all)")
     parser.add_argument("--medium", choices=(DISK, RAM), help="measure on one medium alone")
     parser.add_argument("--quick", action="store_true", help="tiny counts: shows that everything works")
-    parser.add_argument("--no-peers", action="store_true", help="leave out DBOS and LangGraph")
+    parser.add_argument("--no-peers", action="store_true", help="leave out DBOS, LangGraph, Restate")
     parser.add_argument("--no-build", action="store_true", help="use our release builds as they are")
     parser.add_argument("--python", type=Path, help="an interpreter that has flovyn, instead of a release build")
     parser.add_argument("--disk", type=Path, default=WORK / "data", help="a directory on the disk to measure")
     parser.add_argument("--output", type=Path, help="where the report goes (default: RESULTS.md of a full run)")
     parser.add_argument("--render", type=Path, metavar="SAMPLES", help="only write the report of an earlier run")
     options = parser.parse_args()
-    options.workloads = tuple(name.strip().lower() for name in options.only.split(","))
-    unknown = set(options.workloads) - set(WORKLOADS)
+    only = tuple(name.strip().lower() for name in options.only.split(",")) if options.only else None
+    # A workload with servers says so by its name.
+    options.server = options.server or bool(only and only[0].startswith("s"))
+    known = SERVER_WORKLOADS if options.server else WORKLOADS
+    options.workloads = only or known
+    unknown = set(options.workloads) - set(known)
     if unknown:
-        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}; known: {', '.join(WORKLOADS)}")
-    options.rounds = options.rounds or (1 if options.quick else 5)
-    options.scale = QUICK if options.quick else FULL
-    whole = not options.quick and options.workloads == WORKLOADS and options.medium is None and not options.no_peers
-    options.output = options.output or (BENCHES / "RESULTS.md" if whole else WORK / "results-partial.md")
+        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    options.rounds = options.rounds or (1 if options.quick else 3 if options.server else 5)
+    whole = not options.quick and options.workloads == known and options.medium is None and not options.no_peers
+    report = BENCHES / ("RESULTS-SERVER.md" if options.server else "RESULTS.md")
+    options.output = options.output or (report if whole else WORK / "results-partial.md")
     return options
 
 
@@ -57,11 +77,21 @@ def _sides(options: argparse.Namespace) -> dict[str, Side]:
         flovyn_rust(build=not options.no_build),
     ]
     if not options.no_peers:
-        subprocess.run([sys.executable, BENCHES / "peers" / "setup.py"], check=True)
-        sides += [peer(DBOS), peer(LANGGRAPH)]
+        names = ("dbos", "restate") if options.server else ("dbos", "langgraph")
+        subprocess.run([sys.executable, BENCHES / "peers" / "setup.py", *names], check=True)
+        sides += [peer(DBOS), restate() if options.server else peer(LANGGRAPH)]
     for side in sides:
         print(f"{side.name} {side.version}" if side.launch else f"{side.name}: left out, {side.absent}", flush=True)
     return {side.name: side for side in sides}
+
+
+def _cells(options: argparse.Namespace, sides: dict[str, Side]) -> list[Cell]:
+    if not options.server:
+        return plan(sides, QUICK if options.quick else FULL, options.workloads)
+    program, absent = flovyn_cli(build=not options.no_build)
+    if absent:
+        raise SystemExit(f"the servers cannot be measured: {absent}")
+    return plan_server(sides, QUICK_SERVER if options.quick else FULL_SERVER, options.workloads, program)
 
 
 class Run:
@@ -115,11 +145,16 @@ class Run:
 def _preamble(options: argparse.Namespace, sides: dict[str, Side]) -> str:
     left_out = [f"{side.name} ({side.absent})" for side in sides.values() if side.launch is None]
     versions = [f"{side.name} {side.version}".strip() for side in sides.values() if side.launch]
-    return machine.describe(options.disk, versions, left_out, options.rounds)
+    command = "make bench-server" if options.server else "make bench"
+    return machine.describe(options.disk, versions, left_out, options.rounds, command)
 
 
 def _write(options: argparse.Namespace, samples: Samples, preamble: str) -> None:
-    options.output.write_text(render(samples, options.scale, preamble))
+    if options.server:
+        promised = list(server_aims(samples, QUICK_SERVER if options.quick else FULL_SERVER))
+    else:
+        promised = aims(samples, QUICK if options.quick else FULL)
+    options.output.write_text(render(samples, promised, preamble))
     print(f"report: {options.output}")
 
 
@@ -140,12 +175,13 @@ def main() -> int:
     lines = WORK / f"samples-{stamp}.jsonl"
     preamble = _preamble(options, sides)
     lines.with_suffix(".md").write_text(preamble)
-    cells = plan(sides, options.scale, options.workloads)
+    cells = _cells(options, sides)
     directories = {}
     try:
         for medium, parent in media.items():
             parent.mkdir(parents=True, exist_ok=True)
             directories[medium] = Path(tempfile.mkdtemp(prefix="flovyn-bench-", dir=parent))
+            directories[medium].chmod(0o755)  # PostgreSQL runs as another user
         run = Run(cells, directories, options.rounds, lines)
         try:
             run.go()

@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from harness.aim import Aim, Reader
 from harness.plan import DISK, RAM, Scale
 from harness.samples import Samples
 from harness.sides import FLOVYN_PYTHON, FLOVYN_RUST
 
 
-@dataclass(frozen=True)
-class Aim:
-    """One promise for one of our sides. `at_most` tells whether the limit is a ceiling or a floor."""
-
-    text: str
-    who: str
-    medium: str
-    limit: float
-    unit: str
-    measured: float | None
-    at_most: bool = True
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the promise is kept; None when it was not measured."""
-        if self.measured is None:
-            return None
-        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
-
-
-class _Reader:
-    """Reads one side's medians off the samples."""
-
-    def __init__(self, samples: Samples, who: str) -> None:
-        self._samples, self._who = samples, who
-
-    def median(self, workload: str, size: int, figure: str, medium: str = RAM, form: str = "") -> float | None:
-        spread = Samples.spread(self._samples.of(workload, size, self._who, form, medium), figure)
-        return None if spread is None else spread.middle
-
-    def worst(self, workload: str, size: int, figure: str, medium: str) -> float | None:
-        # What must never happen is counted in every sample, steady disk or not.
-        cell = self._samples.of(workload, size, self._who, "", medium)
-        values = [s.figures[figure] for s in cell if figure in s.figures]
-        return max(values) if values else None
-
-    def growth(self, sizes: tuple[int, ...], figure: str) -> float | None:
-        low, high = self.median("w3", min(sizes), figure), self.median("w3", max(sizes), figure)
-        return high / low if low and high else None
-
-
-def _aims_of(who: str, read: _Reader, scale: Scale) -> Iterator[Aim]:
+def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
     python = who == FLOVYN_PYTHON
     agents, steps = scale.agents
     turns = f"T = {max(scale.turns)} against T = {min(scale.turns)}"
@@ -97,4 +56,4 @@ def _aims_of(who: str, read: _Reader, scale: Scale) -> Iterator[Aim]:
 def aims(samples: Samples, scale: Scale) -> list[Aim]:
     """Return every aim of both sides with what was measured."""
     sides = (FLOVYN_PYTHON, FLOVYN_RUST)
-    return [aim for who in sides for aim in _aims_of(who, _Reader(samples, who), scale)]
+    return [aim for who in sides for aim in _aims_of(who, Reader(samples, who), scale)]

@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.sides import run_quietly
 
 _METHOD = (
-    "* All participants are interleaved round by round. The floor is raw SQLite at the same durability (WAL,"
-    " synchronous=FULL), measured before and after each sample on the same medium.",
+    "* All participants are interleaved round by round. The floor is the raw storage at the same durability (SQLite:"
+    " WAL, synchronous=FULL; PostgreSQL: fsync and synchronous_commit on), measured before and after each sample on the"
+    " same medium.",
     "* On the RAM disk an fsync costs nothing: what is left is software cost, and it repeats. On the disk read the"
     " ratios to the floor. Peers run with their defaults, W3 to W5 on the RAM disk only.",
 )
@@ -50,14 +51,14 @@ def _revision() -> str:
         return "unknown"
 
 
-def describe(disk: Path, versions: list[str], left_out: list[str], rounds: int) -> str:
+def describe(disk: Path, versions: list[str], left_out: list[str], rounds: int, command: str) -> str:
     """Return the paragraph that lets a reader judge the figures."""
     today = datetime.date.today().strftime("%d %b %Y").lstrip("0")
     processor = f"{_processor()}, {os.cpu_count()} CPUs, {_memory_gb():.0f} GB"
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     everyone = ", ".join([*versions, f"Python {platform.python_version()}", f"SQLite (floor) {sqlite3.sqlite_version}"])
     lines = [
-        f"Measured {today} at revision `{_revision()}` by `make bench`.\n",
+        f"Measured {today} at revision `{_revision()}` by `{command}`.\n",
         f"* Machine: {processor}; {system}; disk: {_file_system(disk)}; RAM disk: tmpfs.",
         f"* Versions: {everyone}.",
         f"* Cells are **median (minimum–maximum)** over up to {rounds} samples that count (column n).",

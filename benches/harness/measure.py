@@ -25,6 +25,16 @@ def directory() -> Path:
     return path
 
 
+def url() -> str:
+    """Return where our runs are kept: what the runner started (`BENCH_URL`), else a SQLite file in the directory."""
+    return os.environ.get("BENCH_URL") or f"sqlite:{directory() / 'flovyn.db'}"
+
+
+def servers() -> list[int]:
+    """Return the process ids of the servers that the runner started (`BENCH_SERVERS`)."""
+    return [int(pid) for pid in os.environ.get("BENCH_SERVERS", "").split()]
+
+
 def spawned_at() -> float:
     """Return the wall-clock time at which the runner started this process (`BENCH_SPAWNED`)."""
     return float(os.environ.get("BENCH_SPAWNED") or time.time())
@@ -44,10 +54,10 @@ def emit(**figures: object) -> None:
     print(MARK + json.dumps(rounded), flush=True)
 
 
-def rss_mb(*, peak: bool = False) -> float:
-    """Return this process's resident memory in MiB, or the most it ever was."""
+def rss_mb(*, peak: bool = False, of: int | str = "self") -> float:
+    """Return the resident memory of this process, or of another one, in MiB, or the most it ever was."""
     wanted = "VmHWM:" if peak else "VmRSS:"
-    with open("/proc/self/status") as status:
+    with open(f"/proc/{of}/status") as status:
         for line in status:
             if line.startswith(wanted):
                 return int(line.split()[1]) / 1024
@@ -62,6 +72,13 @@ def reset_peak() -> None:
 def cpu_s() -> float:
     """Return the CPU seconds this process has used, all threads, user and system."""
     return time.process_time()
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds another process has used, those of its children that have ended included."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def stored_bytes(directory: Path) -> int:

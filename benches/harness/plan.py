@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, LANGGRAPH, Launcher, Side
+from harness.stack import Stack
 
 DISK, RAM = "disk", "ram"
 WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6")
@@ -42,6 +43,7 @@ class Cell:
     media: tuple[str, ...] = (DISK, RAM)
     rounds: int = 1_000_000
     limit_s: float = 300.0
+    stack: Stack | None = None
 
     @property
     def variant(self) -> str:

@@ -1,113 +1,16 @@
-"""Owns RESULTS.md: the tables, their columns, and how figures and ratios are written."""
+"""Owns the report: how tables, aims, figures and ratios are written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import product
 
-from harness.aims import aims
-from harness.plan import DISK, RAM, Scale
+from harness.aim import Aim
+from harness.plan import DISK, RAM
 from harness.samples import STEADY, Sample, Samples, Spread
 from harness.sides import FLOVYN_PYTHON
-
-
-@dataclass(frozen=True)
-class Table:
-    """How one workload is shown. Columns are (figure, heading); the first is the headline, compared with ours."""
-
-    title: str
-    size: str
-    columns: tuple[tuple[str, str], ...]
-    note: str = ""
-    more_is_better: bool = False
-
-
-TABLES = {
-    "w1": Table(
-        "W1: one agent, steps of 200 bytes one after the other",
-        "steps",
-        (
-            ("p50_us", "step p50 µs"),
-            ("floor_ratio", "× floor"),
-            ("p99_us", "step p99 µs"),
-            ("steps_per_s", "steps/s"),
-            ("cpu_us", "CPU µs/step"),
-        ),
-        "Floor: one 200-byte row per commit. `@task*` is not durable when the next step starts.",
-    ),
-    "w2": Table(
-        "W2: many agents at once",
-        "steps in all",
-        (
-            ("steps_per_s", "steps/s"),
-            ("floor_ratio", "× floor rate"),
-            ("group_floor_ratio", "× grouped floor rate"),
-            ("step_p50_ms", "step p50 ms"),
-            ("step_p99_ms", "step p99 ms"),
-            ("cpu_s", "CPU s"),
-            ("rss_peak_mb", "peak RSS MB"),
-        ),
-        "Floor rate: one row per commit; grouped: 200 rows per commit.",
-        more_is_better=True,
-    ),
-    "w3": Table(
-        "W3: a conversation that grows by 10 KiB a turn, and its recovery",
-        "turns",
-        (
-            ("turn_last_ms", "last turns ms"),
-            ("floor_ratio", "× floor"),
-            ("turn_growth", "last / first turns"),
-            ("stored_ratio", "bytes / content"),
-            ("recover_ms", "resume ms"),
-            ("recover_step_ms", "start to new step ms"),
-            ("load_ms", "load messages ms"),
-        ),
-        "Floor: one turn as three rows in one commit. *Resume* is what depends on T: from the wake-up until the agent's"
-        " code goes on (DBOS: the replay). *Start to new step* counts from process start, import included.",
-    ),
-    "w4": Table(
-        "W4: one large step output, hard to compress",
-        "MiB",
-        (
-            ("step_ms", "step ms"),
-            ("floor_ratio", "× floor"),
-            ("read_ms", "read back ms"),
-            ("rss_growth_mb", "memory beside the output MB"),
-            ("read_rss_growth_mb", "read back, memory MB"),
-            ("stored_ratio", "bytes / content"),
-        ),
-        "Floor: the value as 64 KiB rows in one commit. The peers' outputs are text.",
-    ),
-    "w5": Table(
-        "W5: waiting agents and signals",
-        "agents",
-        (
-            ("paced_p50_ms", "signal to resumed p50 ms"),
-            ("floor_ratio", "× floor"),
-            ("paced_p99_ms", "p99 ms"),
-            ("burst_p50_ms", "back to back p50 ms"),
-            ("evicted_p50_ms", "evicted p50 ms"),
-            ("kb_per_agent", "KB/agent"),
-            ("kb_per_evicted", "KB/evicted agent"),
-            ("rss_mb", "RSS MB"),
-            ("idle_cpu_percent", "CPU % waiting"),
-        ),
-        "Floor: one commit. LangGraph has no signal: the run ends and is invoked again in the same process.",
-    ),
-    "w6": Table(
-        "W6: kill -9 in the middle, and a new process",
-        "steps",
-        (
-            ("first_step_ms", "process start to first new step ms"),
-            ("import_ms", "import ms"),
-            ("lost", "finished steps run again"),
-            ("repeated", "steps run twice"),
-            ("missing", "steps never run"),
-        ),
-        "The step in flight at the kill may run twice anywhere. LangGraph goes on only when someone invokes it again.",
-    ),
-}
+from harness.tables import TABLES, Table
 
 
 def number(value: float) -> str:
@@ -149,7 +52,7 @@ def _against_ours(table: Table, cell: list[Sample], ours: Spread | None) -> str:
 def _our_form(samples: Samples, workload: str, size: int, medium: str) -> Spread | None:
     """Return the headline of our Python side at this size, in the form that compares with the peers'."""
     figure = TABLES[workload].columns[0][0]
-    for form in ("", "text", "bytes"):
+    for form in ("", "text", "bytes", "server on PostgreSQL"):
         spread = Samples.spread(samples.of(workload, size, FLOVYN_PYTHON, form, medium), figure)
         if spread is not None:
             return spread
@@ -179,12 +82,12 @@ def _table(samples: Samples, workload: str, medium: str) -> Iterator[str]:
     yield ""
 
 
-def _aims(samples: Samples, scale: Scale) -> Iterator[str]:
+def _aims(samples: Samples, aims: list[Aim]) -> Iterator[str]:
     yield "## Aims\n"
     yield "| aim | on | side | limit | measured | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     taking_part = {sample.who for sample in samples}
-    listed = [aim for aim in aims(samples, scale) if aim.who in taking_part]
+    listed = [aim for aim in aims if aim.who in taking_part]
     order = {key: place for place, key in reversed(list(enumerate((aim.text, aim.medium) for aim in listed)))}
     for aim in sorted(listed, key=lambda aim: order[aim.text, aim.medium]):
         limit = f"{'≤' if aim.at_most else '≥'} {number(aim.limit)} {aim.unit}"
@@ -202,15 +105,15 @@ def _floors(samples: Samples) -> Iterator[str]:
     yield "## The floor\n"
     yield "| | p50 µs | p99 µs | samples | discarded |"
     yield "| --- | --- | --- | --- | --- |"
-    for medium in (DISK, RAM):
-        here = [sample for sample in samples if sample.medium == medium]
+    for medium, database in product((DISK, RAM), ("SQLite", "PostgreSQL")):
+        here = [s for s in samples if (s.medium, s.floor) == (medium, database) and s.floor_p50_us]
         if not here:
             continue
         middle, tail = sorted(s.floor_p50_us for s in here), sorted(s.floor_p99_us for s in here)
         p50 = Spread(middle[len(middle) // 2], middle[0], middle[-1], len(here))
         p99 = Spread(tail[len(tail) // 2], tail[0], tail[-1], len(here))
         noisy = sum(not sample.quiet for sample in here)
-        yield f"| {medium} | {_cell(p50)} | {_cell(p99)} | {len(here)} | {noisy} |"
+        yield f"| {database}, {medium} | {_cell(p50)} | {_cell(p99)} | {len(here)} | {noisy} |"
     yield f"\nA sample on the disk is discarded when the p99 of its floor is over {STEADY:g} times the p50.\n"
 
 
@@ -227,9 +130,9 @@ def _failures(samples: Samples) -> Iterator[str]:
         yield ""
 
 
-def render(samples: Samples, scale: Scale, preamble: str) -> str:
+def render(samples: Samples, aims: list[Aim], preamble: str) -> str:
     """Return the whole report as Markdown."""
-    lines = ["# Results\n", preamble, *_aims(samples, scale), *_floors(samples)]
+    lines = ["# Results\n", preamble, *_aims(samples, aims), *_floors(samples)]
     for workload, table in TABLES.items():
         if any(sample.workload == workload for sample in samples):
             lines += [f"## {table.title}\n", f"{table.note}\n"]

@@ -27,6 +27,7 @@ class Sample:
     floor_p99_us: float
     figures: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    floor: str = "SQLite"
 
     @property
     def quiet(self) -> bool:

@@ -1,12 +1,13 @@
-"""Owns who takes part and how each one's programs are started: ours in Python and Rust, DBOS, LangGraph."""
+"""Owns who takes part and how each one's programs are started: ours in Python and Rust, DBOS, LangGraph, Restate."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BENCHES = Path(__file__).resolve().parent.parent
@@ -17,6 +18,7 @@ FLOVYN_PYTHON = "Flovyn Python"
 FLOVYN_RUST = "Flovyn Rust"
 DBOS = "DBOS"
 LANGGRAPH = "LangGraph"
+RESTATE = "Restate"
 
 #: Turns a program's name and arguments into a command line.
 Launcher = Callable[..., list[str]]
@@ -47,6 +49,12 @@ def run_quietly(*command: str | Path) -> str:
     return done.stdout.strip()
 
 
+def alone(command: list[str]) -> list[str]:
+    """Return the command in a network namespace that has nothing but loopback."""
+    namespace = ("unshare", "-n") if os.geteuid() == 0 else ("unshare", "-rn")
+    return [*namespace, "sh", "-c", 'ip link set lo up; exec "$@"', "alone", *command]
+
+
 def _python_side(name: str, interpreter: Path, folder: Path, distribution: str) -> Side:
     """Describe a side whose programs are Python files in `folder`."""
     if not interpreter.exists():
@@ -67,6 +75,30 @@ def peer(name: str) -> Side:
     """Describe DBOS or LangGraph, set up by `peers/setup.py`."""
     folder = name.lower()
     return _python_side(name, venv_python(folder), BENCHES / "peers" / folder, folder)
+
+
+def restate() -> Side:
+    """Describe Restate, its server included: without a network, since it looks for updates when it starts."""
+    side = _python_side(RESTATE, venv_python("restate"), BENCHES / "peers" / "restate", "restate-sdk")
+    launch = side.launch
+    if launch is None:
+        return side
+    manifest = json.loads((BENCHES / "peers" / "restate" / "package.json").read_text())
+    server = manifest["dependencies"]["@restatedev/restate-server"]
+    return replace(side, version=f"{server}, SDK {side.version}", launch=lambda *words: alone(launch(*words)))
+
+
+def flovyn_cli(*, build: bool) -> tuple[str, str]:
+    """Return the `flovyn` command, built in the release profile, or why there is none."""
+    if build:
+        run_quietly("cargo", "build", "--release", "-p", "flovyn-cli")
+    program = _release() / "flovyn"
+    return (str(program), "") if program.exists() else ("", f"{program} is not built")
+
+
+def _release() -> Path:
+    metadata = json.loads(run_quietly("cargo", "metadata", "--no-deps", "--format-version", "1"))
+    return Path(metadata["target_directory"]) / "release"
 
 
 def flovyn_python(interpreter: Path | None, *, build: bool) -> Side:

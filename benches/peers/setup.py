@@ -1,10 +1,11 @@
-"""Owns the peers' virtual environments: one per peer under `benches/.work`, from its pinned requirements.
+"""Owns the peers' environments: one per peer under `benches/.work`, from its pinned requirements and npm packages.
 
-Usage: peers/setup.py [dbos] [langgraph]      without names: all of them. Up to date ones are left alone.
+Usage: peers/setup.py [dbos] [langgraph] [restate]      without names: all of them. Up to date ones are left alone.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -16,16 +17,21 @@ WORK = PEERS.parent / ".work"
 
 def set_up(name: str) -> None:
     """Create the environment of one peer, or bring it up to date with its requirements."""
-    requirements = PEERS / name / "requirements.txt"
+    requirements, manifest = PEERS / name / "requirements.txt", PEERS / name / "package.json"
     environment = WORK / f"venv-{name}"
     installed = environment / "requirements.txt"
-    if installed.exists() and installed.read_text() == requirements.read_text():
+    wanted = requirements.read_text() + (manifest.read_text() if manifest.exists() else "")
+    if installed.exists() and installed.read_text() == wanted:
         return
     print(f"setting up {name} in {environment.relative_to(PEERS.parent)}", flush=True)
     venv.create(environment, with_pip=True, clear=True)
     python = environment / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
-    installed.write_text(requirements.read_text())
+    if manifest.exists():
+        shutil.copy(manifest, environment)
+        quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+        subprocess.run(["npm", "install", *quiet], cwd=environment, check=True)
+    installed.write_text(wanted)
 
 
 def main(names: list[str]) -> None:

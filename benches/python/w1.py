@@ -12,7 +12,7 @@ import time
 import flovyn
 
 from harness.content import STEP_RESULT
-from harness.measure import Span, directory, emit, percentile, stored_bytes
+from harness.measure import Span, directory, emit, percentile, stored_bytes, url
 
 WARM_UP = 20
 step_times: list[float] = []
@@ -33,8 +33,7 @@ async def sequential(ctx: flovyn.AgentContext, steps: int) -> int:
 
 
 async def main(steps: int) -> None:
-    url = f"sqlite:{directory() / 'flovyn.db'}"
-    async with flovyn.connect(url) as client, client.worker(agents=[sequential], tasks=[tiny]):
+    async with flovyn.connect(url()) as client, client.worker(agents=[sequential], tasks=[tiny]):
         await (await client.start(sequential, WARM_UP, id="warm-up")).result()
         step_times.clear()
         span = Span()

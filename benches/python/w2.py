@@ -12,7 +12,7 @@ import time
 import flovyn
 
 from harness.content import STEP_RESULT
-from harness.measure import Span, directory, emit, percentile, rss_mb
+from harness.measure import Span, emit, percentile, rss_mb, url
 
 step_times: list[float] = []
 
@@ -32,9 +32,8 @@ async def few_steps(ctx: flovyn.AgentContext, steps: int) -> int:
 
 
 async def main(agents: int, steps: int) -> None:
-    url = f"sqlite:{directory() / 'flovyn.db'}"
     async with (
-        flovyn.connect(url) as client,
+        flovyn.connect(url()) as client,
         client.worker(agents=[few_steps], tasks=[tiny], max_agents=agents, max_tasks=agents),
     ):
 

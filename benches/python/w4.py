@@ -10,14 +10,13 @@ import sys
 
 import flovyn
 
-from harness.measure import die, directory, emit, reset_peak, rss_mb, settled_bytes
+from harness.measure import die, directory, emit, reset_peak, rss_mb, settled_bytes, url
 from payload import large, marks, payload, prepare, received
 
 
 async def main(mebibytes: int, form: str) -> None:
-    url = f"sqlite:{directory() / 'flovyn.db'}"
     prepare(mebibytes, form)
-    async with flovyn.connect(url) as client, client.worker(agents=[payload], tasks=[large]):
+    async with flovyn.connect(url()) as client, client.worker(agents=[payload], tasks=[large]):
         reset_peak()
         before = rss_mb()
         await client.start(payload, id="payload")

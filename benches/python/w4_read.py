@@ -9,13 +9,12 @@ import asyncio
 
 import flovyn
 
-from harness.measure import directory, emit, reset_peak, rss_mb
+from harness.measure import emit, reset_peak, rss_mb, url
 from payload import large, marks, payload
 
 
 async def main() -> None:
-    url = f"sqlite:{directory() / 'flovyn.db'}"
-    async with flovyn.connect(url) as client, client.worker(agents=[payload], tasks=[large]):
+    async with flovyn.connect(url()) as client, client.worker(agents=[payload], tasks=[large]):
         reset_peak()
         before = rss_mb()
         handle = await client.start(payload, id="payload")

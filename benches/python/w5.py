@@ -12,7 +12,7 @@ import sys
 
 import flovyn
 
-from harness.measure import Span, directory, emit, percentile, rss_mb
+from harness.measure import Span, emit, percentile, rss_mb, url
 from waiting import handles, signal_burst, signal_paced, start, waiter
 
 WARM_UP = 20
@@ -21,8 +21,7 @@ IDLE_S = 3.0
 
 
 async def main(agents: int) -> None:
-    url = f"sqlite:{directory() / 'flovyn.db'}"
-    async with flovyn.connect(url) as client, client.worker(agents=[waiter], max_agents=RUNNING):
+    async with flovyn.connect(url()) as client, client.worker(agents=[waiter], max_agents=RUNNING):
         warm_up = range(agents, agents + WARM_UP)
         await start(client, warm_up)
         await signal_burst(await handles(client, warm_up), warm_up)

@@ -19,9 +19,12 @@ pub fn directory() -> PathBuf {
     std::env::var_os("BENCH_DIR").map_or_else(|| ".".into(), PathBuf::from)
 }
 
-/// Opens the sample's database.
+/// Opens what the runner started (`BENCH_URL`), else the sample's database.
 pub async fn open(file: &str) -> flovyn_core::Result<Runtime> {
-    Runtime::open(&format!("sqlite:{}", directory().join(file).display())).await
+    match std::env::var("BENCH_URL") {
+        Ok(url) => Runtime::open(&url).await,
+        Err(_) => Runtime::open(&format!("sqlite:{}", directory().join(file).display())).await,
+    }
 }
 
 /// Starts a worker.

@@ -3,13 +3,15 @@
 use super::v2::payload::Body;
 use super::v2::{batch, commit_part, new_op, payload_part};
 use super::{Parts, encoding_of, parts, v2, wrong};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::payload::{INLINE_LIMIT, Payload};
 use bytes::Bytes;
 use prost::Message;
 
 /// A request over this size is sent in several parts.
 const REQUEST: usize = 1 << 20;
+/// What an attachment takes beside its bytes.
+const ATTACHMENT: u64 = 64;
 
 /// Visits every payload of a commit, in an order both sides share.
 fn each_payload(request: &mut v2::CommitRequest, visit: &mut impl FnMut(&mut v2::Payload) -> Result<()>) -> Result<()> {
@@ -103,23 +105,26 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Takes the next part. All attachments together may have `limit` bytes.
+    /// Takes the next part. The request and all attachments together may have `limit` bytes.
     pub fn push(&mut self, part: v2::CommitPart, limit: u64) -> Result<()> {
         match super::need(part.part, "commit.part")? {
-            commit_part::Part::Request(more) => match &mut self.request {
-                None => self.request = Some(more),
-                Some(request) => {
-                    let ops = more.batch.map(|batch| batch.ops).unwrap_or_default();
-                    if let Some(batch) = &mut request.batch {
-                        batch.ops.extend(ops);
+            commit_part::Part::Request(more) => {
+                self.count(more.encoded_len() as u64, limit)?;
+                match &mut self.request {
+                    None => self.request = Some(more),
+                    Some(request) => {
+                        let ops = more.batch.map(|batch| batch.ops).unwrap_or_default();
+                        if let Some(batch) = &mut request.batch {
+                            batch.ops.extend(ops);
+                        }
                     }
                 }
-            },
+            }
             commit_part::Part::Payload(header) => {
                 self.close()?;
-                let parts = Parts::begin(&header, limit.saturating_sub(self.taken))?;
-                self.taken += header.size;
-                self.current = Some(parts);
+                // An empty attachment takes its place too.
+                self.count(header.size.saturating_add(ATTACHMENT), limit)?;
+                self.current = Some(Parts::begin(&header, limit)?);
             }
             commit_part::Part::Chunk(chunk) => match &mut self.current {
                 Some(parts) => parts.push(&chunk)?,
@@ -127,6 +132,16 @@ impl Commit {
             },
         }
         Ok(())
+    }
+
+    /// Counts what is to be held, before it is.
+    fn count(&mut self, bytes: u64, limit: u64) -> Result<()> {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken <= limit {
+            return Ok(());
+        }
+        let message = format!("a commit has more than {limit} bytes; store large values first, or commit more often");
+        Err(Error::new(Code::PayloadTooLarge, message).with("size", self.taken).with("limit", limit))
     }
 
     fn close(&mut self) -> Result<()> {

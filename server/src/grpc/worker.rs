@@ -18,8 +18,11 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// Facts of a commit's answer in bytes; more are asked for.
 const FACTS: usize = 2 << 20;
-/// Bytes of all attachments of one commit.
-const ATTACHED: u64 = 64 << 20;
+/// Bytes of one commit with all its attachments.
+const COMMIT: u64 = 128 << 20;
+/// However much a worker asks for, a claim has at most so many, and holds them at most so long without a sign of life.
+const CLAIMED: usize = 1_000;
+const HELD: Duration = Duration::from_secs(600);
 /// Hints that wait for a slow worker; after that it is told to look at everything.
 const HINTS: usize = 1_024;
 
@@ -34,8 +37,8 @@ fn claim(org: OrgId, wire: v2::PollRequest) -> Result<ClaimRequest, Status> {
         worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
         queue: wire.queue,
         kinds: wire.kinds.into(),
-        limit: wire.limit as usize,
-        ttl: Duration::from_micros(wire.ttl),
+        limit: (wire.limit as usize).min(CLAIMED),
+        ttl: Duration::from_micros(wire.ttl).min(HELD),
         only: only.map(ExecutionId),
     })
 }
@@ -203,9 +206,9 @@ impl Worker for Grpc {
         let org = self.org(&request)?;
         let mut stream = request.into_inner();
         let mut whole = attach::Commit::default();
-        let idle = |_| Status::deadline_exceeded("the commit sent nothing for 30 s");
-        while let Some(part) = tokio::time::timeout(IDLE, stream.next()).await.map_err(idle)? {
-            whole.push(part?, ATTACHED).map_err(told)?;
+        let silent = |_| Status::deadline_exceeded("the commit sent nothing for 30 s; send it again");
+        while let Some(part) = tokio::time::timeout(IDLE, stream.next()).await.map_err(silent)? {
+            whole.push(part?, COMMIT).map_err(told)?;
         }
         let commit = whole.finish().and_then(|wire| wire.into_model(org)).map_err(told)?;
         let answer = self.0.storage.commit(commit).await.map_err(told)?;

@@ -8,7 +8,7 @@ use crate::model::{
     ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Resolution, ResumeRequest, Segment, SignalStored,
     Task,
 };
-use crate::payload::{Body, ContentHash, Encoding, Payload, RowOf};
+use crate::payload::{Body, ContentHash, Encoding, INLINE_LIMIT, Payload, RowOf};
 use crate::storage::AgentStorage;
 use crate::wire::v2::{fork_request, payload_part, resolve_task_request};
 use crate::wire::{OfOrg, Parts, attach, error_of_status, facts, id, parts, raw, stored, v2, word};
@@ -20,6 +20,8 @@ use tonic::Streaming;
 
 /// Parts of an upload that wait for the connection.
 const AHEAD: usize = 16;
+/// Bytes of payloads that a commit carries itself; the rest is uploaded before it.
+const CARRIED: usize = 16 << 20;
 
 #[async_trait]
 impl AgentStorage for RemoteStorage {
@@ -242,25 +244,33 @@ impl RemoteStorage {
     }
 
     async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
-        let org = request.org;
-        for op in &mut request.batch.ops {
-            match &mut op.body {
-                OpBody::Entry(entry) => self.settle(org, &mut entry.content).await?,
-                OpBody::Task(task) => self.settle(org, &mut task.input).await?,
-                OpBody::Once { value, .. } => self.settle(org, value).await?,
-                _ => {}
+        let (org, batch) = (request.org, &mut request.batch);
+        let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
+            OpBody::Entry(entry) => Some(&mut entry.content),
+            OpBody::Task(task) => Some(&mut task.input),
+            OpBody::Once { value, .. } => Some(value),
+            _ => None,
+        });
+        let of_attempts = batch.attempts.iter_mut().filter_map(|attempt| match &mut attempt.result {
+            AttemptResult::Completed(output) => Some(output),
+            _ => None,
+        });
+        let of_end = match &mut batch.end {
+            BatchEnd::Checkpoint(saved) => Some(&mut saved.state),
+            BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => Some(output),
+            _ => None,
+        };
+        let mut carried = 0;
+        for payload in of_ops.chain(of_attempts).chain(of_end) {
+            self.settle(org, payload).await?;
+            let Body::Inline(bytes) = &payload.body else { continue };
+            carried += bytes.len();
+            if carried > CARRIED && bytes.len() > INLINE_LIMIT {
+                carried -= bytes.len();
+                payload.body = self.upload(org, payload).await?;
             }
         }
-        for attempt in &mut request.batch.attempts {
-            if let AttemptResult::Completed(output) = &mut attempt.result {
-                self.settle(org, output).await?;
-            }
-        }
-        match &mut request.batch.end {
-            BatchEnd::Checkpoint(saved) => self.settle(org, &mut saved.state).await,
-            BatchEnd::Complete(output) | BatchEnd::Cancelled(Some(output)) => self.settle(org, output).await,
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Streams a payload to the server; returns where it is.
