@@ -1,51 +1,20 @@
 //! Keys and the server they open, through the command as an operator uses it.
 
+mod house;
+
 use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use house::{flovyn, json, serve};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-
-fn flovyn(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flovyn"));
-    command.args(args).env("FLOVYN_URL", "sqlite:agents.db").current_dir(folder);
-    command
-}
-
-fn json(folder: &Path, args: &[&str]) -> Value {
-    let Output { status, stdout, stderr } = flovyn(folder, &[args, &["--json"]].concat()).output().unwrap();
-    assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
-    serde_json::from_slice(&stdout).unwrap()
-}
 
 fn refused(folder: &Path, args: &[&str]) -> (i32, String) {
     let output = flovyn(folder, args).output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
-}
-
-struct Serving(Child, String);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
-}
-
-/// A server of its own process; the URL of its gRPC.
-fn serve(folder: &Path) -> Serving {
-    let config = "db = \"sqlite:agents.db\"\ngrpc = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n";
-    std::fs::write(folder.join("flovyn.toml"), config).unwrap();
-    let mut child = flovyn(folder, &["server", "--config", "flovyn.toml", "--json"]);
-    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told: Value = serde_json::from_str(&line).unwrap();
-    Serving(child, told["grpc"].as_str().unwrap().to_owned())
 }
 
 async fn start(url: &str, token: &str) -> Result<(), Error> {
@@ -64,8 +33,8 @@ async fn a_key_opens_its_org_for_its_scopes_until_it_is_revoked() {
     let member = json(folder, &["keys", "create", "--name", "ci", "--org", "otters"]);
     let viewer = json(folder, &["keys", "create", "--name", "screen", "--org", "otters", "--scopes", "viewer"]);
     let token = |key: &Value| key["token"].as_str().unwrap().to_owned();
-    let server = serve(folder);
-    let url = &server.1;
+    let server = serve(folder, "sqlite:agents.db", 0);
+    let url = &server.grpc;
 
     start(url, &token(&member)).await.unwrap();
     let denied = start(url, &token(&viewer)).await.unwrap_err();

@@ -3,6 +3,8 @@
 //!
 //! `SCALE=n` makes it n times as long; `SEED=n` repeats a sequence of kills. A program of its own, since its workers are it.
 
+mod house;
+
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
@@ -15,11 +17,12 @@ use flovyn_core::runtime::{FlovynClient, Runtime};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::testing::postgres::Cluster;
 use futures::future::try_join_all;
+use house::{Serving, serve};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 3;
@@ -122,7 +125,8 @@ struct Installation {
     cluster: Cluster,
     token: String,
     ports: Vec<u16>,
-    servers: Vec<Child>,
+    db: String,
+    servers: Vec<Serving>,
     workers: Vec<Child>,
 }
 
@@ -132,12 +136,8 @@ impl Installation {
         let free =
             || std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
         let ports: Vec<u16> = (0..SERVERS).map(|_| free().port()).collect();
-        for port in &ports {
-            let config = format!("db = {db:?}\ngrpc = \"127.0.0.1:{port}\"\nhttp = \"127.0.0.1:0\"\n");
-            std::fs::write(folder.path().join(format!("{port}.toml")), config).expect("a file");
-        }
-        let servers = ports.iter().map(|port| server(folder.path(), *port)).collect();
-        let mut all = Self { folder, cluster, token, ports, servers, workers: Vec::new() };
+        let servers = ports.iter().map(|port| serve(folder.path(), db, *port)).collect();
+        let mut all = Self { folder, cluster, token, ports, db: db.to_owned(), servers, workers: Vec::new() };
         all.workers = (0..WORKERS).map(|n| all.worker(n)).collect();
         all
     }
@@ -168,8 +168,8 @@ impl Installation {
             }
             1..16 => {
                 let n = dice.below(SERVERS);
-                end(&mut self.servers[n]);
-                self.servers[n] = server(self.folder.path(), self.ports[n]);
+                self.servers[n].end();
+                self.servers[n] = serve(self.folder.path(), &self.db, self.ports[n]);
                 "server"
             }
             _ => {
@@ -185,23 +185,12 @@ impl Installation {
 
 impl Drop for Installation {
     fn drop(&mut self) {
-        self.workers.iter_mut().chain(&mut self.servers).for_each(end);
+        self.workers.iter_mut().for_each(end);
     }
 }
 
 fn end(child: &mut Child) {
     let _ = child.kill().and_then(|()| child.wait());
-}
-
-/// A server's process; it listens when this returns.
-fn server(folder: &Path, port: u16) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flovyn"));
-    command.args(["server", "--json", "--config"]).arg(folder.join(format!("{port}.toml")));
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("a server starts");
-    let mut line = String::new();
-    let _ = BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line);
-    assert!(line.contains("grpc"), "a server did not start");
-    child
 }
 
 async fn key(db: &str) -> Result<String> {

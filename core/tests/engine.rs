@@ -112,6 +112,11 @@ async fn runs_steps_retries_sleeps_and_waits(url: &str) {
         kinds.push(format!("{event:?}"));
     }
     assert!(kinds.last().unwrap().contains("Completed"), "{kinds:#?}");
+    // The end is known a moment before the copy here is done with it.
+    let patience = tokio::time::Instant::now() + Duration::from_secs(5);
+    while worker.active() > 0 && tokio::time::Instant::now() < patience {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     assert_eq!(worker.active(), 0);
     runtime.close().await.unwrap();
 }

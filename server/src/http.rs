@@ -12,6 +12,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::OrgId;
+use flovyn_core::model::{ExecutionFilter, PageRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -97,7 +98,8 @@ async fn health() -> &'static str {
     responses((status = 200, content_type = "text/plain"), (status = 503, content_type = "text/plain"))
 )]
 async fn ready(State(service): State<Service>) -> (StatusCode, String) {
-    match service.storage.unserved(OrgId::DEFAULT).await {
+    let look = PageRequest { limit: 1, after: None };
+    match service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), look).await {
         Ok(_) => (StatusCode::OK, "ready".into()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
     }

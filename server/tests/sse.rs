@@ -57,7 +57,7 @@ fn speaker(house: &House) -> NativeHost {
                 let said = format!("{part}.{word}.{} ", ctx.attempt());
                 ctx.stream_token(&said);
                 let fails = part == 1 && ctx.attempt() == 1 && word == 1;
-                if fails || (ctx.attempt() == 1 && word + 1 == words) {
+                if fails || word + 1 == words {
                     heard(&said).await;
                 }
                 if fails {
@@ -234,7 +234,12 @@ async fn a_thousand_readers_of_one_run_read_the_same() {
     // Three speeches, the failed half of one, and the last word.
     assert_eq!(text.matches("event: token\n").count(), 100 * 3 + 2 + 1);
     assert!(text.contains("event: agent.completed\n"));
-    let others: Vec<_> = read.iter().filter(|bytes| **bytes != whole).collect();
+    // One that came long before the others has heard that the stream was quiet.
+    let told = |bytes: &hyper::body::Bytes| {
+        String::from_utf8_lossy(bytes).split("\n\n").filter(|event| *event != ":").collect::<String>()
+    };
+    let whole = told(&whole);
+    let others: Vec<_> = read.iter().filter(|bytes| told(bytes) != whole).collect();
     assert!(others.is_empty(), "{} of {READERS} read something else", others.len());
 }
 

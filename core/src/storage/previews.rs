@@ -36,7 +36,8 @@ pub trait Previews: Send + Sync {
     /// Writes what was made here of a run that is read elsewhere and is not written yet; those readers then have it all.
     async fn write_previews(&self, org: OrgId, execution: ExecutionId, served: Vec<Uuid>) -> Result<()>;
 
-    /// The rows of a run behind a place, and whether a reader has got what there was when it came.
+    /// The rows of a run behind a place, and whether a reader need not wait for more: it has got what there was when it came,
+    /// or nobody holds the run.
     async fn read_previews(
         &self,
         org: OrgId,

@@ -13,6 +13,8 @@
 mod clock;
 mod crash;
 mod harness;
+#[cfg(feature = "remote")]
+pub mod hostile;
 mod observe;
 #[cfg(all(feature = "postgres", unix))]
 pub mod postgres;

@@ -138,6 +138,11 @@ impl Cluster {
         }
     }
 
+    /// What the server has told since its start.
+    pub fn log(&self) -> Result<String> {
+        std::fs::read_to_string(self.folder.join("log"))
+    }
+
     /// Stops the server at once, as a power loss would, and starts it again.
     pub fn crash_and_restart(&self) -> Result<()> {
         let control = |action: &[&str]| {

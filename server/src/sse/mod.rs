@@ -23,9 +23,9 @@ const HEARTBEAT: &[u8] = b":\n\n";
 const QUIET: Duration = Duration::from_secs(15);
 /// A reader that takes nothing for so long is cut; it comes back with the last id it got.
 const STALLED: Duration = Duration::from_secs(15);
-/// Blocks that wait for a slow reader.
-const BLOCKS: usize = 16;
-/// Events that are there together go in blocks of about so many bytes.
+/// Blocks that wait for a slow reader, beside the events they are cut from.
+const BLOCKS: usize = 2;
+/// Events that are there together go in blocks of so many bytes at most.
 const BLOCK: usize = 16 << 10;
 /// Entries with more content are told by reference.
 const CONTENT: u64 = 256 << 10;
@@ -163,9 +163,19 @@ async fn pump(
     }
 }
 
-/// Hands a block to the network; false where nobody takes it.
-async fn send(sender: &mpsc::Sender<Bytes>, block: Bytes) -> bool {
-    matches!(tokio::time::timeout(STALLED, sender.send(block)).await, Ok(Ok(())))
+/// Hands events to the network in blocks; false where nobody takes one.
+async fn send(sender: &mpsc::Sender<Bytes>, mut events: Bytes) -> bool {
+    while !events.is_empty() {
+        // No block ends within a character.
+        let fits = BLOCK.min(events.len());
+        let starts = |at: &usize| events.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+        let end = (1..=fits).rev().find(starts).unwrap_or(fits);
+        let block = events.split_to(end);
+        if !matches!(tokio::time::timeout(STALLED, sender.send(block)).await, Ok(Ok(()))) {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ pub(super) const READERS: &str = "SELECT w.org_id, w.execution, w.reader, w.serv
 pub(super) const READ: &str = "SELECT number, chunk, segment, sequence, data FROM preview \
      WHERE org_id = $1 AND execution = $2 AND (number, chunk) > ($3::bigint, $4::bigint) ORDER BY number, chunk";
 
-const IS_SERVED: &str = "SELECT served FROM watch WHERE org_id = $1 AND execution = $2 AND reader = $3";
+const IS_SERVED: &str = "SELECT w.served OR x.worker IS NULL FROM watch w \
+     JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
+     WHERE w.org_id = $1 AND w.execution = $2 AND w.reader = $3";
 
 #[async_trait]
 impl Previews for PostgresStorage {

@@ -25,11 +25,10 @@ macro_rules! run_columns {
 }
 pub(super) use run_columns;
 
-/// The columns of an [`Execution`]: those of [`Run`], then the rest. Followed by a condition on `x`.
-macro_rules! select_execution {
+/// The columns of an [`Execution`], of a run `x`: those of [`Run`], then the rest.
+macro_rules! execution_columns {
     () => {
         concat!(
-            "SELECT ",
             $crate::storage::postgres::run::run_columns!(),
             ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, \
              x.traceparent, x.usage, x.parent_id, x.root_id, x.forked_id, x.forked_segment, x.forked_sequence, \
@@ -37,9 +36,16 @@ macro_rules! select_execution {
              (SELECT commit_number FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \
              AND commit_number IS NOT NULL ORDER BY number DESC LIMIT 1), \
              (SELECT greatest(at, committed_at) FROM event WHERE org_id = x.org_id AND run = x.run \
-             ORDER BY number DESC LIMIT 1) \
-             FROM agent_execution x "
+             ORDER BY number DESC LIMIT 1)"
         )
+    };
+}
+pub(super) use execution_columns;
+
+/// Followed by a condition on `x`.
+macro_rules! select_execution {
+    () => {
+        concat!("SELECT ", $crate::storage::postgres::run::execution_columns!(), " FROM agent_execution x ")
     };
 }
 pub(super) use select_execution;

@@ -79,7 +79,9 @@ impl Previews for SqliteStorage {
         self.read("read previews", move |conn| {
             let served = first(
                 conn,
-                "SELECT served FROM watch WHERE org_id = ?1 AND execution = ?2 AND reader = ?3",
+                "SELECT w.served OR x.worker IS NULL FROM watch w \
+                 JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
+                 WHERE w.org_id = ?1 AND w.execution = ?2 AND w.reader = ?3",
                 [blob(&org.0), blob(&execution.0), blob(&process)],
                 |row| row.get(0),
             )?;
