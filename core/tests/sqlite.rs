@@ -7,7 +7,7 @@ use flovyn_core::model::{
     AttemptReport, AttemptResult, Batch, BatchEnd, Claim, CommitRequest, Label, LabelKey, NewExecution, NewKey, NewOp,
     NewTask, OpBody, OpKind, PageRequest, Placement, Status, TaskOptions, TaskStatus, TokenHash,
 };
-use flovyn_core::payload::{Body, ByteSource, Digest};
+use flovyn_core::payload::Digest;
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
 use flovyn_core::storage::{
     AgentStorage, Catalog, ClaimRequest, Directory, Housekeeping, Storage, WorkSource, WorkerInfo,
