@@ -10,7 +10,7 @@ use crate::session::duration;
 use flovyn_core::clock::{Clock, ManualClock, SystemClock};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::host::HostRuntime;
-use flovyn_core::id::WorkerId;
+use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::model::{CommitAnswer, CommitRequest};
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::storage::Storage;
@@ -90,7 +90,7 @@ pub(crate) type Mortal = Guarded<Life>;
 pub(crate) struct Life {
     commits: AtomicU64,
     plan: Mutex<Option<(u64, End)>>,
-    workers: Mutex<Vec<WorkerId>>,
+    workers: Mutex<Vec<(OrgId, WorkerId)>>,
     dead: watch::Sender<bool>,
     /// Held by the calls on their way: one that was let through before the end is over before the burial.
     under_way: RwLock<()>,
@@ -161,8 +161,8 @@ impl Gate for Life {
         }
     }
 
-    fn registering(&self, worker: WorkerId) {
-        self.workers.lock().push(worker);
+    fn registering(&self, org: OrgId, worker: WorkerId) {
+        self.workers.lock().push((org, worker));
     }
 
     /// The stage's next life goes on with the same rows.
@@ -174,8 +174,8 @@ pub(crate) async fn bury(mortal: &Mortal) -> Result<()> {
     mortal.end();
     drop(mortal.under_way.write().await);
     let workers = std::mem::take(&mut *mortal.workers.lock());
-    for worker in workers {
-        mortal.inner().unregister_worker(worker).await?;
+    for (org, worker) in workers {
+        mortal.inner().unregister_worker(org, worker).await?;
     }
     Ok(())
 }

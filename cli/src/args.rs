@@ -202,7 +202,7 @@ fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
-const AFTER: &str = "URL is sqlite:FILE or http://HOST:PORT. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\
+const AFTER: &str = "URL is sqlite:FILE, http://HOST:PORT or https://HOST:PORT. Where it is left out, FLOVYN_URL is used, else sqlite:flovyn.db.\n\
                      ID is a run's id or the key it was started with.";
 
 #[derive(Debug, Subcommand)]

@@ -339,7 +339,7 @@ fn wrong_usage_is_told_from_errors() {
     let (code, message) = world.refused(&["runs", "show", "nobody", "--json"]);
     let error: Value = serde_json::from_str(&message).unwrap();
     assert_eq!((code, error["error"]["code"].as_str()), (1, Some("ExecutionNotFound")));
-    let (code, message) = world.refused(&["runs", "list", "https://nowhere/x"]);
+    let (code, message) = world.refused(&["runs", "list", "https:nowhere"]);
     assert!(code == 1 && message.contains("InvalidArgument"), "{message}");
     let (code, message) = world.refused(&["runs", "list", "http://127.0.0.1:9"]);
     assert!(code == 1 && message.contains("StorageUnavailable") && message.contains("flovyn dev"), "{message}");

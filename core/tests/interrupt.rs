@@ -176,7 +176,7 @@ async fn through(point: Option<CrashPoint>) -> (u64, (String, Vec<String>)) {
             assert_eq!(last.new.content.parse::<String>().unwrap(), told.0);
             return (process.commits(), told);
         }
-        storage.unregister_worker(worker.id()).await.unwrap();
+        storage.unregister_worker(ORG, worker.id()).await.unwrap();
     }
 }
 

@@ -250,7 +250,7 @@ async fn day(url: &str, storage: &Arc<dyn Storage>) {
     }
     // The worker of the other process goes.
     drop(fetching);
-    storage.cut_leases(WorkerId::fresh(), Duration::ZERO).await.unwrap();
+    storage.cut_leases(OrgId::DEFAULT, WorkerId::fresh(), Duration::ZERO).await.unwrap();
     other.close().await.unwrap();
 
     // What people look at.

@@ -50,11 +50,16 @@ fn wrong_urls_are_told_apart() {
     for (url, code) in [
         ("postgres://", Code::InvalidArgument),
         ("postgres://host:x/db", Code::InvalidArgument),
-        ("postgres://host/db?sslmode=require", Code::InvalidArgument),
         ("postgres://%2Fnowhere/db", Code::StorageUnavailable),
     ] {
         assert_eq!(connect(url).unwrap_err().code(), code, "{url}");
     }
+    let options = PostgresOptions { ca: Some("/nowhere/ca.pem".into()), ..PostgresOptions::default() };
+    let untrusted = PostgresStorage::connect("postgres://host/db?sslmode=verify-full", options).unwrap_err();
+    assert!(
+        untrusted.code() == Code::InvalidArgument && untrusted.message().contains("/nowhere/ca.pem"),
+        "{untrusted}"
+    );
     let missing = connect(&Cluster::shared().url("nobody_made_this")).unwrap_err();
     assert_eq!(missing.code(), Code::StorageUnavailable);
     assert!(missing.message().contains("nobody_made_this"), "{missing}");
@@ -161,5 +166,110 @@ async fn a_server_that_crashes_loses_nothing() {
     assert_eq!(again.execution.new.id, new.id);
     for id in kept {
         assert_eq!(storage.execution(OrgId::DEFAULT, id).await.unwrap().new.id, id);
+    }
+}
+
+/// A session of whoever owns the tables, and what it sees of them.
+struct Session<'a>(&'a Cluster, &'a str);
+
+impl Session<'_> {
+    fn sees(&self, named: &str, statement: &str) -> std::io::Result<String> {
+        let named = if named.is_empty() { String::new() } else { format!("SET flovyn.org = '{named}';") };
+        self.0.sql("postgres", &format!("SET ROLE tenant; SET search_path = {}; {named} {statement}", self.1))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_sees_the_org_it_names_and_nothing_without() {
+    let cluster = Cluster::shared();
+    let url = cluster.fresh().unwrap();
+    let schema = url.rsplit("%3D").next().unwrap();
+    let storage = connect(&url).unwrap();
+    let (own, other) = (OrgId::DEFAULT, OrgId::fresh());
+    for org in [own, own, other] {
+        storage.create_execution(NewExecution { org, ..start() }).await.unwrap();
+    }
+    let session = Session(cluster, schema);
+    let count = "SELECT count(*) FROM agent_execution";
+    assert_eq!(session.sees("", count).unwrap(), "0", "a forgotten name shows nothing");
+    assert_eq!(session.sees(&own.to_string(), count).unwrap(), "2");
+    assert_eq!(session.sees(&other.to_string(), count).unwrap(), "1");
+    assert_eq!(session.sees("*", count).unwrap(), "3");
+    // What does not name its org in the statement is held to it all the same, also where it writes.
+    assert_eq!(session.sees(&other.to_string(), "SELECT count(*) FROM event").unwrap(), "1");
+    let all = "WITH gone AS (UPDATE agent_execution SET priority = 7 RETURNING 1) SELECT count(*) FROM gone";
+    assert_eq!(session.sees(&other.to_string(), all).unwrap(), "1");
+    let forged = format!("INSERT INTO audit (org_id, at, actor, action, subject) VALUES ('{own}', 1, 'a', 'b', 'c')");
+    let refused = session.sees(&other.to_string(), &forged).unwrap_err();
+    assert!(refused.to_string().contains("row-level security"), "{refused}");
+
+    // No table with rows of orgs is left out.
+    let open = cluster.sql(
+        "postgres",
+        &format!(
+            "SELECT string_agg(c.relname, ' ') FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'org_id' \
+             WHERE c.relnamespace = '{schema}'::regnamespace AND c.relkind = 'r' \
+             AND NOT (c.relrowsecurity AND c.relforcerowsecurity)"
+        ),
+    );
+    assert_eq!(open.unwrap(), "");
+    storage.close();
+}
+
+/// A door in front of a socket that speaks PostgreSQL's way of asking for TLS, then TLS, as a server with `ssl = on` does.
+async fn encrypting(socket: std::path::PathBuf, cert: &rcgen::CertifiedKey<rcgen::KeyPair>) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use tokio_rustls::rustls::{ServerConfig, crypto::ring};
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(cert.signing_key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(std::sync::Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = config.with_single_cert(vec![cert.cert.der().clone()], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let (acceptor, socket) = (acceptor.clone(), socket.clone());
+            tokio::spawn(async move {
+                let mut asked = [0; 8];
+                tcp.read_exact(&mut asked).await.ok()?;
+                assert_eq!(asked, [0, 0, 0, 8, 4, 210, 22, 47], "it asks for TLS before all else");
+                tcp.write_all(b"S").await.ok()?;
+                let mut tls = acceptor.accept(tcp).await.ok()?;
+                let mut behind = tokio::net::UnixStream::connect(socket).await.ok()?;
+                tokio::io::copy_bidirectional(&mut tls, &mut behind).await.ok()
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_is_reached_encrypted_by_those_who_trust_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [own, other] = [(); 2].map(|()| rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap());
+    let file = |name: &str, cert: &rcgen::CertifiedKey<rcgen::KeyPair>| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, cert.cert.pem()).unwrap();
+        file
+    };
+    let (trusted, stranger) = (file("own.pem", &own), file("other.pem", &other));
+    let url = Cluster::shared().fresh().unwrap();
+    let (socket, options) = url.split_once('@').unwrap().1.split_once('/').unwrap();
+    let port = encrypting(format!("{}/.s.PGSQL.5432", socket.replace("%2F", "/")).into(), &own).await;
+    let connect = async |host: &str, mode: &str, ca: &std::path::Path| {
+        let url = format!("postgres://tenant@{host}:{port}/{options}&sslmode={mode}");
+        let options = PostgresOptions { ca: Some(ca.to_owned()), ..PostgresOptions::default() };
+        tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options)).await.unwrap()
+    };
+    for mode in ["require", "verify-full"] {
+        let storage = connect("localhost", mode, &trusted).await.unwrap();
+        let created = storage.create_execution(start()).await.unwrap();
+        let id = created.execution.new.id;
+        assert_eq!(storage.execution(OrgId::DEFAULT, id).await.unwrap().new.id, id);
+        storage.close();
+        assert_eq!(connect("localhost", mode, &stranger).await.unwrap_err().code(), Code::StorageUnavailable);
+        assert!(connect("127.0.0.1", mode, &trusted).await.is_err(), "the certificate is of localhost");
     }
 }

@@ -135,7 +135,8 @@ async fn a_process_commits_step_by_step() {
     let (file, rounds) = file_and_rounds(&folder);
     let storage = open(&file);
     let worker = WorkerId::fresh();
-    storage.register_worker(WorkerInfo { id: worker, name: "child".into(), queues: vec![] }).await.unwrap();
+    let name = "child".to_owned();
+    storage.register_worker(WorkerInfo { org: ORG, id: worker, name, queues: vec![] }).await.unwrap();
     let id = start(&storage).await;
     let claim = claim_as(&storage, worker, Some(id)).await.remove(0);
     println!("\nrun: {id}");
@@ -427,7 +428,7 @@ async fn a_step_writes_two_pages() {
     let claim = held(&storage).await;
     let beside = rusqlite::Connection::open(&file).unwrap();
     let frames = || beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, f64>(1)).unwrap();
-    // What opening and claiming wrote is no step's.
+    // What the making of the file and of the run wrote is no step's.
     frames();
     let mut total = 0.0;
     for n in 0..STEPS {

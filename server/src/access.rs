@@ -1,7 +1,7 @@
 //! Who may call: tokens, the org each speaks for, and what it allows. One identity per request, made here alone.
 
 use flovyn_core::error::Result;
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
 use flovyn_core::storage::Storage;
 use parking_lot::Mutex;
@@ -9,9 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::warn;
 
 /// How long a look at a key holds: a revoked one works so long at most.
 const FRESH: Duration = Duration::from_secs(5);
+/// How often, at most, the audit is told that a key was refused.
+const NOTED: Duration = Duration::from_secs(60);
 /// Tokens that are remembered at a time.
 const REMEMBERED: usize = 10_000;
 
@@ -20,21 +23,22 @@ const REMEMBERED: usize = 10_000;
 pub struct Identity {
     org: Option<OrgId>,
     scopes: Arc<Scopes>,
+    name: Arc<str>,
 }
 
 impl Identity {
     /// A caller of one org who may do everything in it.
     pub fn of_org(org: OrgId) -> Self {
-        Self { org: Some(org), scopes: Arc::new(Scopes::all()) }
+        Self { org: Some(org), scopes: Arc::new(Scopes::all()), name: "the server's token".into() }
     }
 
     /// The operator of the installation, who names the org of each call.
     pub fn operator() -> Self {
-        Self { org: None, scopes: Arc::new(Scopes::all()) }
+        Self { org: None, scopes: Arc::new(Scopes::all()), name: "the operator's token".into() }
     }
 
     fn of_key(key: &ApiKey) -> Self {
-        Self { org: Some(key.org), scopes: Arc::new(key.scopes.clone()) }
+        Self { org: Some(key.org), scopes: Arc::new(key.scopes.clone()), name: format!("key {}", key.id).into() }
     }
 
     /// The org of a call that names one, or names none.
@@ -44,6 +48,16 @@ impl Identity {
             (Some(own), Some(named)) => (own == named).then_some(own),
             (None, named) => Some(named.unwrap_or(OrgId::DEFAULT)),
         }
+    }
+
+    /// Its own org; the operator has none.
+    pub(crate) fn own_org(&self) -> Option<OrgId> {
+        self.org
+    }
+
+    /// Who it is, for the audit and for limits.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// What it may do.
@@ -71,6 +85,8 @@ struct Known {
 struct Keys {
     storage: Arc<dyn Storage>,
     seen: Mutex<HashMap<TokenHash, (Instant, Option<ApiKey>)>>,
+    /// When the audit was last told that a key was refused.
+    refused: Mutex<HashMap<KeyId, Instant>>,
 }
 
 impl Access {
@@ -82,7 +98,7 @@ impl Access {
 
     /// Knows the keys of a store; one that is revoked stops working within five seconds.
     pub fn keys_of(storage: Arc<dyn Storage>) -> Self {
-        let keys = Keys { storage, seen: Mutex::default() };
+        let keys = Keys { storage, seen: Mutex::default(), refused: Mutex::default() };
         Self(Arc::new(Known { tokens: HashMap::new(), keys: Some(keys) }))
     }
 
@@ -93,9 +109,12 @@ impl Access {
             return Ok(Some(identity.clone()));
         }
         let Some(keys) = self.0.keys.as_ref().filter(|_| is_token(token)) else { return Ok(None) };
-        let key = keys.find(hash).await?;
-        let now = keys.storage.clock().now();
-        Ok(key.filter(|key| key.is_live(now)).map(|key| Identity::of_key(&key)))
+        let Some(key) = keys.find(hash).await? else { return Ok(None) };
+        if key.is_live(keys.storage.clock().now()) {
+            return Ok(Some(Identity::of_key(&key)));
+        }
+        keys.note_refusal(&key).await;
+        Ok(None)
     }
 }
 
@@ -117,6 +136,22 @@ impl Keys {
         }
         Ok(key)
     }
+
+    /// Tells the audit, at most once a minute, that a key which no longer works was tried.
+    async fn note_refusal(&self, key: &ApiKey) {
+        {
+            let mut refused = self.refused.lock();
+            refused.retain(|_, at| at.elapsed() < NOTED);
+            if refused.len() >= REMEMBERED || refused.insert(key.id, Instant::now()).is_some() {
+                return;
+            }
+        }
+        let Some(directory) = self.storage.directory() else { return };
+        let (actor, why) = (format!("key {}", key.id), if key.revoked_at.is_some() { "revoked" } else { "expired" });
+        if let Err(error) = directory.record(key.org, &actor, "key.refused", why).await {
+            warn!(%error, key = %key.id, "a sign-in was refused, and the audit could not be told");
+        }
+    }
 }
 
 impl std::fmt::Debug for Access {
@@ -129,7 +164,7 @@ impl std::fmt::Debug for Access {
 mod tests {
     use super::*;
     use flovyn_core::clock::{ManualClock, Timestamp};
-    use flovyn_core::model::{NewKey, fresh_token};
+    use flovyn_core::model::{AuditRow, NewKey, PageRequest, fresh_token};
     use flovyn_core::storage::Directory;
     use flovyn_core::storage::memory::MemoryStorage;
 
@@ -164,7 +199,16 @@ mod tests {
         assert!(access.identify(&fresh_token()).await.unwrap().is_none());
         storage.revoke_key(org, key.id, "a test").await.unwrap();
         tokio::time::advance(FRESH).await;
+        for _ in 0..3 {
+            assert!(access.identify(&token).await.unwrap().is_none());
+        }
+        tokio::time::advance(NOTED).await;
         assert!(access.identify(&token).await.unwrap().is_none());
+        let rows = storage.audit(org, PageRequest::default()).await.unwrap().items;
+        let told = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
+        let refused = (format!("key {}", key.id), "key.refused".to_owned(), "revoked".to_owned());
+        assert_eq!(rows.iter().take(2).map(told).collect::<Vec<_>>(), [refused.clone(), refused]);
+        assert_eq!(rows[2].action, "key.revoked");
         // An expired one needs no look at the store.
         let short = fresh_token();
         storage.create_key(new(&short)).await.unwrap();

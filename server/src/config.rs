@@ -1,5 +1,6 @@
 //! The file that `flovyn server --config` reads.
 
+use crate::{Certificate, Limits};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::runtime::parse_age;
 use serde::Deserialize;
@@ -29,6 +30,10 @@ pub struct Config {
     pub nats_prefix: String,
     /// Where traces go.
     pub otlp: Otlp,
+    /// Encrypts what both ports carry.
+    pub tls: Option<Certificate>,
+    /// How much a key may ask for.
+    pub limits: Limits,
 }
 
 /// Where traces go: the table `[otlp]`.
@@ -51,6 +56,8 @@ impl Default for Config {
             nats: None,
             nats_prefix: "flovyn".to_owned(),
             otlp: Otlp::default(),
+            tls: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -90,13 +97,15 @@ impl Config {
 
     /// Refuses to send tokens and payloads in clear to other machines.
     pub fn check_addresses(&self) -> Result<()> {
-        let open = [self.grpc, self.http].into_iter().chain(self.metrics).find(|address| !address.ip().is_loopback());
+        let served = [self.grpc, self.http].into_iter().filter(|_| self.tls.is_none());
+        // Metrics are never encrypted.
+        let open = served.chain(self.metrics).find(|address| !address.ip().is_loopback());
         match open {
             Some(address) if !self.plaintext => Err(Error::new(
                 Code::InvalidArgument,
                 format!(
-                    "{address} is reached from other machines, and this server speaks no TLS: put a proxy in front that \
-                     does and write plaintext = true, or listen on loopback"
+                    "{address} is reached from other machines in clear: write [tls] with cert and key (metrics have none), or put \
+                     a proxy in front that ends TLS and write plaintext = true, or listen on loopback"
                 ),
             )),
             _ => Ok(()),
@@ -130,6 +139,15 @@ mod tests {
             assert!(refused.message().contains("plaintext = true"), "{refused}");
         }
         read(&format!("{open}plaintext = true")).unwrap().check_addresses().unwrap();
+        read(&format!("{open}[tls]\ncert = \"c\"\nkey = \"k\"")).unwrap().check_addresses().unwrap();
+    }
+
+    #[test]
+    fn limits_are_on_unless_they_are_set_to_nothing() {
+        assert_eq!((read("").unwrap().limits, Config::default().limits), (Limits::default(), Limits::default()));
+        let limits = read("[limits]\npoll = 0\ncreate = 7").unwrap().limits;
+        assert_eq!((limits.poll, limits.create, limits.signal), (0, 7, Limits::default().signal));
+        assert!(read("[limits]\npools = 1").unwrap_err().message().contains("pools"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
+use crate::listen::Door;
 use crate::metrics::http_calls;
+use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
@@ -8,19 +10,28 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::serve::ListenerExt;
-use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::error::{Code, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{ExecutionFilter, PageRequest};
-use tokio::net::TcpListener;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::time::Duration;
+use tracing::debug;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+/// How long the headers of a request may take, and how long a connection may be deaf.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of the headers of a request.
+const HEADERS: usize = 64 << 10;
+/// Requests at a time on one connection of HTTP/2.
+const STREAMS: u32 = 256;
+
 /// Serves until told to stop.
-pub(crate) async fn serve(service: Service, listener: TcpListener) -> Result<()> {
-    let broke = |error| Error::new(Code::StorageUnavailable, format!("the HTTP listener broke: {error}"));
-    let loopback = listener.local_addr().map_err(broke)?.ip().is_loopback();
-    let stopped = service.stopped();
+pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> Result<()> {
+    let mut stopped = std::pin::pin!(service.stopped());
     let mut app = routes()
         .split_for_parts()
         .0
@@ -31,9 +42,38 @@ pub(crate) async fn serve(service: Service, listener: TcpListener) -> Result<()>
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }
-    // An event is not to wait for the acknowledgement of the one before.
-    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    axum::serve(listener, app.with_state(service)).with_graceful_shutdown(stopped).await.map_err(broke)
+    app = app.layer(from_fn(request_id::mark));
+    let app = TowerToHyperService::new(app.with_state(service));
+    let (protocol, ending) = (protocol(), GracefulShutdown::new());
+    loop {
+        let connection = tokio::select! {
+            connection = door.next() => match connection {
+                Some(connection) => connection,
+                None => break,
+            },
+            () = &mut stopped => break,
+        };
+        let served = protocol.serve_connection_with_upgrades(TokioIo::new(connection), app.clone()).into_owned();
+        let served = ending.watch(served);
+        tokio::spawn(async move {
+            if let Err(error) = served.await {
+                debug!(%error, "a connection ended before its time");
+            }
+        });
+    }
+    drop(door);
+    ending.shutdown().await;
+    Ok(())
+}
+
+/// What every connection is held to.
+fn protocol() -> auto::Builder<TokioExecutor> {
+    let mut protocol = auto::Builder::new(TokioExecutor::new());
+    protocol.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEADERS);
+    let http2 = &mut protocol.http2();
+    http2.timer(TokioTimer::new()).keep_alive_interval(PATIENCE).keep_alive_timeout(PATIENCE);
+    http2.max_header_list_size(HEADERS as u32).max_concurrent_streams(STREAMS);
+    protocol
 }
 
 /// Every route, with its part of the document.
@@ -92,7 +132,8 @@ fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
         return Some(format!("the host {host:?} is not this machine; call 127.0.0.1 or localhost"));
     }
     let origin = header(header::ORIGIN)?;
-    let own = origin.strip_prefix("http://").is_some_and(|origin| origin == host);
+    let own =
+        origin.split_once("://").is_some_and(|(scheme, origin)| matches!(scheme, "http" | "https") && origin == host);
     (!own).then(|| format!("the origin {origin:?} is not this server's; only its own pages may call it"))
 }
 
@@ -124,7 +165,8 @@ mod tests {
             ])
         };
         assert_eq!(foreign(&headers("http://localhost:8080"), &Uri::default()), None);
-        for other in ["null", "http://localhost:3000", "https://localhost:8080", "http://evil.example"] {
+        assert_eq!(foreign(&headers("https://localhost:8080"), &Uri::default()), None);
+        for other in ["null", "http://localhost:3000", "ftp://localhost:8080", "http://evil.example"] {
             assert!(foreign(&headers(other), &Uri::default()).is_some(), "{other}");
         }
     }

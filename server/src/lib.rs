@@ -10,11 +10,14 @@ mod config;
 mod dev;
 mod grpc;
 mod http;
+mod limits;
+mod listen;
 mod metrics;
 mod nats;
 mod otlp;
 mod policy;
 mod replica;
+mod request_id;
 mod rest;
 mod service;
 mod sse;
@@ -22,8 +25,12 @@ mod sse;
 pub use access::{Access, Identity};
 pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
+pub use limits::Limits;
+pub use listen::Certificate;
 pub use replica::Replica;
 
+use crate::limits::Gauges;
+use crate::listen::Door;
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
 use crate::otlp::Traces;
@@ -49,10 +56,20 @@ pub struct ServerConfig {
     pub access: Access,
 }
 
+/// What a server for others than its developer sets at its doors.
+#[derive(Debug, Clone)]
+pub struct Doors {
+    /// How much a key may ask for.
+    pub limits: Limits,
+    /// Encrypts every connection.
+    pub certificate: Option<Certificate>,
+}
+
 /// A running server.
 pub struct Serving {
     grpc: SocketAddr,
     http: SocketAddr,
+    encrypted: bool,
     stop: watch::Sender<bool>,
     listening: Vec<JoinHandle<Result<()>>>,
     service: Service,
@@ -73,7 +90,16 @@ impl Serving {
 
     /// The URL that SDKs connect to.
     pub fn url(&self) -> String {
-        format!("http://{}", self.grpc)
+        format!("{}://{}", self.scheme(), self.grpc)
+    }
+
+    /// The URL of HTTP.
+    pub fn http_url(&self) -> String {
+        format!("{}://{}", self.scheme(), self.http)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.encrypted { "https" } else { "http" }
     }
 
     /// Listens for `GET /metrics` at an address of its own, without a token; tells where.
@@ -120,17 +146,33 @@ impl Serving {
 ///
 /// Errors: `InvalidArgument` where an address cannot be listened on.
 pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
+    serve_behind(storage, chunks, config, Doors { limits: Limits::none(), certificate: None }).await
+}
+
+/// As [`serve`], with limits and encryption.
+///
+/// Errors: also `InvalidArgument` for a certificate that cannot be used.
+pub async fn serve_behind(
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    config: ServerConfig,
+    doors: Doors,
+) -> Result<Serving> {
     let (grpc_listener, grpc) = bind(config.grpc).await?;
     let (http_listener, http) = bind(config.http).await?;
+    let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors, protocols);
+    let (grpc_door, http_door) = (open(grpc_listener, &[b"h2"])?, open(http_listener, &[b"h2", b"http/1.1"])?);
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    let service = Service { storage, chunks, access: config.access, metrics, stopping: stopping.clone() };
+    let gauges = Gauges::of(&doors.limits);
+    let service = Service { storage, chunks, access: config.access, gauges, metrics, stopping: stopping.clone() };
     let listening = vec![
-        tokio::spawn(grpc::serve(service.clone(), grpc_listener, stopping)),
-        tokio::spawn(http::serve(service.clone(), http_listener)),
+        tokio::spawn(grpc::serve(service.clone(), grpc_door, stopping)),
+        tokio::spawn(http::serve(service.clone(), http_door, http.ip().is_loopback())),
     ];
-    Ok(Serving { grpc, http, stop, listening, service, bus: None, traces: None })
+    let encrypted = doors.certificate.is_some();
+    Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -1,6 +1,7 @@
 //! What each call needs, in one table: a call that is not in it is refused. `GET /metrics` is not: it has a port of its own,
 //! open to whoever can reach it.
 
+use crate::limits::Rate;
 use axum::http::Method;
 use flovyn_core::model::{Scope, Scopes};
 
@@ -23,6 +24,10 @@ pub(crate) enum Need {
     ReadOrWork,
     /// To write, or to take work: what workers bring.
     WriteOrWork,
+    /// To make, list and revoke keys.
+    Keys,
+    /// To read what was done.
+    Audit,
 }
 
 impl Need {
@@ -36,6 +41,8 @@ impl Need {
             Self::Work => scopes.serves(),
             Self::ReadOrWork => scopes.allows(&Scope::Read) || scopes.serves(),
             Self::WriteOrWork => scopes.allows(&Scope::Write) || scopes.serves(),
+            Self::Keys => scopes.allows(&Scope::Keys),
+            Self::Audit => scopes.allows(&Scope::Audit),
         }
     }
 
@@ -50,6 +57,8 @@ impl Need {
             Self::Work => "the scope worker or worker:QUEUE",
             Self::ReadOrWork => "the scope exec:read or worker",
             Self::WriteOrWork => "the scope exec:write or worker",
+            Self::Keys => "the scope keys",
+            Self::Audit => "the scope audit:read",
         }
     }
 }
@@ -74,6 +83,7 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         }
         ("Agents", "PutSchedule" | "DeleteSchedule" | "LimitQueue") => Need::Write,
         ("Agents", "GetSchedule" | "ListSchedules" | "ListQueueLimits") => Need::Read,
+        ("Agents", "ListQueues" | "ListWorkers") => Need::Read,
         ("Agents", "ListEvents" | "Watch" | "GetTask" | "ListEntries") => Need::Read,
         ("Agents", "GetExecution" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
         ("Agents", "PutPayload") => Need::WriteOrWork,
@@ -101,11 +111,33 @@ fn of_first(service: &str, method: &str) -> Option<Need> {
     })
 }
 
+/// How calls of a method are counted.
+pub(crate) fn rate_of_method(path: &str) -> Option<Rate> {
+    match path.strip_prefix("/flovyn.")? {
+        "v2.Agents/Start" | "v2.Agents/Fork" | "v1.AgentDispatch/SpawnChildAgent" => Some(Rate::Create),
+        "v2.Agents/Signal" | "v1.AgentDispatch/SignalAgent" => Some(Rate::Signal),
+        "v2.Worker/PollAgents" | "v2.Worker/PollTasks" => Some(Rate::Poll),
+        "v1.AgentDispatch/PollAgent" | "v1.TaskExecution/PollTask" => Some(Rate::Poll),
+        _ => None,
+    }
+}
+
+/// How calls of a route are counted, by its method and the path it is registered under.
+pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
+    match (method.as_str(), path.strip_prefix("/api/orgs/{org}/")?) {
+        ("POST", "agent-executions" | "agent-executions/{id}/fork") => Some(Rate::Create),
+        ("POST", "agent-executions/{id}/signal") => Some(Rate::Signal),
+        _ => None,
+    }
+}
+
 /// What a route of an org needs, by its method and the path it is registered under.
 pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
     let route = path.strip_prefix("/api/orgs/{org}/")?;
     Some(match (method.as_str(), route) {
         ("GET" | "HEAD", "payloads/{hash}") => Need::ReadOrWork,
+        ("GET" | "HEAD" | "POST", "api-keys") | ("DELETE", "api-keys/{keyId}") => Need::Keys,
+        ("GET" | "HEAD", "audit") => Need::Audit,
         ("GET" | "HEAD", _) => Need::Read,
         ("PUT", "payloads") => Need::WriteOrWork,
         ("POST", "agent-executions/{id}/signal") => Need::Signal,
@@ -152,8 +184,29 @@ mod tests {
         for (method, route) in [(Method::POST, "agent-executions"), (Method::DELETE, "agent-executions/{id}")] {
             assert_eq!(need(method, route), Some(Need::Write), "{route}");
         }
+        assert_eq!(need(Method::POST, "api-keys"), Some(Need::Keys));
+        assert_eq!(need(Method::GET, "audit"), Some(Need::Audit));
         assert_eq!(need(Method::PUT, "agent-executions/{id}"), None);
         assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
+    }
+
+    #[test]
+    fn what_makes_work_is_counted() {
+        let route = |method: Method, route: &str| rate_of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
+        assert_eq!(route(Method::POST, "agent-executions"), Some(Rate::Create));
+        assert_eq!(route(Method::GET, "agent-executions"), None);
+        assert_eq!(route(Method::POST, "agent-executions/{id}/signal"), Some(Rate::Signal));
+        for (method, rate) in [
+            ("v2.Agents/Start", Rate::Create),
+            ("v2.Worker/PollTasks", Rate::Poll),
+            ("v1.AgentDispatch/SpawnChildAgent", Rate::Create),
+            ("v1.AgentDispatch/SignalAgent", Rate::Signal),
+            ("v1.AgentDispatch/PollAgent", Rate::Poll),
+            ("v1.TaskExecution/PollTask", Rate::Poll),
+        ] {
+            assert_eq!(rate_of_method(&format!("/flovyn.{method}")), Some(rate), "{method}");
+        }
+        assert_eq!(rate_of_method("/flovyn.v2.Worker/Commit"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One of the servers of an installation: any number serve one database, and none knows of the others.
 
-use crate::{Access, Config, ServerConfig, Serving, serve};
+use crate::{Access, Config, Doors, ServerConfig, Serving, serve_behind};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub struct Replica {
 impl Replica {
     /// Opens the backend, brings its schema up to date, and listens. Callers need keys of the backend.
     ///
-    /// Errors: `InvalidArgument` (an address in use, or open to other machines without `plaintext`) and those of opening
+    /// Errors: `InvalidArgument` (an address in use, or open to other machines in clear) and those of opening
     /// the backend.
     pub async fn start(config: &Config) -> Result<Self> {
         config.check_addresses()?;
@@ -26,7 +26,8 @@ impl Replica {
         }
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
-        let mut serving = serve(runtime.storage().clone(), runtime.chunks().clone(), listen).await?;
+        let doors = Doors { limits: config.limits, certificate: config.tls.clone() };
+        let mut serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;
         }

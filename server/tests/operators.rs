@@ -1,171 +1,178 @@
-//! What operators set over REST: schedules, limits of queues, predefined agents.
+//! What operators do and see over REST: keys, workers, queues, and the audit of it all.
 
 mod house;
 
 use flovyn_core::agent::NativeHost;
-use flovyn_core::model::{ExecutionFilter, PageRequest, ScheduleSpec};
-use flovyn_core::runtime::Runtime;
-use flovyn_core::testing::postgres::Cluster;
+use flovyn_core::context::AgentContextExt;
+use flovyn_core::id::OrgId;
+use flovyn_core::model::{CancelMode, Cancellation, NewKey, TokenHash, fresh_token};
+use flovyn_core::storage::AgentStorage;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_server::{Access, ServerConfig, serve};
 use house::{BASE, House, agent};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ORG: &str = "/api/orgs/default";
 
-/// An agent that answers with its input.
-fn echo() -> NativeHost {
-    NativeHost::default().agent(agent("echo", |_, input| Box::pin(async move { Ok(input) }))).unwrap()
+/// A server that takes keys alone, and a key of the org `default` with these scopes.
+async fn keyed(house: House, scopes: &str) -> (House, String, String) {
+    let storage = house.runtime.storage().clone();
+    let directory = storage.directory().expect("SQLite knows who may call");
+    let token = fresh_token();
+    let (name, scopes, actor) = ("first".to_owned(), scopes.parse().unwrap(), "a test".to_owned());
+    let hash = TokenHash::of(&token);
+    let key = directory.create_key(NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash, actor });
+    let id = key.await.unwrap().id.to_string();
+    let access = Access::keys_of(storage.clone());
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let serving = serve(storage.clone(), house.runtime.chunks().clone(), config).await.unwrap();
+    (House { serving, ..house }, token, id)
+}
+
+async fn ask(house: &House, token: &str, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let bearer = format!("Bearer {token}");
+    let more = [("authorization", &bearer[..]), ("x-request-id", "request-of-a-test")];
+    let body = if method == "GET" { String::new() } else { body.to_string() };
+    house.ask(method, &format!("{ORG}{path}"), &more, &body).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schedule_starts_runs_until_it_is_removed() {
-    let house = House::open().await;
-    let _worker = house.worker(echo()).await;
-    let schedules = format!("{ORG}/schedules");
-    let asked = json!({ "id": "tick", "kind": "echo", "input": { "n": 7 }, "cron": "* * * * * *", "metadata": { "team": "otters" } });
-    let made = house.post(&schedules, asked.clone()).await;
-    assert_eq!((&made["id"], &made["queue"], &made["input"]["n"]), (&json!("tick"), &json!("default"), &json!(7)));
-    assert!(made["nextAt"].is_string() && made["timezone"].is_null(), "{made:#}");
-    assert_eq!(house.get(&format!("{schedules}/tick")).await["cron"], "* * * * * *");
-    assert_eq!(house.get(&schedules).await["items"].as_array().unwrap().len(), 1);
-
-    let runs = format!("{BASE}?metadata.schedule=tick&status=COMPLETED");
-    let mut ended = Vec::new();
-    for _ in 0..600 {
-        ended = house.get(&runs).await["items"].as_array().unwrap().clone();
-        if ended.len() >= 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+async fn keys_are_made_listed_and_revoked() {
+    let (house, admin, _) = keyed(House::open().await, "admin").await;
+    let (status, made) = ask(&house, &admin, "POST", "/api-keys", json!({ "name": "ci", "scopes": "viewer" })).await;
+    assert_eq!((status, &made["scopes"]), (201, &json!("exec:read")), "{made:#}");
+    let (created, expires) = (made["createdAt"].as_str().unwrap(), made["expiresAt"].as_str().unwrap());
+    assert!(created < expires, "{made:#}");
+    let viewer = made["token"].as_str().unwrap();
+    assert_eq!(ask(&house, viewer, "GET", "/agent-executions", json!({})).await.0, 200);
+    for path in ["/api-keys", "/audit"] {
+        assert_eq!(ask(&house, viewer, "GET", path, json!({})).await.0, 403, "{path}");
     }
-    assert!(ended.len() >= 2, "the schedule starts runs");
-    for run in &ended {
-        assert_eq!((&run["output"]["n"], &run["metadata"]["team"]), (&json!(7), &json!("otters")));
-        assert!(run["metadata"]["scheduledAt"].as_str().unwrap().ends_with(".000Z"), "{run:#}");
-    }
+    let (_, listed) = ask(&house, &admin, "GET", "/api-keys", json!({})).await;
+    let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|key| &key["name"]).collect();
+    assert_eq!(names, ["first", "ci"]);
+    assert!(!listed.to_string().contains(viewer), "a token is shown once");
 
-    for (wrong, field) in [
-        (json!({ "kind": "echo", "cron": "at dawn" }), "cron"),
-        (json!({ "kind": "echo", "cron": "@daily", "timezone": "Mars/Olympus" }), "time zone"),
-        (json!({ "kind": "", "cron": "@daily" }), "kind"),
-        (json!({ "cron": "@daily" }), "kind"),
+    // One that nobody has used yet, so no server remembers it.
+    let (_, unused) = ask(&house, &admin, "POST", "/api-keys", json!({ "name": "unused", "neverExpires": true })).await;
+    assert_eq!(unused["expiresAt"], Value::Null);
+    let path = format!("/api-keys/{}", unused["id"].as_str().unwrap());
+    let (status, revoked) = ask(&house, &admin, "DELETE", &path, json!({})).await;
+    assert_eq!(status, 200);
+    assert!(revoked["revokedAt"].is_string());
+    assert_eq!(ask(&house, &admin, "DELETE", &path, json!({})).await.1, revoked);
+    let token = unused["token"].as_str().unwrap();
+    assert_eq!(ask(&house, token, "GET", "/agent-executions", json!({})).await.0, 401);
+
+    for (body, wanted) in [
+        (json!({}), 400),
+        (json!({ "name": "" }), 400),
+        (json!({ "name": "x", "scopes": "root" }), 400),
+        (json!({ "name": "x", "expiresInDays": 0 }), 400),
+        (json!({ "name": "x", "expiresInDays": 366 }), 400),
+        (json!({ "name": "x", "expiresInDays": 5, "neverExpires": true }), 400),
     ] {
-        let (status, problem) = house.ask("POST", &schedules, &[], &wrong.to_string()).await;
-        assert_eq!(status, 400, "{problem:#}");
-        assert!(problem["detail"].as_str().unwrap().contains(field), "{problem:#}");
+        assert_eq!(ask(&house, &admin, "POST", "/api-keys", body.clone()).await.0, wanted, "{body}");
     }
-    let one = format!("{schedules}/tick");
-    assert_eq!(house.ask("DELETE", &one, &[], "").await.0, 204);
-    assert_eq!(house.ask("DELETE", &one, &[], "").await.0, 404);
-    assert_eq!(house.ask("GET", &one, &[], "").await.0, 404);
+    let unknown = "/api-keys/0194b3a0-0000-7000-8000-000000000000";
+    assert_eq!(ask(&house, &admin, "DELETE", unknown, json!({})).await.0, 404);
 }
 
-/// Two processes keep house over one database: every tick has one run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tick_has_one_run_however_many_keep_house() {
-    let db = Cluster::shared().fresh().expect("a database");
-    let doors = [Runtime::open(&db).await.unwrap(), Runtime::open(&db).await.unwrap()];
-    let storage = doors[0].storage();
-    let org = doors[0].client().org();
-    let spec = ScheduleSpec {
-        id: "tick".into(),
-        kind: "agent".into(),
-        queue: "default".into(),
-        input: "null".into(),
-        cron: "* * * * * *".into(),
-        ..ScheduleSpec::default()
+async fn a_key_gives_no_more_than_it_has() {
+    let (house, keeper, _) = keyed(House::open().await, "keys worker:gpu").await;
+    let make = async |scopes: &str| {
+        ask(&house, &keeper, "POST", "/api-keys", json!({ "name": "x", "scopes": scopes })).await.0
     };
-    storage.put_schedule(org, spec).await.unwrap();
-    let runs =
-        async || storage.executions(org, ExecutionFilter::default(), PageRequest::default()).await.unwrap().items;
-    for _ in 0..600 {
-        if runs().await.len() >= 4 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    for more in ["admin", "viewer", "worker", "worker:cpu", "keys audit:read"] {
+        assert_eq!(make(more).await, 403, "{more}");
     }
-    storage.delete_schedule(org, "tick").await.unwrap();
-    let runs = runs().await;
-    let ticks: BTreeSet<_> = runs.iter().map(|run| run.new.metadata["scheduledAt"].clone()).collect();
-    assert!(runs.len() >= 4);
-    assert_eq!(ticks.len(), runs.len());
-    for door in doors {
-        door.close().await.unwrap();
-    }
+    assert_eq!((make("keys").await, make("worker:gpu").await), (201, 201));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_takes_a_limit() {
-    let house = House::open().await;
-    let one = format!("{ORG}/queues/crawl");
-    let limit = json!({ "concurrency": 2, "rate": { "runs": 60, "seconds": 30.0 } });
-    assert_eq!(house.ask("PUT", &one, &[], &limit.to_string()).await.0, 204);
-    let mut listed = limit.clone();
-    listed["queue"] = json!("crawl");
-    assert_eq!(house.get(&format!("{ORG}/queues")).await["items"], json!([listed]));
-    for wrong in [
-        json!({ "concurrency": 0 }),
-        json!({ "rate": { "runs": 0, "seconds": 1 } }),
-        json!({ "rate": { "runs": 1, "seconds": -1 } }),
-        json!({ "rate": { "runs": 1, "seconds": 1e300 } }),
-        json!({ "places": 1 }),
-    ] {
-        assert_eq!(house.ask("PUT", &one, &[], &wrong.to_string()).await.0, 400, "{wrong}");
+async fn what_is_done_is_read_back() {
+    let (house, admin, id) = keyed(House::open().await, "admin").await;
+    let (_, run) = ask(&house, &admin, "POST", "/agent-executions", json!({ "kind": "nobody", "id": "r" })).await;
+    let run = run["id"].as_str().unwrap().to_owned();
+    let acts = [
+        ("resume", json!({}), "execution.resume", run.clone()),
+        ("resolve", json!({ "opId": format!("{run}-0-0"), "retry": true }), "task.resolve", format!("{run}-0-0")),
+        ("divergence", json!({ "decision": "continue" }), "divergence.decide", run.clone()),
+        ("fork", json!({}), "execution.fork", run.clone()),
+        ("cancel", json!({ "mode": "hard" }), "execution.cancel", run.clone()),
+    ];
+    for (path, body, ..) in &acts {
+        ask(&house, &admin, "POST", &format!("/agent-executions/r/{path}"), body.clone()).await;
     }
-    assert_eq!(house.ask("DELETE", &one, &[], "").await.0, 204);
-    assert_eq!(house.get(&format!("{ORG}/queues")).await["items"], json!([]));
+    ask(&house, &admin, "DELETE", "/agent-executions/r", json!({})).await;
+    // The same over gRPC.
+    let options = RemoteOptions { token: Some(admin.clone()) };
+    let remote = RemoteStorage::connect(&house.serving.url(), options).await.unwrap();
+    let cancel = Cancellation { mode: CancelMode::Hard, grace: Duration::ZERO };
+    remote.request_cancel(OrgId::DEFAULT, run.parse().unwrap(), cancel).await.unwrap();
+
+    let (mut rows, mut path) = (Vec::new(), "/audit?limit=3".to_owned());
+    loop {
+        let (status, page) = ask(&house, &admin, "GET", &path, json!({})).await;
+        assert_eq!(status, 200, "{page:#}");
+        rows.extend(page["items"].as_array().unwrap().clone());
+        let Some(next) = page["nextCursor"].as_str() else { break };
+        path = format!("/audit?limit=3&cursor={next}");
+    }
+    let told = |row: &Value| (row["action"].as_str().unwrap().to_owned(), row["subject"].as_str().unwrap().to_owned());
+    let rows: Vec<_> = rows.iter().filter(|row| !row["action"].as_str().unwrap().starts_with("key.")).collect();
+    let mut expected: Vec<_> =
+        acts.iter().map(|(.., action, subject)| ((*action).to_owned(), subject.clone())).collect();
+    expected.extend([("execution.cancel".to_owned(), run.clone()), ("execution.cancel".to_owned(), run.clone())]);
+    expected.reverse();
+    assert_eq!(rows.iter().map(|row| told(row)).collect::<Vec<_>>(), expected);
+    let actor = format!("key {id} request ");
+    assert!(rows.iter().all(|row| row["actor"].as_str().unwrap().starts_with(&actor)), "{rows:#?}");
+    let of_test = rows.iter().filter(|row| row["actor"].as_str().unwrap().ends_with("request-of-a-test"));
+    assert_eq!(of_test.count(), 6, "all but the one over gRPC");
+
+    let wrong = ask(&house, &admin, "GET", "/audit?cursor=x", json!({})).await;
+    assert_eq!(wrong.0, 400, "{:#}", wrong.1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_has_a_copy_of_its_definition() {
+async fn every_answer_has_the_id_of_its_request() {
     let house = House::open().await;
-    let _worker = house.worker(echo()).await;
-    let definitions = format!("{ORG}/agent-definitions");
-    let asked = |prompt: &str| {
-        json!({
-            "slug": "otters", "kind": "echo", "systemPrompt": prompt, "models": [{ "provider": "fake", "modelId": "m" }],
-            "tools": ["search"], "config": { "maxTurns": 9, "temperature": 0.5 }, "metadata": { "team": "rivers" },
+    let of =
+        |answer: &hyper::Response<hyper::body::Incoming>| answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    assert_eq!(of(&house.raw("GET", "/_/health", &[("x-request-id", "mine-1")], "").await), "mine-1");
+    let (one, two) = (house.raw("GET", BASE, &[], "").await, house.raw("GET", "/nowhere", &[], "").await);
+    assert_ne!(of(&one), of(&two));
+    let forged = house.raw("GET", "/_/health", &[("x-request-id", "two words")], "").await;
+    assert_ne!(of(&forged), "two words");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_and_workers_are_shown() {
+    let house = House::open().await;
+    let waits = agent("waits", |ctx, _| {
+        Box::pin(async move {
+            ctx.wait_for_signal::<Value>("go")?.await?;
+            Ok(Value::Null)
         })
-    };
-    let (status, made) = house.ask("POST", &definitions, &[], &asked("You know otters.").to_string()).await;
-    assert_eq!((status, &made["name"], &made["queue"]), (201, &json!("otters"), &json!("default")), "{made:#}");
-    assert_eq!(house.ask("POST", &definitions, &[], &asked("again").to_string()).await.0, 409);
-    let id = made["id"].as_str().unwrap();
-
-    let start =
-        json!({ "agentDefinitionId": "otters", "userPrompt": "Hello", "config": { "temperature": 1 }, "id": "first" });
-    house.post(BASE, start).await;
-    let first = house.until("first", "COMPLETED").await;
-    let input = json!({
-        "systemPrompt": "You know otters.", "userPrompt": "Hello", "models": [{ "provider": "fake", "modelId": "m" }],
-        "tools": ["search"], "config": { "maxTurns": 9, "temperature": 1 },
     });
-    assert_eq!((&first["input"], &first["output"], &first["kind"]), (&input, &input, &json!("echo")));
-    assert_eq!(first["metadata"], json!({ "team": "rivers", "agentDefinition": id }));
+    house.post(BASE, json!({ "kind": "waits", "id": "w" })).await;
+    house.post(BASE, json!({ "kind": "lonely" })).await;
+    let load = |kind: &str, queued: u64, unserved: u64| json!({ "queue": "default", "kind": kind, "queued": queued, "running": 0, "unserved": unserved });
+    let queues = house.get(&format!("{ORG}/queues")).await;
+    assert_eq!(queues["items"], json!([load("lonely", 1, 1), load("waits", 1, 1)]));
+    let none = house.get(&format!("{ORG}/workers")).await;
+    assert_eq!(none, json!({ "items": [], "nextCursor": null }));
 
-    let one = format!("{definitions}/{id}");
-    let (status, replaced) = house.ask("PUT", &one, &[], &asked("You know seals.").to_string()).await;
-    assert_eq!((status, &replaced["systemPrompt"], &replaced["id"]), (200, &json!("You know seals."), &made["id"]));
-    assert_eq!(house.get(&format!("{definitions}/otters")).await, replaced);
-    assert_eq!(house.get(&definitions).await["items"], json!([replaced]));
-    house.post(BASE, json!({ "agentDefinitionId": id, "id": "second" })).await;
-    assert_eq!(house.until("second", "COMPLETED").await["input"]["systemPrompt"], "You know seals.");
-    assert_eq!(house.get(&format!("{BASE}/first")).await["input"], input);
-    let of_it = house.get(&format!("{BASE}?metadata.agentDefinition={id}")).await;
-    assert_eq!(of_it["items"].as_array().map(Vec::len), Some(2));
-
-    for wrong in [
-        json!({ "agentDefinitionId": "otters", "kind": "echo" }),
-        json!({ "agentDefinitionId": "otters", "input": 1 }),
-        json!({ "kind": "echo", "userPrompt": "Hello" }),
-        json!({ "userPrompt": "Hello" }),
-        Value::Object(Default::default()),
-    ] {
-        assert_eq!(house.ask("POST", BASE, &[], &wrong.to_string()).await.0, 400, "{wrong}");
-    }
-    assert_eq!(house.ask("POST", BASE, &[], r#"{"agentDefinitionId": "seals"}"#).await.0, 404);
-    assert_eq!(house.ask("DELETE", &one, &[], "").await.0, 204);
-    assert_eq!(house.ask("GET", &one, &[], "").await.0, 404);
-    assert_eq!(house.get(&format!("{BASE}/first")).await["input"], input);
+    let host = NativeHost::default().agent(waits).unwrap();
+    let (_remote, worker) = house.worker(host).await;
+    house.until("w", "WAITING").await;
+    let queues = house.get(&format!("{ORG}/queues")).await;
+    assert_eq!(queues["items"], json!([load("lonely", 1, 1), load("waits", 0, 0)]));
+    let workers = house.get(&format!("{ORG}/workers?limit=10")).await;
+    let shown = &workers["items"][0];
+    assert_eq!((&shown["id"], &shown["alive"]), (&json!(worker.id().to_string()), &json!(true)), "{workers:#}");
+    assert_eq!(shown["serves"], json!([{ "kind": "waits", "queue": "default" }]));
 }

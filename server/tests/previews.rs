@@ -121,7 +121,7 @@ async fn a_reader_at_another_server_sees_tokens_and_the_death_of_the_first() {
     }
     assert!(shown.entries.iter().all(|entry| entry == "speak"), "the tokens came before what they announce");
     one.kill();
-    two.runtime.storage().cut_leases(worker, Duration::ZERO).await.unwrap();
+    two.runtime.storage().cut_leases(OrgId::DEFAULT, worker, Duration::ZERO).await.unwrap();
     let (_second, _) = two.worker(speaker(false)).await;
     let rest = tokio::time::timeout(PATIENCE, events.rest()).await.expect("the run ends");
     for event in rest {

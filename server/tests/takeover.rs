@@ -25,12 +25,14 @@ async fn a_broken_connection_cuts_leases() -> Result<()> {
     let remote = RemoteStorage::connect(&serving.url(), RemoteOptions { token: Some(TOKEN.into()) }).await?;
     let worker = WorkerId::fresh();
     let (queue, kinds) = ("default".to_owned(), ["agent".to_owned()].into());
-    remote.register_worker(WorkerInfo { id: worker, name: "mortal".into(), queues: vec![queue.clone()] }).await?;
+    let (org, name) = (OrgId::DEFAULT, "mortal".to_owned());
+    remote.register_worker(WorkerInfo { org, id: worker, name, queues: vec![queue.clone()] }).await?;
     // Once the stream of hints is open, the worker's next sign of life hangs on it.
     remote.hints().leases().changed().await;
-    let claim = ClaimRequest { org: OrgId::DEFAULT, worker, queue, kinds, limit: 1, ttl: LEASE, only: None };
+    let claim = ClaimRequest { org, worker, queue, kinds, limit: 1, ttl: LEASE, only: None };
     assert_eq!(remote.claim_agents(claim).await?.len(), 1);
-    remote.heartbeat(Heartbeat { worker, ttl: LEASE, executions: vec![], tasks: vec![], progress: vec![] }).await?;
+    let beat = Heartbeat { org, worker, ttl: LEASE, executions: vec![], tasks: vec![], progress: vec![] };
+    remote.heartbeat(beat).await?;
     assert_eq!(handle.status().await?, Status::Running);
 
     drop(remote);

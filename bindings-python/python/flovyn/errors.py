@@ -38,6 +38,7 @@ __all__ = [
     "SignalTimeout",
     "SlotTaken",
     "StateNotDeclared",
+    "RateLimited",
     "StepLimitReached",
     "StorageUnavailable",
     "Suspended",
@@ -218,6 +219,10 @@ class BudgetExceeded(FlovynError):
 
 class StepLimitReached(FlovynError):
     """The cumulative step limit of a run is reached."""
+
+
+class RateLimited(FlovynError):
+    """A key asked a server more often than it may."""
 
 
 class InvalidTransition(FlovynError):

@@ -12,7 +12,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         DevOptions { db: args.db, http_port: args.http_port, grpc_port: args.grpc_port, token_file: args.token_file };
     let db = options.db.clone();
     let server = flovyn_server::dev(options).await?;
-    let (grpc, http) = (server.serving().url(), format!("http://{}", server.serving().http()));
+    let (grpc, http) = (server.serving().url(), server.serving().http_url());
     let files: Vec<_> = server.token_files().iter().map(|file| file.display().to_string()).collect();
     if out.is_json() {
         out.value(&json!({ "grpc": grpc, "http": http, "db": db, "tokenFiles": files }))?;
@@ -31,7 +31,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
 pub async fn server(args: Server, out: &mut Output) -> Result {
     let config = Config::read(&args.config)?;
     let server = Replica::start(&config).await?;
-    let (grpc, http, db) = (server.serving().url(), format!("http://{}", server.serving().http()), server.db());
+    let (grpc, http, db) = (server.serving().url(), server.serving().http_url(), server.db());
     if out.is_json() {
         out.value(&json!({ "grpc": grpc, "http": http, "db": db }))?;
     } else {

@@ -34,7 +34,7 @@ impl Elsewhere {
             return Ok(());
         }
         self.epoch = epoch;
-        self.holder = holder.filter(|holder| !self.chunks.is_home(*holder));
+        self.holder = holder.filter(|holder| !self.chunks.is_home(self.run.0, *holder));
         if self.holder.is_none() {
             return Ok(());
         }

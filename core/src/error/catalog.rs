@@ -109,6 +109,8 @@ codes! {
     BudgetExceeded => Limit, false;
     /// The cumulative step limit of a run is reached.
     StepLimitReached => Limit, false;
+    /// A key asked a server more often than it may.
+    RateLimited => Limit, true;
     /// The thing's present status does not allow this.
     InvalidTransition => Conflict, false;
     /// Another worker holds the run now.

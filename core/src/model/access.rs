@@ -67,6 +67,11 @@ impl Scopes {
         self.0.contains(scope) || matches!(scope, Scope::Worker(Some(_)) if self.0.contains(&Scope::Worker(None)))
     }
 
+    /// Whether it allows all that another allows.
+    pub fn cover(&self, other: &Self) -> bool {
+        other.0.iter().all(|scope| self.allows(scope))
+    }
+
     /// Whether it allows to take work of some queue.
     pub fn serves(&self) -> bool {
         self.0.iter().any(|scope| matches!(scope, Scope::Worker(_)))
@@ -205,6 +210,8 @@ mod tests {
         assert!(scopes("worker").allows(&gpu) && scopes("worker:gpu").allows(&gpu));
         assert!(!scopes("worker:gpu").allows(&Scope::Worker(None)) && scopes("worker:gpu").serves());
         assert!(!scopes("worker:cpu").allows(&gpu) && !scopes("member").serves());
+        assert!(scopes("admin").cover(&Scopes::all()) && scopes("worker keys").cover(&scopes("worker:gpu")));
+        assert!(!scopes("worker:gpu").cover(&scopes("worker")) && !scopes("keys").cover(&scopes("viewer keys")));
         for wrong in ["", "root", "worker:", "exec:*"] {
             assert_eq!(wrong.parse::<Scopes>().unwrap_err().code(), Code::InvalidArgument, "{wrong}");
         }

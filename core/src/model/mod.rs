@@ -8,6 +8,7 @@ mod entry;
 mod event;
 mod execution;
 mod op;
+mod operators;
 mod page;
 mod queue;
 mod schedule;
@@ -28,6 +29,7 @@ pub use execution::{
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
+pub use operators::{AuditRow, KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};

@@ -65,7 +65,7 @@ async fn waiting(made: &mut watch::Receiver<Made>) -> bool {
 /// Looks who reads in other processes what is made here, and gives those that came what there is; tells how many there are.
 async fn serve(chunks: &Chunks, previews: &dyn Previews) -> Result<usize> {
     let mut readers = previews.readers(chunks.process()).await?;
-    readers.retain(|reader| reader.holder.is_some_and(|holder| chunks.is_home(holder)));
+    readers.retain(|reader| reader.holder.is_some_and(|holder| chunks.is_home(reader.org, holder)));
     chunks.set_read(readers.iter().map(|reader| ((reader.org, reader.execution), !reader.served)));
     let mut came: BTreeMap<(OrgId, ExecutionId), Vec<Uuid>> = BTreeMap::new();
     for reader in readers.iter().filter(|reader| !reader.served) {

@@ -23,7 +23,7 @@ pub enum Backend {
     },
     /// A server.
     Server {
-        /// `http://HOST:PORT`.
+        /// `http://HOST:PORT`, or `https://` where the server shows a certificate.
         url: String,
     },
     /// A PostgreSQL database.
@@ -74,13 +74,12 @@ pub fn parse_url(url: &str) -> Result<Backend> {
     }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
-        "http" if url.starts_with("http://") => Ok(Backend::Server { url: url.trim_end_matches('/').to_owned() }),
+        "http" | "https" if url[scheme.len()..].starts_with("://") => {
+            Ok(Backend::Server { url: url.trim_end_matches('/').to_owned() })
+        }
         "postgres" | "postgresql" => Err(wrong("write postgres://user@host/database".into())),
-        "https" => Err(wrong(format!(
-            "this version has no {scheme} backend yet; use sqlite:FILE, postgres://, memory: or http://HOST:PORT"
-        ))),
         _ => Err(wrong(
-            "it starts with no known scheme; use sqlite:FILE, postgres://, memory: or http://HOST:PORT".into(),
+            "it starts with no known scheme; use sqlite:FILE, postgres://, memory:, http://HOST:PORT or https://HOST:PORT".into(),
         )),
     }
 }
@@ -114,6 +113,7 @@ mod tests {
         assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
         let server = Backend::Server { url: "http://localhost:9090".into() };
         assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
+        assert_eq!(parse_url("https://h:1/").unwrap(), Backend::Server { url: "https://h:1".into() });
         let url = "postgres://me@db/runs?sslmode=disable".to_owned();
         assert_eq!(parse_url(&url).unwrap(), Backend::Postgres { url: url.clone(), retention: None });
         let half = Backend::Postgres { url, retention: Some(Duration::from_secs(12 * 3_600)) };
@@ -127,7 +127,7 @@ mod tests {
             "sqlite:a?retention=3",
             "postgres:x",
             "postgres://me@db/runs?retention=soon",
-            "https://x",
+            "https:x",
         ] {
             assert_eq!(parse_url(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");
         }

@@ -87,7 +87,7 @@ pub(crate) trait Keeper: Send + Sync {
     /// Calls `hold_elapsed` a little later.
     fn arm_hold(&self, session: &Arc<Session>);
     /// An inline attempt tells how far it is.
-    fn progressed(&self, org: OrgId, task: TaskId, attempt: u32, report: String);
+    fn progressed(&self, task: TaskId, attempt: u32, report: String);
 }
 
 /// One activation of a run.
@@ -367,9 +367,9 @@ impl Session {
     }
 
     /// What a heartbeat needs.
-    pub(crate) fn standing(&self) -> (OrgId, ExecutionId, u64, u64) {
+    pub(crate) fn standing(&self) -> (ExecutionId, u64, u64) {
         let known = self.inner.lock().machine.known();
-        (self.org, self.execution, self.lease().epoch, known)
+        (self.execution, self.lease().epoch, known)
     }
 
     /// Whether this parked copy may go on under a claim.

@@ -103,7 +103,7 @@ impl Session {
         let report = progress(fraction, message);
         self.stream(ChunkKind::Progress, report.as_str().into(), Some((op, attempt)));
         if let Some(keeper) = self.keeper.get() {
-            keeper.progressed(self.org, task, attempt, report);
+            keeper.progressed(task, attempt, report);
         }
     }
 

@@ -2,10 +2,11 @@
 
 use crate::error::{Code, Error, Result};
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, NewKey, Organization, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
 use async_trait::async_trait;
+use std::collections::BTreeMap;
 
-/// Organizations and their keys. Where they outlive the process, every change leaves a row of audit in its transaction.
+/// Organizations, their keys, and what was done to them. Every change leaves a row of audit in its transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// Makes an organization. A name that is taken gives the one that is there.
@@ -27,7 +28,25 @@ pub trait Directory: Send + Sync {
 
     /// The key of a token, whether it works or not.
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>>;
+
+    /// Adds a row of audit: who did what, to what. Rows are never changed.
+    async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()>;
+
+    /// What was done to an org, newest first.
+    async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>>;
 }
+
+/// What retention leaves in the audit of each org: who, what, and the runs it took out.
+pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, String)> {
+    let mut removed: BTreeMap<OrgId, usize> = BTreeMap::new();
+    for org in orgs {
+        *removed.entry(org).or_default() += 1;
+    }
+    removed.into_iter().map(|(org, runs)| (org, format!("ended runs: {runs}"))).collect()
+}
+
+/// Who retention is, in the audit, and what it does.
+pub(super) const RETENTION: (&str, &str) = ("retention", "executions.removed");
 
 /// The id that an organization of this name gets; the name `default` is that of the one a backend always has.
 pub(super) fn check_slug(name: &str) -> Result<OrgId> {

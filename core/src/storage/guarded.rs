@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, QueueLimit,
-    RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal,
+    SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -67,7 +68,7 @@ pub trait Gate: Send + Sync {
     }
 
     /// A worker is about to register.
-    fn registering(&self, _worker: WorkerId) {}
+    fn registering(&self, _org: OrgId, _worker: WorkerId) {}
 
     /// The caller is done with the backend.
     fn close(&self, inner: &dyn Storage) {
@@ -167,7 +168,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 #[async_trait]
 impl<G: Gate> WorkSource for Guarded<G> {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
-        self.gate.registering(worker.id);
+        self.gate.registering(worker.org, worker.id);
         self.gate.pass(Call::RegisterWorker, self.inner.register_worker(worker)).await
     }
 
@@ -191,8 +192,8 @@ impl<G: Gate> WorkSource for Guarded<G> {
         self.gate.pass(Call::Release, self.inner.release(org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.gate.pass(Call::UnregisterWorker, self.inner.unregister_worker(worker)).await
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.gate.pass(Call::UnregisterWorker, self.inner.unregister_worker(org, worker)).await
     }
 }
 
@@ -238,6 +239,14 @@ impl<G: Gate> Catalog for Guarded<G> {
         self.gate.pass(Call::Read, self.inner.journal(org, execution, segment)).await
     }
 
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
+        self.gate.pass(Call::Read, self.inner.queues(org)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.gate.pass(Call::Read, self.inner.workers(org, page)).await
+    }
+
     async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
         self.gate.pass(Call::Read, self.inner.unserved(org)).await
     }
@@ -249,8 +258,8 @@ impl<G: Gate> Housekeeping for Guarded<G> {
         self.gate.pass(Call::Pass, self.inner.pass()).await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.gate.pass(Call::Pass, self.inner.cut_leases(worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.gate.pass(Call::Pass, self.inner.cut_leases(org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {

@@ -24,6 +24,8 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stored;
+#[cfg(any(feature = "postgres", feature = "remote"))]
+mod trust;
 mod turns;
 pub mod unfenced;
 
@@ -32,8 +34,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, Resolution,
-    ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -148,8 +150,8 @@ pub trait WorkSource: Send + Sync {
     /// Gives a run back unfinished: PENDING at once.
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()>;
 
-    /// Removes a worker and gives back all it holds.
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()>;
+    /// Removes a worker of an org and gives back all it holds; none of another's.
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()>;
 }
 
 /// Rows that are read at once while a tail is loaded or replayed.
@@ -163,9 +165,11 @@ pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);
 /// How often, at most, a pass looks for such work.
 pub const NO_WORKER_EVERY: Duration = Duration::from_secs(1);
 
-/// A worker as the store knows it.
+/// A worker that makes itself known. It is of one org: another's worker of the same id is another one.
 #[derive(Debug, Clone)]
 pub struct WorkerInfo {
+    /// Tenant.
+    pub org: OrgId,
     /// Its id.
     pub id: WorkerId,
     /// Host, process and name, for people.
@@ -196,16 +200,18 @@ pub struct ClaimRequest {
 /// A worker's sign of life.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
+    /// Tenant, of the worker and of all it names.
+    pub org: OrgId,
     /// Who.
     pub worker: WorkerId,
     /// How long the leases shall hold from now.
     pub ttl: Duration,
     /// Runs it believes to hold, with the epoch and the highest fact number known.
-    pub executions: Vec<(OrgId, ExecutionId, u64, u64)>,
+    pub executions: Vec<(ExecutionId, u64, u64)>,
     /// Attempts it believes to run: task, attempt, whether the task itself gave a sign since the last beat.
-    pub tasks: Vec<(OrgId, TaskId, u32, bool)>,
+    pub tasks: Vec<(TaskId, u32, bool)>,
     /// How far attempts say they are: task, attempt, a small JSON object. One that no longer runs is passed over.
-    pub progress: Vec<(OrgId, TaskId, u32, String)>,
+    pub progress: Vec<(TaskId, u32, String)>,
 }
 
 /// What a heartbeat answers.
@@ -242,8 +248,16 @@ pub trait Catalog: Send + Sync {
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>>;
     /// The ops of a segment as recorded: what tests and people compare.
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<crate::model::RecordedOp>>;
+    /// What each queue has of each kind, by kind and queue: work that waits or runs, and what live workers serve.
+    async fn queues(&self, org: OrgId) -> Result<Vec<crate::model::QueueLoad>>;
+    /// Workers that are known, by id; one that is gone is forgotten some time after.
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>>;
     /// Kinds with work that no live worker serves: kind, queue and how many wait.
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>>;
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        let loads = self.queues(org).await?;
+        let alone = loads.into_iter().filter(|load| load.queued > 0 && !load.served);
+        Ok(alone.map(|load| (load.kind, load.queue, load.queued)).collect())
+    }
 }
 
 /// Work that time brings.
@@ -254,9 +268,9 @@ pub trait Housekeeping: Send + Sync {
     /// ([`start_due`](schedules::start_due)).
     async fn pass(&self) -> Result<Option<Timestamp>>;
 
-    /// Makes the leases of a worker that seems gone end within `left`, never later than they would. A worker that lives
+    /// Makes the leases of an org's worker that seems gone end within `left`, never later than they would. A worker that lives
     /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()>;
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()>;
 
     /// What waits for workers and what they have, over all orgs; empty where a server keeps house.
     async fn load(&self) -> Result<Load> {

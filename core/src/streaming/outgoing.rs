@@ -66,7 +66,7 @@ struct State {
     /// Runs that are read elsewhere, and up to where their previews were written.
     read: HashMap<RunKey, EventId>,
     /// Workers of this process, and when they gave their last sign.
-    workers: HashMap<WorkerId, Instant>,
+    workers: HashMap<(OrgId, WorkerId), Instant>,
     /// Bytes that wait.
     waiting: usize,
 }
@@ -220,23 +220,23 @@ impl Chunks {
     }
 
     /// A worker of this process gave a sign of life.
-    pub fn heard_of(&self, worker: WorkerId) {
+    pub fn heard_of(&self, org: OrgId, worker: WorkerId) {
         if let Some(outgoing) = &self.0.outgoing {
-            outgoing.state.lock().workers.insert(worker, Instant::now());
+            outgoing.state.lock().workers.insert((org, worker), Instant::now());
         }
     }
 
     /// A worker of this process has left.
-    pub fn gone(&self, worker: WorkerId) {
+    pub fn gone(&self, org: OrgId, worker: WorkerId) {
         if let Some(outgoing) = &self.0.outgoing {
-            outgoing.state.lock().workers.remove(&worker);
+            outgoing.state.lock().workers.remove(&(org, worker));
         }
     }
 
     /// Whether a worker is one of this process.
-    pub fn is_home(&self, worker: WorkerId) -> bool {
+    pub fn is_home(&self, org: OrgId, worker: WorkerId) -> bool {
         let Some(outgoing) = &self.0.outgoing else { return false };
-        outgoing.state.lock().workers.get(&worker).is_some_and(|heard| heard.elapsed() < HEARD)
+        outgoing.state.lock().workers.get(&(org, worker)).is_some_and(|heard| heard.elapsed() < HEARD)
     }
 
     /// Whether this process has workers whose runs may be read elsewhere.
@@ -464,10 +464,10 @@ mod tests {
         let _bell = board.follow(RUN);
         assert_eq!([board.lease(RUN, one), board.lease(RUN, one)], [Lease::New, Lease::Live]);
         assert_eq!(board.lease(RUN, other), Lease::New, "another holder has written nothing yet");
-        assert!(!board.is_home(one));
-        board.heard_of(one);
-        assert!(board.is_home(one) && board.has_workers());
-        board.gone(one);
-        assert!(!board.is_home(one) && !board.has_workers());
+        assert!(!board.is_home(RUN.0, one));
+        board.heard_of(RUN.0, one);
+        assert!(board.is_home(RUN.0, one) && board.has_workers());
+        board.gone(RUN.0, one);
+        assert!(!board.is_home(RUN.0, one) && !board.has_workers());
     }
 }

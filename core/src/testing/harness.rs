@@ -175,7 +175,7 @@ impl Harness {
                 };
             }
             proof.crashes += 1;
-            storage.unregister_worker(worker.id()).await?;
+            storage.unregister_worker(storage.org(), worker.id()).await?;
         }
         Err(different(&plan.name, &format!("the run has not ended after {MOST_LIVES} processes")))
     }

@@ -27,6 +27,11 @@ while kill -INT "$server" 2>/dev/null; do sleep 0.1; done
 rm -rf "$2"
 "#;
 
+/// Makes the user of the tests, once: its processes may ask at the same time.
+const TENANT: &str = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1); \
+                      IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'tenant') THEN CREATE ROLE tenant LOGIN; END IF; \
+                      END $$";
+
 /// A running server.
 pub struct Cluster {
     folder: PathBuf,
@@ -99,11 +104,12 @@ impl Cluster {
         format!("postgres://flovyn@{host}/{database}")
     }
 
-    /// The URL of an empty schema that nobody else uses. It is made when the backend opens it.
+    /// The URL of an empty schema that nobody else uses, for a user whom row-level security holds.
     pub fn fresh(&self) -> Result<String> {
         let name = format!("test_{}", self.schemas.fetch_add(1, Ordering::Relaxed));
-        self.sql("postgres", &format!("CREATE SCHEMA {name}"))?;
-        Ok(format!("{}?options=-csearch_path%3D{name}", self.url("postgres")))
+        self.sql("postgres", &format!("{TENANT}; CREATE SCHEMA {name} AUTHORIZATION tenant"))?;
+        let url = self.url("postgres").replacen("flovyn@", "tenant@", 1);
+        Ok(format!("{url}?options=-csearch_path%3D{name}"))
     }
 
     /// Runs statements by `psql`; what they print, without decoration.

@@ -4,9 +4,10 @@ use super::execution::{totals, usage};
 use super::{fixed, id, need, of_word, raw, v2, word, wrong};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::id::{EntryId, ExecutionId, SignalId};
+use crate::id::{EntryId, ExecutionId, SignalId, WorkerId};
 use crate::model::{
-    Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, NewCheckpoint, PageRequest, Signal, Status,
+    Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, KnownWorker, NewCheckpoint, PageRequest,
+    QueueLoad, Signal, Status,
 };
 use bytes::Bytes;
 
@@ -188,6 +189,48 @@ impl TryFrom<v2::Chunk> for Chunk {
                 Err(_) => return Err(wrong("chunk.kind", &format!("is {}", wire.kind))),
             },
             data: wire.data.into(),
+        })
+    }
+}
+
+impl From<&QueueLoad> for v2::QueueLoad {
+    fn from(load: &QueueLoad) -> Self {
+        let QueueLoad { kind, queue, queued, running, served } = load.clone();
+        Self { kind, queue, queued, running, served }
+    }
+}
+
+impl From<v2::QueueLoad> for QueueLoad {
+    fn from(wire: v2::QueueLoad) -> Self {
+        let v2::QueueLoad { kind, queue, queued, running, served } = wire;
+        Self { kind, queue, queued, running, served }
+    }
+}
+
+impl From<&KnownWorker> for v2::KnownWorker {
+    fn from(worker: &KnownWorker) -> Self {
+        let kind = |(kind, queue): &(String, String)| v2::ServedKind { kind: kind.clone(), queue: queue.clone() };
+        Self {
+            id: raw(worker.id.0),
+            name: worker.name.clone(),
+            queues: worker.queues.clone(),
+            serves: worker.serves.iter().map(kind).collect(),
+            seen_at: worker.seen_at.0,
+            alive_until: worker.alive_until.0,
+        }
+    }
+}
+
+impl TryFrom<v2::KnownWorker> for KnownWorker {
+    type Error = Error;
+    fn try_from(wire: v2::KnownWorker) -> Result<Self> {
+        Ok(Self {
+            id: WorkerId(id(&wire.id, "worker.id")?),
+            name: wire.name,
+            queues: wire.queues,
+            serves: wire.serves.into_iter().map(|kind| (kind.kind, kind.queue)).collect(),
+            seen_at: Timestamp(wire.seen_at),
+            alive_until: Timestamp(wire.alive_until),
         })
     }
 }

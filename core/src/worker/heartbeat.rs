@@ -40,6 +40,7 @@ async fn beat(core: &Core) -> bool {
     let sessions: Vec<_> = core.active.lock().values().cloned().collect();
     let tickets: Vec<_> = core.tickets.lock().values().cloned().collect();
     let beat = Heartbeat {
+        org: core.options.org,
         worker: core.id,
         ttl: LEASE_TTL,
         executions: sessions.iter().map(|session| session.standing()).collect(),

@@ -136,7 +136,8 @@ impl Worker {
     ) -> Result<Self> {
         let id = WorkerId::fresh();
         let queues = vec![options.queue.clone()];
-        storage.register_worker(WorkerInfo { id, name: options.name.clone(), queues }).await?;
+        let info = WorkerInfo { org: options.org, id, name: options.name.clone(), queues };
+        storage.register_worker(info).await?;
         let core = Arc::new_cyclic(|me| Core {
             me: me.clone(),
             id,
@@ -229,7 +230,7 @@ impl Worker {
         // What a claim on its way brings would be held by nobody if it came after the worker is gone.
         let claiming = std::mem::take(&mut *self.0.claiming.lock());
         let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
-        self.0.storage.unregister_worker(self.0.id).await
+        self.0.storage.unregister_worker(self.0.options.org, self.0.id).await
     }
 
     /// Ends it as `kill -9` would, for tests: nothing is given back, no answer is heard any more.
@@ -401,9 +402,9 @@ impl Keeper for Core {
         self.holds.arm(session);
     }
 
-    fn progressed(&self, org: OrgId, task: TaskId, attempt: u32, report: String) {
+    fn progressed(&self, task: TaskId, attempt: u32, report: String) {
         if let Some(me) = self.me.upgrade() {
-            progress::tell(&me, org, task, attempt, report);
+            progress::tell(&me, task, attempt, report);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What attempts tell of how far they are, on its way to the store: the latest of each, at most once a second.
 
 use super::{Core, LEASE_TTL};
-use crate::id::{OrgId, TaskId};
+use crate::id::TaskId;
 use crate::storage::Heartbeat;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,15 +16,15 @@ pub(super) struct Reports(Mutex<Gathered>);
 
 #[derive(Default)]
 struct Gathered {
-    latest: HashMap<TaskId, (OrgId, u32, String)>,
+    latest: HashMap<TaskId, (u32, String)>,
     /// A write is on its way that takes them along.
     awaited: bool,
 }
 
 /// Keeps the latest report of an attempt for the next write.
-pub(super) fn tell(core: &Arc<Core>, org: OrgId, task: TaskId, attempt: u32, report: String) {
+pub(super) fn tell(core: &Arc<Core>, task: TaskId, attempt: u32, report: String) {
     let mut gathered = core.reports.0.lock();
-    gathered.latest.insert(task, (org, attempt, report));
+    gathered.latest.insert(task, (attempt, report));
     if !std::mem::replace(&mut gathered.awaited, true) {
         core.runtime.spawn(write(core.clone()));
     }
@@ -33,8 +33,9 @@ pub(super) fn tell(core: &Arc<Core>, org: OrgId, task: TaskId, attempt: u32, rep
 async fn write(core: Arc<Core>) {
     tokio::time::sleep(GATHER).await;
     let latest = std::mem::take(&mut *core.reports.0.lock()).latest;
-    let progress = latest.into_iter().map(|(task, (org, attempt, report))| (org, task, attempt, report)).collect();
-    let beat = Heartbeat { worker: core.id, ttl: LEASE_TTL, executions: Vec::new(), tasks: Vec::new(), progress };
+    let progress = latest.into_iter().map(|(task, (attempt, report))| (task, attempt, report)).collect();
+    let (org, worker) = (core.options.org, core.id);
+    let beat = Heartbeat { org, worker, ttl: LEASE_TTL, executions: Vec::new(), tasks: Vec::new(), progress };
     if let Err(error) = core.storage.heartbeat(beat).await {
         tracing::debug!(%error, "progress was not stored; the next report will be");
     }

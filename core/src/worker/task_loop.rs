@@ -65,7 +65,7 @@ impl Ticket {
         let report = crate::session::progress(fraction, message);
         self.stream(ChunkKind::Progress, &report);
         if let Some(core) = self.0.core.upgrade() {
-            super::progress::tell(&core, self.0.org, self.0.task, self.0.attempt, report);
+            super::progress::tell(&core, self.0.task, self.0.attempt, report);
         }
     }
 
@@ -154,8 +154,8 @@ impl Ticket {
         core.freed_task.notify_one();
     }
 
-    pub(super) fn standing(&self) -> (OrgId, TaskId, u32, bool) {
-        (self.0.org, self.0.task, self.0.attempt, self.0.alive.swap(false, Ordering::Relaxed))
+    pub(super) fn standing(&self) -> (TaskId, u32, bool) {
+        (self.0.task, self.0.attempt, self.0.alive.swap(false, Ordering::Relaxed))
     }
 
     pub(super) fn cancel(&self) {

@@ -98,7 +98,7 @@ rule!(rule_02_a_batch_is_atomic_and_a_lost_answer_costs_nothing, world, {
     let refused = async |request| world.storage.commit(request).await.unwrap_err().code();
     assert_eq!(refused(request(0, 1, 2)).await, Code::OutOfOrder);
     assert_eq!(refused(request(5, 2, 1)).await, Code::OutOfOrder);
-    world.storage.unregister_worker(claim.lease.worker).await.unwrap();
+    world.storage.unregister_worker(ORG, claim.lease.worker).await.unwrap();
     world.storage.claim_agents(claim_by(8, "nobody")).await.unwrap();
     assert_eq!(refused(request(0, 1, 1)).await, Code::LeaseLost);
 });

@@ -40,7 +40,7 @@ rule!(rule_09_at_most_one_advances, world, {
     until("the slow step runs", || async { world.tasks(&handle).await.len() == 2 }).await;
     // Another process takes over; the old one still believes and then reports.
     let epoch = handle.describe().await.unwrap().epoch;
-    world.storage.unregister_worker(old.id()).await.unwrap();
+    world.storage.unregister_worker(ORG, old.id()).await.unwrap();
     let open = Arc::new(tokio::sync::Semaphore::new(9));
     world.worker(steps(open).task(echo.clone()).unwrap()).await;
     until("the epoch grew", || async { handle.describe().await.unwrap().epoch > epoch }).await;
@@ -48,9 +48,10 @@ rule!(rule_09_at_most_one_advances, world, {
     assert_eq!(result(&handle).await, json!([1, 2]));
     assert_eq!(echo.total(), 1);
     let beat = Heartbeat {
+        org: ORG,
         worker: old.id(),
         ttl: Duration::from_secs(30),
-        executions: vec![(ORG, handle.id(), epoch, 0)],
+        executions: vec![(handle.id(), epoch, 0)],
         tasks: Vec::new(),
         progress: Vec::new(),
     };
@@ -171,7 +172,7 @@ rule!(rule_10_tasks_are_tried_as_often_as_they_may, world, {
         async move {
             let claim = claim_by(1_000 + claimed, "deadly");
             storage.claim_tasks(claim.clone()).await.unwrap();
-            storage.unregister_worker(claim.worker).await.unwrap();
+            storage.unregister_worker(ORG, claim.worker).await.unwrap();
             handle.status().await.unwrap() == Status::Paused
         }
     })

@@ -81,7 +81,7 @@ impl World {
     /// As `kill -9` and another process that notices it.
     pub async fn kill(&self, worker: &Worker) {
         worker.kill();
-        self.storage.unregister_worker(worker.id()).await.unwrap();
+        self.storage.unregister_worker(ORG, worker.id()).await.unwrap();
     }
 
     pub async fn start(&self, kind: &str) -> Handle {

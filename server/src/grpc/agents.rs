@@ -3,6 +3,7 @@
 use super::payloads::{receive, send};
 use super::streams::{Answers, all, failed, wired};
 use super::{Grpc, told};
+use crate::service::Act;
 use flovyn_core::client::StreamEvent;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
@@ -65,7 +66,7 @@ impl Agents for Grpc {
     }
 
     async fn cancel(&self, request: Request<v2::CancelRequest>) -> Answer<v2::Execution> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Cancel, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let cancel = need(wire.cancel, "cancel")?.into();
         let run = self.0.storage.request_cancel(org, execution(&wire.execution)?, cancel).await.map_err(told)?;
@@ -73,7 +74,7 @@ impl Agents for Grpc {
     }
 
     async fn resume(&self, request: Request<v2::ResumeRequest>) -> Answer<v2::Execution> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Resume, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let request_id = if wire.request_id.is_empty() {
             None
@@ -92,11 +93,11 @@ impl Agents for Grpc {
     }
 
     async fn resolve_task(&self, request: Request<v2::ResolveTaskRequest>) -> Answer<v2::Task> {
-        let org = self.org(&request)?;
+        let named = &request.get_ref().op_id;
+        let op = OpId::parse(named)
+            .ok_or_else(|| Status::invalid_argument(format!("{named:?} is no op id; pass the one of `describe`")))?;
+        let org = self.audit(&request, Act::Resolve, &op).await?;
         let wire = request.into_inner();
-        let op = OpId::parse(&wire.op_id).ok_or_else(|| {
-            Status::invalid_argument(format!("{:?} is no op id; pass the one of `describe`", wire.op_id))
-        })?;
         let resolution = match need(wire.resolution, "resolution")? {
             resolve_task_request::Resolution::Result(result) => Resolution::Result(result.try_into().map_err(told)?),
             resolve_task_request::Resolution::Error(error) => Resolution::Error(error.try_into().map_err(told)?),
@@ -107,7 +108,7 @@ impl Agents for Grpc {
     }
 
     async fn resolve_divergence(&self, request: Request<v2::ResolveDivergenceRequest>) -> Answer<v2::Execution> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Decide, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let decision = of_word(&wire.decision, "decision").map_err(told)?;
         let run = self.0.storage.resolve_divergence(org, execution(&wire.execution)?, decision).await.map_err(told)?;
@@ -115,7 +116,7 @@ impl Agents for Grpc {
     }
 
     async fn fork(&self, request: Request<v2::ForkRequest>) -> Answer<v2::Execution> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Fork, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let from = match need(wire.from, "from")? {
             fork_request::From::Checkpoint(sequence) => ForkFrom::Checkpoint(sequence),
@@ -259,6 +260,19 @@ impl Agents for Grpc {
         Ok(Response::new(all(wired(&ops))))
     }
 
+    async fn list_queues(&self, request: Request<v2::Empty>) -> Answer<v2::ListQueuesResponse> {
+        let org = self.org(&request)?;
+        let loads = self.0.storage.queues(org).await.map_err(told)?;
+        Ok(Response::new(v2::ListQueuesResponse { items: wired(&loads) }))
+    }
+
+    async fn list_workers(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListWorkersResponse> {
+        let org = self.org(&request)?;
+        let page = self.0.storage.workers(org, request.into_inner().into()).await.map_err(told)?;
+        let next = page.next.map(|cursor| cursor.0);
+        Ok(Response::new(v2::ListWorkersResponse { items: wired(&page.items), next }))
+    }
+
     async fn unserved(&self, request: Request<v2::Empty>) -> Answer<v2::UnservedResponse> {
         let org = self.org(&request)?;
         let kinds = self.0.storage.unserved(org).await.map_err(told)?;
@@ -268,14 +282,15 @@ impl Agents for Grpc {
 
     async fn watch(&self, request: Request<v2::WatchRequest>) -> Answer<Self::WatchStream> {
         let org = self.org(&request)?;
+        let open = self.0.gauges.stream(org, &self.identity(&request)?).map_err(told)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
         let ended = self.0.stopped();
-        let events = stream::unfold(Some(watching), |watching| async {
-            let mut watching = watching?;
+        let events = stream::unfold(Some((watching, open)), |watching| async {
+            let (mut watching, open) = watching?;
             match watching.next().await {
-                Ok(Some(event)) => Some((Ok(seen(&event)), Some(watching))),
+                Ok(Some(event)) => Some((Ok(seen(&event)), Some((watching, open)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(failed(error)), None)),
             }

@@ -9,12 +9,16 @@ mod worker;
 
 use self::links::Links;
 use self::v1::V1;
+use crate::Identity;
+use crate::limits::retry_after;
+use crate::listen::Door;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
-use crate::service::Service;
-use crate::{Access, Identity};
+use crate::request_id::{self, RequestId};
+use crate::service::{Act, By, Service};
 use axum::extract::State;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::http::HeaderValue;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::storage::remote::ORG_HEADER;
@@ -24,24 +28,27 @@ use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
 use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
 use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
 use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
+use std::fmt::Display;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
+
+/// Calls at a time on one connection; a client with more waits.
+const STREAMS: u32 = 1_024;
+/// Bytes of the headers of a call.
+const HEADERS: u32 = 16 << 10;
 
 /// What the services share.
 #[derive(Clone)]
 struct Grpc(Service, Links);
 
 /// Serves until told to stop.
-pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping: watch::Receiver<bool>) -> Result<()> {
+pub(crate) async fn serve(service: Service, door: Door, mut stopping: watch::Receiver<bool>) -> Result<()> {
     let grpc = Grpc(service, Links::default());
     let first = V1::over(grpc.clone());
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let (health, healthy) = tonic_health::server::health_reporter();
     health.set_serving::<AgentsServer<Grpc>>().await;
     health.set_serving::<WorkerServer<Grpc>>().await;
@@ -56,15 +63,18 @@ pub(crate) async fn serve(service: Service, listener: TcpListener, mut stopping:
         .add_service(healthy)
         .add_service(reflection()?)
         .into_axum_router()
-        .layer(from_fn_with_state(grpc.0.access.clone(), admit))
-        .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls));
+        .layer(from_fn_with_state(grpc.0.clone(), admit))
+        .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls))
+        .layer(from_fn(request_id::mark));
     Server::builder()
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .max_concurrent_streams(Some(STREAMS))
+        .http2_max_header_list_size(Some(HEADERS))
         .add_routes(Routes::from(routes))
-        .serve_with_incoming_shutdown(incoming, async move {
+        .serve_with_incoming_shutdown(door.connections(), async move {
             let _ = stopping.wait_for(|stop| *stop).await;
             health.set_not_serving::<AgentsServer<Grpc>>().await;
             health.set_not_serving::<WorkerServer<Grpc>>().await;
@@ -83,17 +93,27 @@ impl Grpc {
         identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
     }
 
+    /// The org of a call that is about to be carried out, which is written down first.
+    async fn audit<T>(&self, request: &Request<T>, act: Act, subject: impl Display) -> Result<OrgId, Status> {
+        let org = self.org(request)?;
+        let by = By { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
+        self.0.audit(org, &by, act, subject).await.map_err(told)?;
+        Ok(org)
+    }
+
     /// The org of a call.
     fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
         let identity = self.identity(request)?;
-        let named = match request.metadata().get(ORG_HEADER) {
-            None => None,
-            Some(named) => Some(named.to_str().ok().and_then(|named| named.parse().ok()).ok_or_else(|| {
-                Status::invalid_argument(format!("the header {ORG_HEADER} is no id; send the org's UUID"))
-            })?),
-        };
-        identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
+        org_of(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
     }
+}
+
+/// The org that a caller speaks for, where it names one in the header or none.
+fn org_of(identity: &Identity, named: Option<&[u8]>) -> Result<OrgId, Status> {
+    let parse = |named: &[u8]| std::str::from_utf8(named).ok()?.parse().ok();
+    let wrong = || Status::invalid_argument(format!("the header {ORG_HEADER} is no id; send the org's UUID"));
+    let named = named.map(|named| parse(named).ok_or_else(wrong)).transpose()?;
+    identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
 }
 
 /// Tells tools such as grpcurl what is served.
@@ -107,14 +127,15 @@ fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>> {
 
 /// Lets a call through whose token allows it; nothing else reaches a method.
 async fn admit(
-    State(access): State<Access>,
+    State(service): State<Service>,
     mut request: axum::extract::Request,
     next: Next,
 ) -> axum::response::Response {
     let header = request.headers().get("authorization").and_then(|header| header.to_str().ok());
     let token = header.and_then(|header| header.strip_prefix("Bearer ")).map(str::to_owned);
     let path = request.uri().path().to_owned();
-    match identify(&access, &path, token).await {
+    let named = request.headers().get(ORG_HEADER).cloned();
+    match identify(&service, &path, token, named).await {
         Ok(None) => next.run(request).await,
         Ok(Some(identity)) => {
             request.extensions_mut().insert(identity);
@@ -124,7 +145,12 @@ async fn admit(
     }
 }
 
-async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<Option<Identity>, Status> {
+async fn identify(
+    service: &Service,
+    path: &str,
+    token: Option<String>,
+    named: Option<HeaderValue>,
+) -> Result<Option<Identity>, Status> {
     let Some(need) = policy::of_method(path) else {
         return Err(Status::unimplemented(format!("this server has no method {path}")));
     };
@@ -134,17 +160,25 @@ async fn identify(access: &Access, path: &str, token: Option<String>) -> Result<
     let Some(token) = token else {
         return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
     };
-    let Some(identity) = access.identify(&token).await.map_err(told)? else {
+    let Some(identity) = service.access.identify(&token).await.map_err(told)? else {
         return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
     };
     if !need.is_met(identity.scopes()) {
         let why = format!("{path} needs {}; the token has {}", need.told(), identity.scopes());
         return Err(Status::permission_denied(why));
     }
+    if let Some(rate) = policy::rate_of_method(path) {
+        let org = org_of(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
+        service.gauges.count(rate, org, &identity).map_err(told)?;
+    }
     Ok(Some(identity))
 }
 
 /// An error as the status of a call.
 fn told(error: Error) -> Status {
-    status_of_error(&error)
+    let mut status = status_of_error(&error);
+    if let Some(seconds) = retry_after(&error) {
+        status.metadata_mut().insert("retry-after", seconds.into());
+    }
+    status
 }

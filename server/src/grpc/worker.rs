@@ -1,5 +1,6 @@
 //! The calls of workers.
 
+use super::links::LinkName;
 use super::streams::{Answers, all, pages, wired};
 use super::{Grpc, told};
 use crate::service::IDLE;
@@ -49,8 +50,8 @@ fn wanted_by(commit: &CommitRequest, wanted: v2::WantedTasks) -> ClaimRequest {
         worker: commit.lease.worker,
         queue: wanted.queue,
         kinds: wanted.kinds.into(),
-        limit: wanted.limit as usize,
-        ttl: Duration::from_micros(wanted.ttl),
+        limit: (wanted.limit as usize).min(CLAIMED),
+        ttl: Duration::from_micros(wanted.ttl).min(HELD),
         only: Some(commit.execution),
     }
 }
@@ -69,10 +70,12 @@ impl Grpc {
         Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")))
     }
 
-    /// The org of a held run or task: the one it names, as far as the caller may.
-    fn held_org(&self, identity: &crate::Identity, named: &[u8]) -> Result<OrgId, Status> {
-        let named = if named.is_empty() { None } else { Some(OrgId(id(named, "org").map_err(told)?)) };
-        identity.org(named).ok_or_else(|| Status::permission_denied("the token is of another org than the call names"))
+    /// The stream of hints that a caller names: another caller's of the same name is another one.
+    fn link<T>(&self, request: &Request<T>, named: &[u8]) -> Result<Option<LinkName>, Status> {
+        if named.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((self.identity(request)?.own_org(), id(named, "link").map_err(told)?)))
     }
 }
 
@@ -84,19 +87,19 @@ impl Worker for Grpc {
     type HintsStream = Answers<v2::Hint>;
 
     async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
-        self.identity(&request)?;
+        let org = self.org(&request)?;
         let wire = request.into_inner();
         let id = WorkerId(id(&wire.worker, "worker").map_err(told)?);
-        let worker = WorkerInfo { id, name: wire.name, queues: wire.queues };
+        let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues };
         self.0.storage.register_worker(worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
 
     async fn unregister(&self, request: Request<v2::UnregisterRequest>) -> Result<Response<v2::Empty>, Status> {
-        self.identity(&request)?;
+        let org = self.org(&request)?;
         let worker = WorkerId(id(&request.get_ref().worker, "worker").map_err(told)?);
-        self.1.left(worker);
-        self.0.storage.unregister_worker(worker).await.map_err(told)?;
+        self.1.left(org, worker);
+        self.0.storage.unregister_worker(org, worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
 
@@ -104,29 +107,31 @@ impl Worker for Grpc {
         &self,
         request: Request<v2::HeartbeatRequest>,
     ) -> Result<Response<v2::HeartbeatResponse>, Status> {
-        let identity = self.identity(&request)?;
+        let org = self.org(&request)?;
+        let link = self.link(&request, &request.get_ref().link)?;
         let wire = request.into_inner();
         let mut beat = Heartbeat {
+            org,
             worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
             ttl: Duration::from_micros(wire.ttl),
             executions: Vec::with_capacity(wire.executions.len()),
             tasks: Vec::with_capacity(wire.tasks.len()),
             progress: Vec::with_capacity(wire.progress.len()),
         };
-        if !wire.link.is_empty() {
-            self.1.hangs_on(id(&wire.link, "link").map_err(told)?, beat.worker);
+        if let Some(link) = link {
+            self.1.hangs_on(link, org, beat.worker);
         }
         for held in wire.executions {
             let execution = ExecutionId(id(&held.execution, "execution").map_err(told)?);
-            beat.executions.push((self.held_org(&identity, &held.org)?, execution, held.epoch, held.known));
+            beat.executions.push((execution, held.epoch, held.known));
         }
         for held in wire.tasks {
             let task = TaskId(id(&held.task, "task").map_err(told)?);
-            beat.tasks.push((self.held_org(&identity, &held.org)?, task, held.attempt, held.signed));
+            beat.tasks.push((task, held.attempt, held.signed));
         }
         for told_by in wire.progress {
             let task = TaskId(id(&told_by.task, "task").map_err(told)?);
-            beat.progress.push((self.held_org(&identity, &told_by.org)?, task, told_by.attempt, told_by.report));
+            beat.progress.push((task, told_by.attempt, told_by.report));
         }
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
         self.0.metrics.lost(answer.lost_executions.len());
@@ -276,8 +281,7 @@ impl Worker for Grpc {
     async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
         self.org(&request)?;
         let identity = self.identity(&request)?;
-        let link = request.get_ref().link.clone();
-        let link = if link.is_empty() { None } else { Some(id(&link, "link").map_err(told)?) };
+        let link = self.link(&request, &request.get_ref().link)?;
         let hints = self.0.storage.hints().clone();
         let (sender, receiver) = mpsc::channel::<v2::Hint>(HINTS);
         let (runs, lost) = (sender.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));

@@ -4,6 +4,7 @@
 mod definitions;
 mod entries;
 mod executions;
+mod keys;
 pub(crate) mod openapi;
 mod operators;
 mod payloads;
@@ -49,8 +50,13 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(definitions::create, definitions::list))
         .routes(routes!(definitions::detail, definitions::replace, definitions::delete))
         .routes(routes!(operators::queues))
+        .routes(routes!(operators::unserved))
         .routes(routes!(operators::limits))
         .routes(routes!(operators::limit, operators::free))
+        .routes(routes!(operators::workers))
+        .routes(routes!(operators::audit))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
         .routes(routes!(schedules::put, schedules::list))
         .routes(routes!(schedules::detail, schedules::delete))
 }

@@ -1,13 +1,49 @@
-//! What operators look at and set: work that nobody serves, limits of queues.
+//! What operators look at and set: queues and their limits, workers, and what was done by whom.
 
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json};
 use axum::http::StatusCode;
-use flovyn_core::model::{QueueLimit, Rate};
+use flovyn_core::clock::Timestamp;
+use flovyn_core::model::{AuditRow, Cursor, KnownWorker, Page, QueueLimit, QueueLoad, Rate};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
+use uuid::Uuid;
+
+fn items<M, V>(page: Page<M>, view: impl Fn(M) -> V) -> axum::Json<Items<V>> {
+    let next_cursor = page.next.map(|Cursor(text)| text);
+    axum::Json(Items { items: page.items.into_iter().map(view).collect(), next_cursor })
+}
+
+/// What a queue has of one kind.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct QueueView {
+    queue: String,
+    /// The agent or the task.
+    kind: String,
+    /// How many wait for a worker.
+    queued: u64,
+    /// How many workers hold.
+    running: u64,
+    /// How many wait, and no live worker serves them.
+    unserved: u64,
+}
+
+/// Lists queues by kind: what waits, what runs, what nobody serves. Kinds that live workers serve are listed when idle, too.
+#[utoipa::path(get, path = "/queues", tag = "operators", responses((status = 200, body = Items<QueueView>)))]
+pub(super) async fn queues(caller: Caller, asked: Asked) -> Result<axum::Json<Items<QueueView>>, Problem> {
+    asked.nothing_else()?;
+    let loads = caller.service.storage.queues(caller.org()).await?;
+    Ok(items(Page { items: loads, next: None }, |QueueLoad { kind, queue, queued, running, served }| QueueView {
+        queue,
+        kind,
+        queued,
+        running,
+        unserved: if served { 0 } else { queued },
+    }))
+}
 
 /// Work of one kind in a queue that no live worker serves.
 #[derive(Serialize, ToSchema)]
@@ -22,11 +58,100 @@ pub(super) struct Unserved {
 
 /// Lists the kinds with work that no live worker serves.
 #[utoipa::path(get, path = "/queues/unserved", tag = "operators", responses((status = 200, body = Items<Unserved>)))]
-pub(super) async fn queues(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Unserved>>, Problem> {
+pub(super) async fn unserved(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Unserved>>, Problem> {
     asked.nothing_else()?;
     let kinds = caller.service.storage.unserved(caller.org()).await?;
-    let items = kinds.into_iter().map(|(kind, queue, waiting)| Unserved { queue, kind, waiting }).collect();
-    Ok(axum::Json(Items { items, next_cursor: None }))
+    let view = |(kind, queue, waiting)| Unserved { queue, kind, waiting };
+    Ok(items(Page { items: kinds, next: None }, view))
+}
+
+/// A kind in a queue.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Served {
+    kind: String,
+    queue: String,
+}
+
+/// A worker as its calls have shown it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WorkerView {
+    id: Uuid,
+    /// Host, process and name, for people.
+    name: String,
+    /// The queues it said it polls.
+    queues: Vec<String>,
+    /// What its claims asked for.
+    serves: Vec<Served>,
+    /// Whether it is believed to live.
+    alive: bool,
+    /// Its last sign of life that was noted.
+    seen_at: String,
+    /// Until when it is believed to live without another sign.
+    alive_until: String,
+}
+
+fn worker(worker: KnownWorker, now: Timestamp) -> WorkerView {
+    WorkerView {
+        id: worker.id.0,
+        name: worker.name,
+        queues: worker.queues,
+        serves: worker.serves.into_iter().map(|(kind, queue)| Served { kind, queue }).collect(),
+        alive: worker.alive_until > now,
+        seen_at: worker.seen_at.to_string(),
+        alive_until: worker.alive_until.to_string(),
+    }
+}
+
+/// Lists the workers that are known, by id; one that is gone is forgotten some time after.
+#[utoipa::path(
+    get, path = "/workers", tag = "operators",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Items<WorkerView>))
+)]
+pub(super) async fn workers(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<WorkerView>>, Problem> {
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let storage = &caller.service.storage;
+    let (page, now) = (storage.workers(caller.org(), page).await?, storage.clock().now());
+    Ok(items(page, |known| worker(known, now)))
+}
+
+/// One thing that was done.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AuditView {
+    /// Its number; later ones have higher ones.
+    id: u64,
+    at: String,
+    /// Who, and the id of the request where it was one.
+    actor: String,
+    /// What, such as `key.revoked` or `execution.cancel`.
+    action: String,
+    /// To what: an id or a name.
+    subject: String,
+}
+
+/// Lists what was done to keys and runs, newest first.
+#[utoipa::path(
+    get, path = "/audit", tag = "operators",
+    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    responses((status = 200, body = Items<AuditView>))
+)]
+pub(super) async fn audit(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<AuditView>>, Problem> {
+    let page = asked.page()?;
+    asked.nothing_else()?;
+    let directory = caller.service.storage.directory();
+    let directory = directory.ok_or_else(|| Problem::not_found("this server's backend keeps no audit"))?;
+    let rows = directory.audit(caller.org(), page).await?;
+    Ok(items(rows, |AuditRow { number, at, actor, action, subject }| AuditView {
+        id: number,
+        at: at.to_string(),
+        actor,
+        action,
+        subject,
+    }))
 }
 
 /// What a queue may do at most.
@@ -59,14 +184,13 @@ pub(super) struct Queue {
 }
 
 /// Lists the queues that have a limit.
-#[utoipa::path(get, path = "/queues", tag = "operators", responses((status = 200, body = Items<Queue>)))]
+#[utoipa::path(get, path = "/queues/limits", tag = "operators", responses((status = 200, body = Items<Queue>)))]
 pub(super) async fn limits(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Queue>>, Problem> {
     asked.nothing_else()?;
     let limits = caller.service.storage.queue_limits(caller.org()).await?;
     let rate = |rate: Rate| RateBody { runs: rate.runs, seconds: rate.per.as_secs_f64() };
     let view = |limit: QueueLimit| LimitBody { concurrency: limit.concurrency, rate: limit.rate.map(rate) };
-    let items = limits.into_iter().map(|(queue, limit)| Queue { queue, limit: view(limit) }).collect();
-    Ok(axum::Json(Items { items, next_cursor: None }))
+    Ok(items(Page { items: limits, next: None }, |(queue, limit)| Queue { queue, limit: view(limit) }))
 }
 
 /// Limits a queue, in place of the limit it has.

@@ -1,5 +1,6 @@
 //! Errors over HTTP: `application/problem+json` (RFC 9457) with our codes, and the one mapping of codes to statuses.
 
+use crate::limits::retry_after;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -98,6 +99,9 @@ impl IntoResponse for Problem {
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(seconds) = retry_after(error) {
+            headers.insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }

@@ -1,8 +1,10 @@
 //! What requests bring: who calls for which org, a JSON body, the filters and page of a listing.
 
 use super::problem::Problem;
+use crate::limits::OpenStream;
 use crate::policy;
-use crate::service::Service;
+use crate::request_id::RequestId;
+use crate::service::{Act, By, Service};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
 use axum::http::request::Parts;
@@ -22,6 +24,7 @@ pub(crate) const MAX_BODY: usize = 4 << 20;
 pub(crate) struct Caller {
     pub(crate) service: Service,
     pub(crate) client: Client,
+    pub(super) by: By,
     path: HashMap<String, String>,
 }
 
@@ -47,6 +50,16 @@ impl Caller {
         ExecutionId::of_key(self.org(), self.named("id"))
     }
 
+    /// Counts a stream of events for as long as what this returns lives.
+    pub(crate) fn open_stream(&self) -> Result<OpenStream, Problem> {
+        Ok(self.service.gauges.stream(self.org(), &self.by.who)?)
+    }
+
+    /// Writes down what is about to be done to a run.
+    pub(super) async fn audit(&self, act: Act, subject: impl std::fmt::Display) -> Result<(), Problem> {
+        Ok(self.service.audit(self.org(), &self.by, act, subject).await?)
+    }
+
     /// The run that the path names.
     pub(crate) async fn run(&self) -> Result<Handle, Problem> {
         let id = self.named("id");
@@ -68,7 +81,7 @@ impl FromRequestParts<Service> for Caller {
         let identity = service.access.identify(token).await?;
         let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
-        let need = policy::of_route(&parts.method, route);
+        let (need, rate) = (policy::of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));
         if !need.is_some_and(|need| need.is_met(identity.scopes())) {
             let needs = need.map_or("what no token has", policy::Need::told);
             let detail = format!("this needs {needs}; the token has {}", identity.scopes());
@@ -81,7 +94,11 @@ impl FromRequestParts<Service> for Caller {
         // An org of others and one that there is not are the same to a caller.
         let org = org.and_then(|org| identity.org(Some(org)));
         let org = org.ok_or_else(|| Problem::not_found(format!("no org {named:?} is open to this token")))?;
-        Ok(Self { service: service.clone(), client: service.client(org), path })
+        if let Some(rate) = rate {
+            service.gauges.count(rate, org, &identity)?;
+        }
+        let by = By { who: identity, request: RequestId::of(&parts.extensions) };
+        Ok(Self { service: service.clone(), client: service.client(org), by, path })
     }
 }
 

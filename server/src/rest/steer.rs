@@ -5,6 +5,7 @@ use super::problem::Problem;
 use super::request::{Caller, Json, idempotency_key};
 use super::tasks::{self, TaskView};
 use super::value::{IN_PLACE, PayloadRef, given, present};
+use crate::service::Act;
 use axum::http::{HeaderMap, StatusCode};
 use flovyn_core::Payload;
 use flovyn_core::error::Code;
@@ -97,7 +98,9 @@ pub(super) struct Cancel {
 )]
 pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> Run {
     let grace = seconds("timeoutSeconds", body.timeout_seconds)?.unwrap_or(GRACE);
-    let run = caller.run().await?.cancel(body.mode.unwrap_or(CancelMode::Graceful), grace).await?;
+    let run = caller.run().await?;
+    caller.audit(Act::Cancel, run.id()).await?;
+    let run = run.cancel(body.mode.unwrap_or(CancelMode::Graceful), grace).await?;
     told(&caller, &run).await
 }
 
@@ -107,7 +110,9 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> Run {
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn delete(caller: Caller) -> Run {
-    let run = caller.run().await?.cancel(CancelMode::Graceful, GRACE).await?;
+    let run = caller.run().await?;
+    caller.audit(Act::Cancel, run.id()).await?;
+    let run = run.cancel(CancelMode::Graceful, GRACE).await?;
     told(&caller, &run).await
 }
 
@@ -143,6 +148,7 @@ pub(super) async fn resume(caller: Caller, headers: HeaderMap, Json(body): Json<
         message: given("message", body.message, None)?,
         request_id: key.map(|key| RequestId(Uuid::new_v5(&run.id().0, format!("resume\0{key}").as_bytes()))),
     };
+    caller.audit(Act::Resume, run.id()).await?;
     let run = run.resume(request).await?;
     told(&caller, &run).await
 }
@@ -183,7 +189,9 @@ pub(super) async fn resolve(caller: Caller, Json(body): Json<Resolve>) -> Result
         (None, None, true) => Resolution::Retry,
         _ => return Err(Problem::invalid("give one answer: result, error, or retry: true")),
     };
-    let task = caller.run().await?.resolve(op, resolution).await?;
+    let run = caller.run().await?;
+    caller.audit(Act::Resolve, &op).await?;
+    let task = run.resolve(op, resolution).await?;
     Ok(axum::Json(tasks::view(&caller, &task, IN_PLACE).await?))
 }
 
@@ -202,7 +210,9 @@ pub(super) struct Decision {
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn divergence(caller: Caller, Json(body): Json<Decision>) -> Run {
-    let decided = caller.run().await?.resolve_divergence(body.decision).await?;
+    let run = caller.run().await?;
+    caller.audit(Act::Decide, run.id()).await?;
+    let decided = run.resolve_divergence(body.decision).await?;
     told(&caller, &decided.describe().await?).await
 }
 
@@ -259,6 +269,8 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
     let from = body.from(&caller)?;
     let (state, input) = (given("state", body.state, None)?, given("input", body.input, None)?);
-    let fork = caller.run().await?.fork(from, body.id.as_deref(), state, input).await?;
+    let run = caller.run().await?;
+    caller.audit(Act::Fork, run.id()).await?;
+    let fork = run.fork(from, body.id.as_deref(), state, input).await?;
     Ok((StatusCode::CREATED, told(&caller, &fork.describe().await?).await?))
 }

@@ -1,13 +1,16 @@
 //! What every transport stands on: the backend, its previews, who may call, and what calls mean that take more than one of
 //! the backend's.
 
+mod audit;
 mod start;
 mod upload;
 
+pub(crate) use audit::{Act, By};
 pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::Access;
+use crate::limits::Gauges;
 use crate::metrics::Metrics;
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
@@ -29,6 +32,7 @@ pub(crate) struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
+    pub(crate) gauges: Gauges,
     pub(crate) metrics: Metrics,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,

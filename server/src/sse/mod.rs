@@ -84,6 +84,7 @@ async fn stream(
         None => EventId::default(),
     };
     let run = caller.run().await?.id();
+    let open = caller.open_stream()?;
     let mut watching = caller.client.watch(run, after).with_content_up_to(CONTENT);
     if !watching.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -91,7 +92,11 @@ async fn stream(
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
     let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
-    tokio::spawn(pump(watching, run, counted, sender, caller.service.stopped()));
+    let stopped = caller.service.stopped();
+    tokio::spawn(async move {
+        pump(watching, run, counted, sender, stopped).await;
+        drop(open);
+    });
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
         blocks.recv().await.map(|block| (Ok::<_, std::convert::Infallible>(block), blocks))
     });

@@ -454,7 +454,7 @@ impl World {
     fn crash(&mut self) -> Result<(), String> {
         self.stats.crashes += 1;
         self.end_life()?;
-        now(self.store.unregister_worker(self.worker)).map_err(|error| error.to_string())?;
+        now(self.store.unregister_worker(ORG, self.worker)).map_err(|error| error.to_string())?;
         self.worker = WorkerId(uuid::Uuid::from_u128(self.worker.0.as_u128() + 16));
         if let Some((program, suffix, code)) = self.plan.edited.take() {
             self.program = program;

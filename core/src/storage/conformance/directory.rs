@@ -4,7 +4,7 @@ use super::Factory;
 use super::rig::{Rig, refused};
 use crate::error::Code;
 use crate::id::{KeyId, OrgId};
-use crate::model::{NewKey, TokenHash, fresh_token};
+use crate::model::{NewKey, PageRequest, TokenHash, fresh_token};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,4 +54,38 @@ pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
     rig.clock.advance(Duration::from_secs(1));
     assert_eq!(directory.revoke_key(own, key.id, "me").await.unwrap(), revoked);
     assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), Some(revoked));
+}
+
+/// What is done to an org stands in its audit, newest first, page by page, and in no other's.
+pub async fn what_is_done_is_kept(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let own = directory.create_organization("otters", "ann").await.unwrap().id;
+    directory.create_organization("otters", "ben").await.unwrap();
+    let key = directory.create_key(new(own, "ci", "viewer", &fresh_token())).await.unwrap().id;
+    rig.clock.advance(Duration::from_secs(1));
+    directory.revoke_key(own, key, "ann").await.unwrap();
+    directory.revoke_key(own, key, "ben").await.unwrap();
+    directory.record(own, "cy", "execution.cancel", "run 7").await.unwrap();
+    directory.record(OrgId(rig.uuid()), "dan", "execution.cancel", "run 8").await.unwrap();
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let page = directory.audit(own, PageRequest { limit: 3, after }).await.unwrap();
+        rows.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let told: Vec<_> = rows.iter().map(|row| (row.actor.as_str(), row.action.as_str(), row.subject.as_str())).collect();
+    let key = key.to_string();
+    let expected = [
+        ("cy", "execution.cancel", "run 7"),
+        ("ann", "key.revoked", &key),
+        ("a test", "key.created", &key),
+        ("ann", "organization.created", "otters"),
+    ];
+    assert_eq!(told, expected);
+    assert!(rows.is_sorted_by(|a, b| a.number > b.number && a.at >= b.at));
+    assert_eq!((rows[0].at, rows[3].at.after(Duration::from_secs(1))), (rig.now(), rig.now()));
 }

@@ -75,7 +75,7 @@ pub async fn a_preference_may_be_given_up(factory: &dyn Factory) {
     }
     park().await;
     assert!(claim_as(&rig, other, 9).await.is_empty());
-    rig.storage.unregister_worker(one).await.unwrap();
+    rig.storage.unregister_worker(ORG, one).await.unwrap();
     assert_eq!(claim_as(&rig, other, 9).await.len(), 2);
     // Who is gone when a run wakes is not waited for.
     for id in [a, b] {
@@ -84,7 +84,7 @@ pub async fn a_preference_may_be_given_up(factory: &dyn Factory) {
     }
     let claims = claim_as(&rig, one, 9).await;
     Holder::of(&rig, &claims[0]).suspend(vec![], parked()).await;
-    rig.storage.unregister_worker(one).await.unwrap();
+    rig.storage.unregister_worker(ORG, one).await.unwrap();
     rig.signal(claims[0].execution.new.id, "go").await;
     assert!(ids(&claim_as(&rig, other, 9).await).contains(&claims[0].execution.new.id));
 }

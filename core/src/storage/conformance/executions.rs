@@ -1,14 +1,15 @@
 //! Runs: how they start, how they are found, and how their status changes.
 
 use super::Factory;
-use super::rig::{AGENT, ORG, Rig, at_once, for_signal, for_tasks, gracefully, json, refused};
+use super::rig::{AGENT, ORG, Rig, TTL, at_once, for_signal, for_tasks, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, RequestId};
 use crate::model::{
-    BatchEnd, Cursor, Divergence, EventKind, ExecutionFilter, Failure, PageRequest, ResumeRequest, Status, WaitReason,
+    BatchEnd, Cursor, Divergence, EventKind, ExecutionFilter, Failure, KnownWorker, PageRequest, QueueLoad,
+    ResumeRequest, Status, WaitReason,
 };
 use crate::payload::Digest;
-use crate::storage::WorkerInfo;
+use crate::storage::{ClaimRequest, WorkerInfo};
 use std::time::Duration;
 
 /// A start is PENDING with one event, and what was asked for is read back.
@@ -365,7 +366,7 @@ pub async fn unserved_work_is_told(factory: &dyn Factory) {
     let mut expected = vec![told(AGENT, "default", 2), told(AGENT, "gpu", 1)];
     assert_eq!(rig.storage.unserved(ORG).await.unwrap(), expected);
     let worker = rig.worker();
-    let info = WorkerInfo { id: worker, name: "w".into(), queues: vec!["default".into()] };
+    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
     rig.storage.register_worker(info).await.unwrap();
     let mut asking = rig.asking(worker, AGENT);
     asking.limit = 1;
@@ -381,6 +382,67 @@ pub async fn unserved_work_is_told(factory: &dyn Factory) {
     rig.clock.advance(Duration::from_secs(3_600));
     expected.insert(0, told(AGENT, "default", 1));
     assert_eq!(rig.storage.unserved(ORG).await.unwrap(), expected);
+}
+
+/// Queues are counted by kind: what waits, what is held, and what live workers would serve.
+pub async fn queues_are_counted(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let load = |kind: &str, queue: &str, queued, running, served| QueueLoad {
+        kind: kind.to_owned(),
+        queue: queue.to_owned(),
+        queued,
+        running,
+        served,
+    };
+    let worker = rig.worker();
+    let stranger = OrgId(rig.uuid());
+    rig.start_as(|new| new.org = stranger).await;
+    rig.start_as(|new| new.delay = Some(Duration::from_secs(60))).await;
+    let mut asking = rig.running_as(worker).await;
+    assert_eq!(rig.storage.queues(ORG).await.unwrap(), [load(AGENT, "default", 0, 1, true)]);
+    let ops =
+        vec![asking.inline(Default::default()), asking.queued(Default::default()), asking.queued(Default::default())];
+    asking.commit(ops).await;
+    rig.start_as(|new| new.queue = "gpu".into()).await;
+    let task = super::rig::TASK;
+    let waits =
+        [load(AGENT, "default", 0, 1, true), load(AGENT, "gpu", 1, 0, false), load(task, "default", 2, 0, false)];
+    assert_eq!(rig.storage.queues(ORG).await.unwrap(), waits);
+    let request = ClaimRequest { limit: 1, ..rig.asking(worker, task) };
+    assert_eq!(rig.storage.claim_tasks(request).await.unwrap().len(), 1);
+    rig.clock.advance(Duration::from_secs(60));
+    let late =
+        [load(AGENT, "default", 1, 1, false), load(AGENT, "gpu", 1, 0, false), load(task, "default", 1, 1, false)];
+    assert_eq!(rig.storage.queues(ORG).await.unwrap(), late);
+    assert_eq!(rig.storage.queues(stranger).await.unwrap(), [load(AGENT, "default", 1, 0, false)]);
+}
+
+/// Workers are listed page by page, each in its own org.
+pub async fn workers_are_listed(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (first, second, stranger) = (rig.worker(), rig.worker(), OrgId(rig.uuid()));
+    for (org, id) in [(ORG, first), (stranger, second)] {
+        let info = WorkerInfo { org, id, name: "w".into(), queues: vec!["default".into(), "gpu".into()] };
+        rig.storage.register_worker(info).await.unwrap();
+    }
+    let began = rig.now();
+    rig.clock.advance(TTL / 2);
+    rig.storage.claim_agents(rig.asking(second, AGENT)).await.unwrap();
+    let page = async |org, after| rig.storage.workers(org, PageRequest { limit: 1, after }).await.unwrap();
+    let known = page(ORG, None).await;
+    let (queues, alive_until) = (vec!["default".to_owned(), "gpu".to_owned()], began.after(TTL));
+    let own = KnownWorker { id: first, name: "w".into(), queues, serves: vec![], seen_at: began, alive_until };
+    assert_eq!(known.items, [own]);
+    let rest = page(ORG, known.next).await;
+    let serves = vec![(AGENT.to_owned(), "default".to_owned())];
+    let (seen_at, alive_until) = (rig.now(), rig.now().after(TTL));
+    let other = KnownWorker { id: second, name: String::new(), queues: vec![], serves, seen_at, alive_until };
+    assert_eq!((rest.items, rest.next), (vec![other], None));
+    assert_eq!(page(stranger, None).await.items[0].id, second);
+    rig.storage.unregister_worker(ORG, first).await.unwrap();
+    assert_eq!(page(ORG, None).await.items[0].id, second);
+    let wrong = rig.storage.workers(ORG, PageRequest { limit: 0, after: None }).await;
+    assert_eq!(refused(wrong), Code::InvalidArgument);
 }
 
 /// A run's own timeout ends it.

@@ -3,7 +3,7 @@
 use super::Factory;
 use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, for_signal, for_tasks, gracefully, json, refused};
 use crate::error::Code;
-use crate::id::{ExecutionId, TaskId};
+use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::journal::retry::MAX_LOSSES;
 use crate::model::{
     BatchEnd, Claim, EventKind, Lease, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait, WaitReason,
@@ -38,7 +38,7 @@ pub async fn claims_take_what_was_asked_for(factory: &dyn Factory) {
         let claims = rig.storage.claim_agents(request).await.unwrap();
         claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>()
     };
-    let stranger = crate::id::OrgId(rig.uuid());
+    let stranger = OrgId(rig.uuid());
     assert!(claim(&|request| request.org = stranger).await.is_empty());
     assert!(claim(&|request| request.kinds = [].into()).await.is_empty());
     assert!(claim(&|request| request.limit = 0).await.is_empty());
@@ -115,9 +115,10 @@ pub async fn a_late_holder_may_still_commit(factory: &dyn Factory) {
     rig.clock.advance(TTL * 2);
     holder.commit(vec![]).await;
     let beat = Heartbeat {
+        org: ORG,
         worker: holder.lease.worker,
         ttl: TTL,
-        executions: vec![(ORG, holder.id, 1, holder.known)],
+        executions: vec![(holder.id, 1, holder.known)],
         tasks: vec![],
         progress: vec![],
     };
@@ -134,9 +135,10 @@ pub async fn heartbeats_extend_and_tell(factory: &dyn Factory) {
     let claims = rig.storage.claim_agents(rig.asking(worker, AGENT)).await.unwrap();
     assert_eq!(claims.len(), 2);
     let beat = |known: u64, epoch: u64| Heartbeat {
+        org: ORG,
         worker,
         ttl: TTL,
-        executions: vec![(ORG, a, 1, known), (ORG, b, epoch, u64::MAX)],
+        executions: vec![(a, 1, known), (b, epoch, u64::MAX)],
         tasks: vec![],
         progress: vec![],
     };
@@ -155,10 +157,11 @@ pub async fn heartbeats_extend_and_tell(factory: &dyn Factory) {
     let answer = rig.storage.heartbeat(beat(number, 1)).await.unwrap();
     assert_eq!(answer.lost_executions, [a, b]);
     let unknown = Heartbeat {
+        org: ORG,
         worker,
         ttl: TTL,
-        executions: vec![(ORG, ExecutionId(rig.uuid()), 1, 0)],
-        tasks: vec![(ORG, TaskId(rig.uuid()), 1, true)],
+        executions: vec![(ExecutionId(rig.uuid()), 1, 0)],
+        tasks: vec![(TaskId(rig.uuid()), 1, true)],
         progress: vec![],
     };
     let answer = rig.storage.heartbeat(unknown).await.unwrap();
@@ -227,7 +230,7 @@ pub async fn a_quarantined_run_has_one_more_chance(factory: &dyn Factory) {
 pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let worker = rig.worker();
-    let info = WorkerInfo { id: worker, name: "w".into(), queues: vec!["default".into()] };
+    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
     rig.storage.register_worker(info.clone()).await.unwrap();
     rig.storage.register_worker(info).await.unwrap();
     let mut asking = rig.running().await;
@@ -239,13 +242,13 @@ pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     let id = rig.start().await;
     let request = ClaimRequest { only: Some(id), ..rig.asking(worker, AGENT) };
     rig.storage.claim_agents(request).await.unwrap();
-    rig.storage.unregister_worker(worker).await.unwrap();
+    rig.storage.unregister_worker(ORG, worker).await.unwrap();
     assert_eq!(rig.status(id).await, Status::Pending);
     assert_eq!(rig.task(asking.id, asking.task_id(0)).await.status, TaskStatus::Pending);
     assert_eq!(rig.task(asking.id, asking.task_id(1)).await.status, TaskStatus::InDoubt);
     let again = rig.claim_task().await;
     rig.report(&again, done(1)).await.unwrap();
-    rig.storage.unregister_worker(worker).await.unwrap();
+    rig.storage.unregister_worker(ORG, worker).await.unwrap();
     assert_eq!(rig.status(asking.id).await, Status::Pending);
 }
 
@@ -315,7 +318,7 @@ pub async fn a_host_timer_ends_with_its_process(factory: &dyn Factory) {
     silent.suspend(vec![], timed()).await;
     for _ in 0..4 {
         rig.pass_after(TTL / 2).await;
-        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![], progress: vec![] };
+        let beat = Heartbeat { org: ORG, worker, ttl: TTL, executions: vec![], tasks: vec![], progress: vec![] };
         rig.storage.heartbeat(beat).await.unwrap();
     }
     assert_eq!(rig.pass_after(TTL - Duration::from_micros(1)).await, Some(rig.now().after(Duration::from_micros(1))));
@@ -327,7 +330,7 @@ pub async fn a_host_timer_ends_with_its_process(factory: &dyn Factory) {
     // It leaves, or puts this copy away.
     let mut left = rig.claim(silent.id).await;
     left.suspend(vec![], timed()).await;
-    rig.storage.unregister_worker(left.lease.worker).await.unwrap();
+    rig.storage.unregister_worker(ORG, left.lease.worker).await.unwrap();
     assert_eq!(woken(left.id).await, (Status::Pending, true));
     let mut away = rig.claim(left.id).await;
     away.suspend(vec![], timed()).await;
@@ -344,7 +347,7 @@ pub async fn a_host_timer_ends_with_its_process(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Running);
     holder.suspend(vec![], timed()).await;
     rig.signal(holder.id, "go").await;
-    rig.storage.unregister_worker(holder.lease.worker).await.unwrap();
+    rig.storage.unregister_worker(ORG, holder.lease.worker).await.unwrap();
     assert_eq!(woken(holder.id).await, (Status::Pending, false));
 }
 
@@ -355,7 +358,7 @@ pub async fn a_plain_wait_outlives_its_process(factory: &dyn Factory) {
     holder.suspend(vec![], for_signal("go")).await;
     assert_eq!(refused(rig.storage.release(ORG, holder.id, holder.lease).await), Code::LeaseLost);
     assert_eq!(rig.pass_after(TTL * 2).await, None);
-    rig.storage.unregister_worker(holder.lease.worker).await.unwrap();
+    rig.storage.unregister_worker(ORG, holder.lease.worker).await.unwrap();
     assert_eq!(rig.status(holder.id).await, Status::Waiting);
 }
 
@@ -373,6 +376,48 @@ pub async fn a_claim_has_the_run(factory: &dyn Factory) {
     assert_eq!((claim.execution.base, claim.execution.segment, claim.lease.epoch), (1, 1, 2));
 }
 
+/// A worker is of its org: another org's calls about its id change nothing and tell nothing.
+pub async fn a_worker_belongs_to_its_org(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (worker, stranger) = (rig.worker(), OrgId(rig.uuid()));
+    let info = |org, name: &str| WorkerInfo { org, id: worker, name: name.into(), queues: vec!["default".into()] };
+    rig.storage.register_worker(info(ORG, "own")).await.unwrap();
+    let mut timed = rig.running_as(worker).await;
+    timed.suspend(vec![], Wait { host_timer: true, ..for_signal("go") }).await;
+    let mut asking = rig.running().await;
+    let op = asking.queued(TaskOptions::default());
+    asking.suspend(vec![op], for_tasks()).await;
+    let task = rig.claim_tasks_as(worker).await.remove(0);
+    let held = rig.running_as(worker).await;
+    let before = rig.execution(held.id).await.lease_expires;
+
+    // One of the same id elsewhere: it comes, beats for what it does not have, and goes.
+    rig.storage.register_worker(info(stranger, "other")).await.unwrap();
+    let beat = Heartbeat {
+        org: stranger,
+        worker,
+        ttl: TTL * 100,
+        executions: vec![(held.id, held.lease.epoch, held.known)],
+        tasks: vec![(task.task.new.id, task.task.attempt, true)],
+        progress: vec![(task.task.new.id, task.task.attempt, "{}".into())],
+    };
+    let answer = rig.storage.heartbeat(beat).await.unwrap();
+    assert_eq!((answer.lost_executions, answer.cancelled_tasks), (vec![held.id], vec![task.task.new.id]));
+    rig.keeper().cut_leases(stranger, worker, Duration::ZERO).await.unwrap();
+    rig.storage.unregister_worker(stranger, worker).await.unwrap();
+    assert_eq!((rig.status(held.id).await, rig.execution(held.id).await.lease_expires), (Status::Running, before));
+    assert_eq!(rig.status(timed.id).await, Status::Waiting);
+    let untouched = rig.task(asking.id, task.task.new.id).await;
+    assert_eq!((untouched.status, untouched.progress), (TaskStatus::Running, None));
+
+    // Another's long life keeps no timer of this org waiting.
+    rig.storage.register_worker(info(stranger, "other")).await.unwrap();
+    let beat = Heartbeat { org: stranger, worker, ttl: TTL * 100, executions: vec![], tasks: vec![], progress: vec![] };
+    rig.storage.heartbeat(beat).await.unwrap();
+    rig.pass_after(TTL).await;
+    assert_eq!(rig.status(timed.id).await, Status::Pending);
+}
+
 /// Cut leases end sooner, never later; the next sign of life makes them whole again.
 pub async fn a_lease_is_cut(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
@@ -384,14 +429,15 @@ pub async fn a_lease_is_cut(factory: &dyn Factory) {
     let claimed = rig.claim_task().await;
     let working = claimed.task.worker.unwrap();
     for (worker, expected) in [(other.lease.worker, left), (working, left), (other.lease.worker, TTL * 2)] {
-        rig.keeper().cut_leases(worker, expected).await.unwrap();
+        rig.keeper().cut_leases(ORG, worker, expected).await.unwrap();
     }
     assert_eq!(rig.execution(other.id).await.lease_expires, Some(rig.now().after(left)));
-    let executions = vec![(ORG, other.id, other.lease.epoch, other.known)];
-    let beat = Heartbeat { worker: other.lease.worker, ttl: TTL, executions, tasks: vec![], progress: vec![] };
+    let executions = vec![(other.id, other.lease.epoch, other.known)];
+    let worker = other.lease.worker;
+    let beat = Heartbeat { org: ORG, worker, ttl: TTL, executions, tasks: vec![], progress: vec![] };
     rig.storage.heartbeat(beat).await.unwrap();
     assert_eq!(rig.execution(other.id).await.lease_expires, Some(whole));
-    rig.keeper().cut_leases(other.lease.worker, left).await.unwrap();
+    rig.keeper().cut_leases(ORG, other.lease.worker, left).await.unwrap();
     rig.pass_after(left).await;
     assert_eq!(rig.status(other.id).await, Status::Pending);
     let task = rig.task(holder.id, claimed.task.new.id).await;

@@ -71,7 +71,7 @@ macro_rules! conformance_cases {
             executions {
                 a_start_is_pending a_repeated_start_is_the_same_run a_delayed_start_waits strangers_are_not_found
                 a_life_from_start_to_end an_end_absorbs pages_are_stable filters_narrow_a_listing
-                parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told
+                parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told queues_are_counted workers_are_listed
                 a_run_out_of_time_fails
             }
             commit {
@@ -100,12 +100,12 @@ macro_rules! conformance_cases {
                 a_definition_is_kept a_definition_has_a_form
             }
             directory {
-                an_organization_has_a_name a_key_lives_and_ends
+                an_organization_has_a_name a_key_lives_and_ends what_is_done_is_kept
             }
             leases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive
                 a_lease_expires a_lease_is_cut a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
-                many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back
+                many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back a_worker_belongs_to_its_org
                 a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
             }
             dispatch {

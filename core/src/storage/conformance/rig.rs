@@ -120,6 +120,13 @@ impl Rig {
         self.claim(id).await
     }
 
+    /// Starts and claims a run as a worker.
+    pub async fn running_as(&self, worker: WorkerId) -> Holder<'_> {
+        let request = ClaimRequest { only: Some(self.start().await), ..self.asking(worker, AGENT) };
+        let claims = self.storage.claim_agents(request).await.expect("a claim is answered");
+        Holder::of(self, &claims[0])
+    }
+
     /// Claims visible tasks as a new worker.
     pub async fn claim_tasks(&self) -> Vec<ClaimedTask> {
         self.claim_tasks_as(self.worker()).await

@@ -23,8 +23,8 @@ async fn waiting(rig: &Rig, options: TaskOptions) -> Holder<'_> {
 
 async fn beat(rig: &Rig, claimed: &ClaimedTask, signed: bool) -> Vec<TaskId> {
     let worker = claimed.task.worker.unwrap();
-    let tasks = vec![(ORG, claimed.task.new.id, claimed.task.attempt, signed)];
-    let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks, progress: vec![] };
+    let tasks = vec![(claimed.task.new.id, claimed.task.attempt, signed)];
+    let beat = Heartbeat { org: ORG, worker, ttl: TTL, executions: vec![], tasks, progress: vec![] };
     rig.storage.heartbeat(beat).await.unwrap().cancelled_tasks
 }
 
@@ -468,8 +468,8 @@ pub async fn progress_is_of_the_attempt_that_runs(factory: &dyn Factory) {
     let worker = claimed.task.worker.unwrap();
     let ids = [holder.task_id(0), holder.task_id(1)];
     let tell = async |attempt: u32, report: &str| {
-        let progress = ids.iter().map(|id| (ORG, *id, attempt, report.to_owned())).collect();
-        let beat = Heartbeat { worker, ttl: TTL, executions: vec![], tasks: vec![], progress };
+        let progress = ids.iter().map(|id| (*id, attempt, report.to_owned())).collect();
+        let beat = Heartbeat { org: ORG, worker, ttl: TTL, executions: vec![], tasks: vec![], progress };
         rig.storage.heartbeat(beat).await.unwrap();
         [rig.task(holder.id, ids[0]).await.progress, rig.task(holder.id, ids[1]).await.progress]
     };

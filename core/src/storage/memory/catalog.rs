@@ -3,9 +3,10 @@
 use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, OrgId, Slot, TaskId};
+use crate::id::{ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal, Task,
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, RecordedOp, Signal,
+    Task,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -71,6 +72,13 @@ impl State {
         Ok(run.events[start..].iter().take(limit).cloned().collect())
     }
 
+    pub fn workers_of(&self, org: OrgId, page: &PageRequest) -> Result<Page<KnownWorker>> {
+        let after = cursor(page, parse_number)?
+            .map_or(Bound::Included((org, WorkerId(uuid::Uuid::nil()))), |id| Bound::Excluded((org, WorkerId(id))));
+        let rows = self.workers.range((after, Bound::Included((org, WorkerId(uuid::Uuid::max())))));
+        Ok(cut(rows.map(|((_, id), row)| (*id, row.known(*id))), page, |id: &WorkerId| id.to_string()))
+    }
+
     pub fn journal(&self, org: OrgId, id: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
         let run = self.run(org, id)?;
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
@@ -126,6 +134,6 @@ fn parse_slot(text: &str) -> Option<Slot> {
     Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
-fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn parse_number<N: FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }

@@ -1,7 +1,7 @@
 //! Workers and the runs they hold: claims, signs of life, and runs given back.
 
 use super::rows::Run;
-use super::state::{State, WorkerRow};
+use super::state::{RunKey, State, WorkerRow};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
@@ -16,14 +16,16 @@ const REGISTERED_TTL: Duration = Duration::from_secs(30);
 
 impl State {
     pub fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
-        let row = self.worker(info.id);
+        let row = self.worker(info.org, info.id);
         row.info = Some(info);
+        row.seen_at = now;
         row.alive_until = row.alive_until.max(now.after(REGISTERED_TTL));
     }
 
-    fn worker(&mut self, id: WorkerId) -> &mut WorkerRow {
-        self.workers.entry(id).or_insert_with(|| WorkerRow {
+    fn worker(&mut self, org: OrgId, id: WorkerId) -> &mut WorkerRow {
+        self.workers.entry((org, id)).or_insert_with(|| WorkerRow {
             info: None,
+            seen_at: Timestamp::default(),
             alive_until: Timestamp::default(),
             serves: BTreeSet::new(),
         })
@@ -31,20 +33,21 @@ impl State {
 
     /// A claim shows that its worker lives and what it serves. Noted only when that is news, or every few seconds.
     pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
-        let row = self.worker(claim.worker);
+        let row = self.worker(claim.org, claim.worker);
         let (before, until) = (row.serves.len(), now.after(claim.ttl));
         for kind in &*claim.kinds {
-            row.serves.insert((claim.org, kind.clone(), claim.queue.clone()));
+            row.serves.insert((kind.clone(), claim.queue.clone()));
         }
         if row.serves.len() > before || until.since(row.alive_until) >= claim.ttl / 8 {
             row.alive_until = row.alive_until.max(until);
+            row.seen_at = now;
         }
     }
 
     pub fn claim_agents(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
         self.saw_worker(claim, now);
         if claim.limit == 0 {
-            self.give_up_preference(claim.worker);
+            self.give_up_preference(claim.org, claim.worker);
         }
         let kinds = turns::kinds(claim);
         let mut found = Vec::new();
@@ -55,7 +58,7 @@ impl State {
             let Some(kind) = kinds.iter().position(|kind| *kind == new.kind) else { continue };
             let served = new.queue == claim.queue;
             let left_to_another = run.prefer_until.is_some_and(|at| at > now)
-                && run.parked.is_some_and(|worker| worker != claim.worker && self.is_alive(worker, now));
+                && run.parked.is_some_and(|worker| worker != claim.worker && self.is_alive(claim.org, worker, now));
             if asked && served && run.visible_at <= now && !left_to_another {
                 found.push((new.priority, kind, (run.exec.created_at, key.1)));
             }
@@ -83,14 +86,14 @@ impl State {
         claims
     }
 
-    /// Whether a worker is believed to live.
-    pub fn is_alive(&self, worker: WorkerId, now: Timestamp) -> bool {
-        self.workers.get(&worker).is_some_and(|row| row.alive_until > now)
+    /// Whether a worker of an org is believed to live.
+    pub fn is_alive(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
+        self.workers.get(&(org, worker)).is_some_and(|row| row.alive_until > now)
     }
 
     /// Others may claim at once what a worker has parked and was preferred for.
-    fn give_up_preference(&mut self, worker: WorkerId) {
-        for key in &self.ready {
+    fn give_up_preference(&mut self, org: OrgId, worker: WorkerId) {
+        for key in self.ready.iter().filter(|key| key.0 == org) {
             let Some(run) = self.runs.get_mut(key) else { continue };
             if run.parked == Some(worker) && run.prefer_until.take().is_some() {
                 self.news.agents = true;
@@ -99,12 +102,14 @@ impl State {
     }
 
     pub fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
-        if let Some(worker) = self.workers.get_mut(&beat.worker) {
+        let org = beat.org;
+        if let Some(worker) = self.workers.get_mut(&(org, beat.worker)) {
             worker.alive_until = worker.alive_until.max(now.after(beat.ttl));
+            worker.seen_at = now;
         }
         let expires = now.after(beat.ttl);
         let mut answer = HeartbeatAnswer::default();
-        for &(org, id, epoch, known) in &beat.executions {
+        for &(id, epoch, known) in &beat.executions {
             let lease = Lease { worker: beat.worker, epoch };
             match self.runs.get_mut(&(org, id)).filter(|run| run.check_lease(lease).is_ok()) {
                 Some(run) => {
@@ -118,7 +123,7 @@ impl State {
                 None => answer.lost_executions.push(id),
             }
         }
-        for &(org, id, attempt, signed) in &beat.tasks {
+        for &(id, attempt, signed) in &beat.tasks {
             let place = self.tasks.get(&(org, id)).copied();
             let row = place.and_then(|(run, slot)| self.runs.get_mut(&(org, run))?.tasks.get_mut(&slot));
             let held = row.filter(|row| {
@@ -140,9 +145,9 @@ impl State {
                 self.reschedule((org, run), now);
             }
         }
-        for (org, id, attempt, report) in &beat.progress {
-            let place = self.tasks.get(&(*org, *id)).copied();
-            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(*org, run))?.tasks.get_mut(&slot));
+        for (id, attempt, report) in &beat.progress {
+            let place = self.tasks.get(&(org, *id)).copied();
+            let row = place.and_then(|(run, slot)| self.runs.get_mut(&(org, run))?.tasks.get_mut(&slot));
             if let Some(row) = row.filter(|row| row.task.is_running(*attempt)) {
                 row.task.progress = Some(report.clone());
             }
@@ -162,11 +167,16 @@ impl State {
         Ok(())
     }
 
-    pub fn cut_leases(&mut self, worker: WorkerId, left: Duration, now: Timestamp) {
+    /// The runs of an org.
+    pub fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
+        let from = (org, ExecutionId(uuid::Uuid::nil()));
+        self.runs.range(from..).take_while(|(key, _)| key.0 == org).map(|(key, _)| *key).collect()
+    }
+
+    pub fn cut_leases(&mut self, org: OrgId, worker: WorkerId, left: Duration, now: Timestamp) {
         let cut = now.after(left);
         let sooner = |expires: &mut Option<Timestamp>| *expires = expires.map(|at| at.min(cut));
-        let keys: Vec<_> = self.runs.keys().copied().collect();
-        for key in keys {
+        for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
             if run.exec.worker == Some(worker) {
                 sooner(&mut run.exec.lease_expires);
@@ -178,11 +188,10 @@ impl State {
         }
     }
 
-    pub fn unregister_worker(&mut self, worker: WorkerId, now: Timestamp) {
-        self.workers.remove(&worker);
-        self.give_up_preference(worker);
-        let keys: Vec<_> = self.runs.keys().copied().collect();
-        for key in keys {
+    pub fn unregister_worker(&mut self, org: OrgId, worker: WorkerId, now: Timestamp) {
+        self.workers.remove(&(org, worker));
+        self.give_up_preference(org, worker);
+        for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
             let mut touched = false;
             if run.exec.worker == Some(worker) {

@@ -1,10 +1,12 @@
-//! Organizations and keys. What was done to them is not kept: nothing here outlives its process.
+//! Organizations and keys, and what was done to them.
 
 use super::MemoryStorage;
+use super::catalog::{cursor, cut, parse_number};
 use super::state::not_found;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, NewKey, Organization, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -15,15 +17,30 @@ use std::collections::BTreeMap;
 pub(super) struct Callers {
     organizations: BTreeMap<String, Organization>,
     keys: Vec<(TokenHash, ApiKey)>,
+    audit: BTreeMap<(OrgId, u64), AuditRow>,
+}
+
+impl Callers {
+    /// Records what was done, by whom, to what.
+    pub(super) fn record(&mut self, org: OrgId, actor: &str, action: &str, subject: &str, at: Timestamp) {
+        let number = self.audit.len() as u64 + 1;
+        let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
+        self.audit.insert((org, number), AuditRow { number, at, actor, action, subject });
+    }
 }
 
 #[async_trait]
 impl Directory for MemoryStorage {
-    async fn create_organization(&self, name: &str, _actor: &str) -> Result<Organization> {
+    async fn create_organization(&self, name: &str, actor: &str) -> Result<Organization> {
         let id = check_slug(name)?;
         Ok(self.call(|state, now| {
-            let made = || Organization { id, name: name.to_owned(), created_at: now };
-            state.callers.organizations.entry(name.to_owned()).or_insert_with(made).clone()
+            if let Some(there) = state.callers.organizations.get(name) {
+                return there.clone();
+            }
+            let made = Organization { id, name: name.to_owned(), created_at: now };
+            state.callers.organizations.insert(name.to_owned(), made.clone());
+            state.callers.record(id, actor, "organization.created", name, now);
+            made
         }))
     }
 
@@ -43,6 +60,7 @@ impl Directory for MemoryStorage {
                 revoked_at: None,
             };
             state.callers.keys.push((new.hash, key.clone()));
+            state.callers.record(new.org, &new.actor, "key.created", &key.id.to_string(), now);
             key
         }))
     }
@@ -54,12 +72,16 @@ impl Directory for MemoryStorage {
         }))
     }
 
-    async fn revoke_key(&self, org: OrgId, id: KeyId, _actor: &str) -> Result<ApiKey> {
+    async fn revoke_key(&self, org: OrgId, id: KeyId, actor: &str) -> Result<ApiKey> {
         self.call(|state, now| {
             let mut keys = state.callers.keys.iter_mut().map(|(_, key)| key);
             let key = keys.find(|key| key.org == org && key.id == id).ok_or_else(|| not_found("key", id))?;
-            key.revoked_at.get_or_insert(now);
-            Ok(key.clone())
+            let ended = key.revoked_at.replace(key.revoked_at.unwrap_or(now)).is_some();
+            let key = key.clone();
+            if !ended {
+                state.callers.record(org, actor, "key.revoked", &id.to_string(), now);
+            }
+            Ok(key)
         })
     }
 
@@ -68,5 +90,18 @@ impl Directory for MemoryStorage {
             let mut keys = state.callers.keys.iter();
             keys.find(|(hash, _)| *hash == token).map(|(_, key)| key.clone())
         }))
+    }
+
+    async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()> {
+        self.call(|state, now| state.callers.record(org, actor, action, subject, now));
+        Ok(())
+    }
+
+    async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
+        self.call(|state, _| {
+            let before = cursor(&page, parse_number)?.unwrap_or(u64::MAX);
+            let rows = state.callers.audit.range((org, 0)..(org, before)).rev();
+            Ok(cut(rows.map(|((_, number), row)| (*number, row.clone())), &page, u64::to_string))
+        })
     }
 }

@@ -22,14 +22,14 @@ impl State {
         self.wake_host_timed(now);
         self.tell_unserved(now);
         self.open_queues(now);
-        let timed = self.host_timed.iter().filter_map(|(worker, _)| self.workers.get(worker));
+        let timed = self.host_timed.iter().filter_map(|(worker, run)| self.workers.get(&(run.0, *worker)));
         let due = self.due.first().map(|(at, _)| *at);
         timed.map(|worker| worker.alive_until).chain(due).chain(self.next_tick()).chain(self.next_opening()).min()
     }
 
     /// Runs that wait by a timer of a process that is gone are entered again.
     fn wake_host_timed(&mut self, now: Timestamp) {
-        let lost = self.host_timed.iter().filter(|(worker, _)| !self.is_alive(*worker, now));
+        let lost = self.host_timed.iter().filter(|(worker, run)| !self.is_alive(run.0, *worker, now));
         let lost: Vec<_> = lost.map(|(_, key)| *key).collect();
         for key in lost {
             if let Some(run) = self.runs.get_mut(&key) {

@@ -7,7 +7,7 @@ use crate::storage::QueueLoad;
 use std::collections::BTreeMap;
 
 impl State {
-    pub fn queues(&self, now: Timestamp) -> Vec<QueueLoad> {
+    pub fn load(&self, now: Timestamp) -> Vec<QueueLoad> {
         let mut queues: BTreeMap<(&'static str, &str), QueueLoad> = BTreeMap::new();
         let mut count = |what, queue, pending: Option<Timestamp>, running: bool| {
             if pending.is_none() && !running {

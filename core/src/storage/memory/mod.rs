@@ -32,8 +32,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest, RecordedOp,
-    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
+    QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::Hints;
@@ -170,8 +170,8 @@ impl WorkSource for MemoryStorage {
         self.call(|state, now| state.release(org, execution, lease, now))
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.call(|state, now| state.unregister_worker(worker, now));
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.call(|state, now| state.unregister_worker(org, worker, now));
         Ok(())
     }
 }
@@ -218,8 +218,12 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.journal(org, execution, segment))
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
-        Ok(self.call(|state, now| state.unserved(org, now)))
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
+        Ok(self.call(|state, now| state.queues(org, now)))
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.call(|state, _| state.workers_of(org, &page))
     }
 }
 
@@ -229,13 +233,13 @@ impl Housekeeping for MemoryStorage {
         Ok(self.call(|state, now| state.pass(now)))
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.call(|state, now| state.cut_leases(worker, left, now));
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.call(|state, now| state.cut_leases(org, worker, left, now));
         Ok(())
     }
 
     async fn load(&self) -> Result<Load> {
-        Ok(Load { queues: self.call(|state, now| state.queues(now)), pools: Vec::new() })
+        Ok(Load { queues: self.call(|state, now| state.load(now)), pools: Vec::new() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

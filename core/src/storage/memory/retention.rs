@@ -2,6 +2,7 @@
 
 use super::state::{RunKey, State};
 use crate::clock::Timestamp;
+use crate::storage::directory::{RETENTION, removals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ impl State {
         ended.truncate(SHARE);
         for (_, key) in &ended {
             self.remove(*key);
+        }
+        for (org, told) in removals(ended.iter().map(|(_, key)| key.0)) {
+            self.callers.record(org, RETENTION.0, RETENTION.1, &told, now);
         }
         ended.len()
     }

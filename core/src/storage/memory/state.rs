@@ -7,7 +7,7 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Definition, Placement, Schedule, Status, TaskStatus};
+use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus};
 use crate::storage::WorkerInfo;
 use crate::streaming::Hints;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub entries: BTreeMap<(OrgId, EntryId), (ExecutionId, Slot)>,
     pub tasks: BTreeMap<(OrgId, TaskId), (ExecutionId, Slot)>,
     pub payloads: Payloads,
-    pub workers: BTreeMap<WorkerId, WorkerRow>,
+    pub workers: BTreeMap<(OrgId, WorkerId), WorkerRow>,
     /// Runs that can be claimed once their moment is reached.
     pub ready: BTreeSet<RunKey>,
     /// Tasks that can be claimed once they are visible.
@@ -44,12 +44,22 @@ pub(super) struct State {
 
 /// A worker as claims and heartbeats show it.
 pub(super) struct WorkerRow {
-    #[allow(dead_code, reason = "shown by the listing of workers")]
     pub info: Option<WorkerInfo>,
+    /// Its last sign of life that was noted.
+    pub seen_at: Timestamp,
     /// When it is no longer believed to live.
     pub alive_until: Timestamp,
-    /// What it asked for: org, kind, queue.
-    pub serves: BTreeSet<(OrgId, String, String)>,
+    /// What it asked for: kind, queue.
+    pub serves: BTreeSet<(String, String)>,
+}
+
+impl WorkerRow {
+    /// As the listing of workers shows it.
+    pub fn known(&self, id: WorkerId) -> KnownWorker {
+        let (name, queues) = self.info.clone().map(|info| (info.name, info.queues)).unwrap_or_default();
+        let serves = self.serves.iter().cloned().collect();
+        KnownWorker { id, name, queues, serves, seen_at: self.seen_at, alive_until: self.alive_until }
+    }
 }
 
 /// What the call in progress has to announce once it is done.

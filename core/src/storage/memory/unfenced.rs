@@ -102,11 +102,11 @@ impl State {
         if let Some((_, seen)) = self.enrolled.get_mut(&(org, worker)) {
             *seen = now;
         }
-        if let Some(row) = self.workers.get_mut(&worker) {
+        if let Some(row) = self.workers.get_mut(&(org, worker)) {
             row.alive_until = row.alive_until.max(now.after(ttl));
+            row.seen_at = now;
         }
-        let keys: Vec<_> = self.runs.keys().filter(|key| key.0 == org).copied().collect();
-        for key in keys {
+        for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
             if run.exec.worker == Some(worker) {
                 run.exec.lease_expires = run.exec.lease_expires.max(expires);

@@ -4,7 +4,7 @@ use super::rows::Run;
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::id::{OrgId, Slot};
-use crate::model::{EventKind, Status};
+use crate::model::{EventKind, Placement, QueueLoad, Status, Task};
 use crate::storage::{NO_WORKER_AFTER, NO_WORKER_EVERY};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,26 +13,41 @@ use std::collections::{BTreeMap, BTreeSet};
 type Kind = (OrgId, String, String);
 
 impl State {
-    /// Kinds with work that no live worker serves.
-    pub fn unserved(&self, org: OrgId, now: Timestamp) -> Vec<(String, String, u64)> {
-        let mut waiting: BTreeMap<Kind, u64> = BTreeMap::new();
+    /// What each queue has of each kind.
+    pub fn queues(&self, org: OrgId, now: Timestamp) -> Vec<QueueLoad> {
+        let served = self.served(now);
+        let polled = served.iter().filter(|kind| kind.0 == org);
+        let mut loads: BTreeMap<Kind, (u64, u64)> = polled.map(|kind| (kind.clone(), (0, 0))).collect();
         let runs = self.ready.iter().filter(|key| key.0 == org).filter_map(|key| self.runs.get(key));
         for run in runs.filter(|run| run.visible_at <= now) {
-            *waiting.entry(run.kind()).or_default() += 1;
+            loads.entry(run.kind()).or_default().0 += 1;
         }
+        let of_task = |task: &Task| (org, task.new.kind.clone(), task.new.queue.clone());
         let queued = self.queued.iter().filter(|(key, _)| key.0 == org);
         let tasks = queued.filter_map(|(key, slot)| self.runs.get(key)?.tasks.get(slot));
         for task in tasks.map(|row| &row.task).filter(|task| task.visible_at <= now) {
-            *waiting.entry((org, task.new.kind.clone(), task.new.queue.clone())).or_default() += 1;
+            loads.entry(of_task(task)).or_default().0 += 1;
         }
-        let served = self.served(now);
-        waiting.retain(|kind, _| !served.contains(kind));
-        waiting.into_iter().map(|((_, kind, queue), count)| (kind, queue, count)).collect()
+        for run in self.keys_of(org).iter().filter_map(|key| self.runs.get(key)) {
+            if run.exec.worker.is_some() {
+                loads.entry(run.kind()).or_default().1 += 1;
+            }
+            let held = run.tasks.values().filter(|row| row.lease_expires.is_some());
+            for row in held.filter(|row| row.task.new.placement == Placement::Queue) {
+                loads.entry(of_task(&row.task)).or_default().1 += 1;
+            }
+        }
+        let load = |(kind, (queued, running)): (Kind, (u64, u64))| {
+            let served = served.contains(&kind);
+            QueueLoad { kind: kind.1, queue: kind.2, queued, running, served }
+        };
+        loads.into_iter().map(load).collect()
     }
 
     fn served(&self, now: Timestamp) -> BTreeSet<Kind> {
-        let alive = self.workers.values().filter(|worker| worker.alive_until > now);
-        alive.flat_map(|worker| worker.serves.iter().cloned()).collect()
+        let alive = self.workers.iter().filter(|(_, worker)| worker.alive_until > now);
+        let served = alive.flat_map(|((org, _), worker)| worker.serves.iter().map(|kind| (*org, kind)));
+        served.map(|(org, (kind, queue))| (org, kind.clone(), queue.clone())).collect()
     }
 
     /// Tells runs whose work has waited for too long, once for each wait.

@@ -8,13 +8,13 @@ use super::segment::{checkpoint, select_checkpoint};
 use super::sets::{Value, row};
 use super::task::{TaskRow, select_task};
 use super::tx::Tx;
-use super::values::{Row, json_opt};
+use super::values::{Row, json, json_opt};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
-use crate::id::{ExecutionId, OrgId, Slot};
+use crate::id::{ExecutionId, OrgId, Slot, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal,
-    Status, Task,
+    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, Page, PageRequest,
+    RecordedOp, Signal, Status, Task,
 };
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -178,6 +178,24 @@ pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Don
     Ok(between(tx, run.home.key, first, last)?.into_iter().map(|op| op.op).collect())
 }
 
+/// Workers of an org.
+pub(super) fn workers(tx: &Tx, org: OrgId, page: &PageRequest) -> Done<Page<KnownWorker>> {
+    let after = cursor(page, parse_number::<uuid::Uuid>)?.unwrap_or_default();
+    let sql = "SELECT id, name, queues, kinds, seen_at, alive_until FROM worker WHERE org_id = $1 AND id > $2 \
+               ORDER BY id LIMIT $3";
+    let rows = tx.all(sql, row![org.0, after, (page.limit + 1) as i64], |row| {
+        Ok(KnownWorker {
+            id: WorkerId(row.get(0)?),
+            name: row.get(1)?,
+            queues: json(row, 2)?,
+            serves: json(row, 3)?,
+            seen_at: Timestamp(row.get(4)?),
+            alive_until: Timestamp(row.get(5)?),
+        })
+    })?;
+    Ok(cut(rows, page, |worker: &KnownWorker| worker.id.to_string()))
+}
+
 /// The place a page starts after; refuses limits and cursors that are none of ours.
 pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
@@ -206,6 +224,6 @@ fn parse_slot(text: &str) -> Option<Slot> {
     Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
-fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn parse_number<N: FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }

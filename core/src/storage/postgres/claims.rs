@@ -33,36 +33,36 @@ const SHARE: i64 = 512;
 /// Makes a worker known.
 pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
     tx.execute(
-        "INSERT INTO worker (id, name, queues, seen_at, alive_until) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at, \
+        "INSERT INTO worker (org_id, id, name, queues, seen_at, alive_until) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (org_id, id) DO UPDATE SET name = excluded.name, queues = excluded.queues, seen_at = excluded.seen_at, \
          alive_until = greatest(worker.alive_until, excluded.alive_until)",
-        row![info.id.0, &info.name, text_of(&info.queues)?, tx.now, tx.now.after(REGISTERED_TTL)],
+        row![info.org.0, info.id.0, &info.name, text_of(&info.queues)?, tx.now, tx.now.after(REGISTERED_TTL)],
     )
 }
 
-/// What a worker serves, as its claims have shown: org, kind, queue.
-pub(super) type Serves = BTreeSet<(OrgId, String, String)>;
+/// What a worker serves, as its claims have shown: kind, queue.
+pub(super) type Serves = BTreeSet<(String, String)>;
 
 /// What is known of the worker that claims: until when it lives and what it serves.
 type Known = Option<(i64, Serves)>;
 
-const KNOWN: &str = "SELECT alive_until, kinds FROM worker WHERE id = $1";
+const KNOWN: &str = "SELECT alive_until, kinds FROM worker WHERE org_id = $1 AND id = $2";
 
 /// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
 fn saw(tx: &Tx, claim: &ClaimRequest, known: Known) -> Done<()> {
     let until = tx.now.after(claim.ttl).0;
     let (alive, mut served) = known.unwrap_or((i64::MIN, Serves::new()));
     let before = served.len();
-    served.extend(claim.kinds.iter().map(|kind| (claim.org, kind.clone(), claim.queue.clone())));
+    served.extend(claim.kinds.iter().map(|kind| (kind.clone(), claim.queue.clone())));
     let fresh = until.saturating_sub(alive) < super::values::micros(claim.ttl) / 8;
     if served.len() == before && fresh {
         return Ok(());
     }
     tx.execute(
-        "INSERT INTO worker (id, name, queues, kinds, seen_at, alive_until) VALUES ($1, '', '[]', $2, $3, $4) \
-         ON CONFLICT (id) DO UPDATE SET kinds = excluded.kinds, seen_at = excluded.seen_at, \
+        "INSERT INTO worker (org_id, id, name, queues, kinds, seen_at, alive_until) \
+         VALUES ($1, $2, '', '[]', $3, $4, $5) ON CONFLICT (org_id, id) DO UPDATE SET kinds = excluded.kinds, seen_at = excluded.seen_at, \
          alive_until = greatest(worker.alive_until, excluded.alive_until)",
-        row![claim.worker.0, text_of(&served)?, tx.now, until],
+        row![claim.org.0, claim.worker.0, text_of(&served)?, tx.now, until],
     )
 }
 
@@ -84,7 +84,7 @@ macro_rules! runnable {
              AND (c.concurrency_key IS NULL OR c.status <> 0 OR NOT EXISTS (SELECT FROM agent_execution y \
              WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1)) \
              AND (c.prefer_until IS NULL OR c.prefer_until <= $7 OR c.last_worker = $6 \
-             OR NOT EXISTS (SELECT FROM worker w WHERE w.id = c.last_worker AND w.alive_until > $7)) \
+             OR NOT EXISTS (SELECT FROM worker w WHERE w.org_id = c.org_id AND w.id = c.last_worker AND w.alive_until > $7)) \
              ORDER BY c.priority DESC, c.created_at, c.id LIMIT $4 ",
             $lock,
             ") x "
@@ -109,7 +109,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     };
     let [runs, count] = look(claim.limit);
     let gate = (queues::GATE, row![claim.org.0, claim.queue.as_str()]);
-    let known = (KNOWN, row![claim.worker.0]);
+    let known = (KNOWN, row![claim.org.0, claim.worker.0]);
     let mut found = tx.ask_all(&[known, (DELAYED, row![tx.now, SHARE]), gate, runs, count])?;
     let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
     let gate = found[2].first().map(queues::gate).transpose()?;
@@ -124,7 +124,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     }
     saw(tx, claim, known)?;
     if claim.limit == 0 {
-        give_up_preference(tx, claim.worker)?;
+        give_up_preference(tx, claim.org, claim.worker)?;
         return Ok(Vec::new());
     }
     let room = gate.as_ref().map_or(Ok(claim.limit), |gate| queues::room(tx, claim, gate))?;
@@ -154,16 +154,17 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
 }
 
 /// Others may claim at once what a worker has parked and was preferred for. Waits for nobody's lock.
-fn give_up_preference(tx: &Tx, worker: WorkerId) -> Done<()> {
-    let preferred = "SELECT 1 FROM agent_execution WHERE last_worker = $1 AND prefer_until IS NOT NULL LIMIT 1";
-    if tx.ask(preferred, row![worker.0])?.is_empty() {
+fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    let preferred =
+        "SELECT 1 FROM agent_execution WHERE org_id = $1 AND last_worker = $2 AND prefer_until IS NOT NULL LIMIT 1";
+    if tx.ask(preferred, row![org.0, worker.0])?.is_empty() {
         return Ok(());
     }
     tx.execute(
         "UPDATE agent_execution x SET prefer_until = NULL FROM (SELECT org_id, run FROM agent_execution \
-         WHERE last_worker = $1 AND prefer_until IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED) p \
+         WHERE org_id = $1 AND last_worker = $2 AND prefer_until IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED) p \
          WHERE x.org_id = p.org_id AND x.run = p.run",
-        row![worker.0],
+        row![org.0, worker.0],
     )?;
     tx.agents_ready();
     Ok(())
@@ -253,7 +254,8 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     let kinds: Vec<Value> = claim.kinds.iter().collect::<BTreeSet<_>>().into_iter().map(Value::from).collect();
     let only = claim.only.map(|only| only.0);
     let wanted = || row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit, tx.now, only];
-    let found = tx.ask_all(&[(KNOWN, row![claim.worker.0]), (VISIBLE, wanted()), (VISIBLE_COUNT, wanted())])?;
+    let found =
+        tx.ask_all(&[(KNOWN, row![claim.org.0, claim.worker.0]), (VISIBLE, wanted()), (VISIBLE_COUNT, wanted())])?;
     let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
     saw(tx, claim, known)?;
     let there: i64 = found[2].first().map_or(Ok(0), |row| row.get(0))?;
@@ -350,16 +352,17 @@ pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) 
 pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let expires = tx.now.after(beat.ttl).0;
     tx.execute(
-        "UPDATE worker SET alive_until = greatest(alive_until, $2), seen_at = $3 WHERE id = $1",
-        row![beat.worker.0, expires, tx.now],
+        "UPDATE worker SET alive_until = greatest(alive_until, $3), seen_at = $4 WHERE org_id = $1 AND id = $2",
+        row![beat.org.0, beat.worker.0, expires, tx.now],
     )?;
-    let reports = beat.progress.iter().map(|(org, task, ..)| (*org, *task));
-    let tasks: Vec<_> = beat.tasks.iter().map(|&(org, task, ..)| (org, task)).chain(reports).collect();
-    let mut targets: BTreeSet<_> = beat.executions.iter().map(|&(org, execution, ..)| (org, execution)).collect();
+    let org = beat.org;
+    let reports = beat.progress.iter().map(|(task, ..)| (org, *task));
+    let tasks: Vec<_> = beat.tasks.iter().map(|&(task, ..)| (org, task)).chain(reports).collect();
+    let mut targets: BTreeSet<_> = beat.executions.iter().map(|&(execution, ..)| (org, execution)).collect();
     targets.extend(tasks_of(tx, &tasks)?.into_iter().map(|row| (row.place.key.org, row.task.execution)));
     locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
     let mut answer = HeartbeatAnswer::default();
-    for &(org, execution, epoch, known) in &beat.executions {
+    for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
         let run = none(Run::find(tx, org, execution))?.filter(|run| run.check_lease(lease).is_ok());
         let Some(mut run) = run else {
@@ -375,7 +378,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     }
     let mut held: HashMap<Uuid, TaskRow> =
         tasks_of(tx, &tasks)?.into_iter().map(|row| (row.task.new.id.0, row)).collect();
-    for &(_, task, attempt, signed) in &beat.tasks {
+    for &(task, attempt, signed) in &beat.tasks {
         let row = held.remove(&task.0).filter(|row| {
             row.task.status == TaskStatus::Running
                 && row.task.attempt == attempt
@@ -395,7 +398,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         }
         row.save(tx)?;
     }
-    for (org, task, attempt, report) in &beat.progress {
+    for (task, attempt, report) in &beat.progress {
         tx.execute(
             "UPDATE task_execution SET progress = $4 WHERE org_id = $1 AND id = $2 AND attempt = $3 AND status = $5",
             row![org.0, task.0, *attempt, report, TaskStatus::Running as u8],
@@ -421,14 +424,14 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
 }
 
 /// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> {
+pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
     let cut = tx.now.after(left).0;
-    lock_held(tx, worker)?;
-    for mut run in held_runs(tx, worker)? {
+    lock_held(tx, org, worker)?;
+    for mut run in held_runs(tx, org, worker)? {
         run.lease_expires = run.lease_expires.map(|at| at.min(cut));
         run.save(tx)?;
     }
-    for mut row in held_tasks(tx, worker)? {
+    for mut row in held_tasks(tx, org, worker)? {
         row.lease_expires = row.lease_expires.map(|at| at.min(cut));
         row.save(tx)?;
     }
@@ -436,9 +439,9 @@ pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> 
 }
 
 /// Locks the runs of all that a worker holds.
-pub(super) fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
-    let mut keys: BTreeSet<Key> = held_runs(tx, worker)?.into_iter().map(|run| run.home.key).collect();
-    keys.extend(held_tasks(tx, worker)?.into_iter().map(|row| row.place.key));
+pub(super) fn lock_held(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Key>> {
+    let mut keys: BTreeSet<Key> = held_runs(tx, org, worker)?.into_iter().map(|run| run.home.key).collect();
+    keys.extend(held_tasks(tx, org, worker)?.into_iter().map(|row| row.place.key));
     let keys: Vec<Key> = keys.into_iter().collect();
     let targets: Vec<_> = executions_at(tx, &keys)?.into_iter().map(|run| (run.new.org, run.new.id)).collect();
     locks::lock(tx, &targets)?;
@@ -446,11 +449,11 @@ pub(super) fn lock_held(tx: &Tx, worker: WorkerId) -> Done<Vec<Key>> {
 }
 
 /// Removes a worker and gives back all it holds.
-pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
-    tx.execute("DELETE FROM worker WHERE id = $1", row![worker.0])?;
-    let keys = lock_held(tx, worker)?;
+pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    tx.execute("DELETE FROM worker WHERE org_id = $1 AND id = $2", row![org.0, worker.0])?;
+    let keys = lock_held(tx, org, worker)?;
     let mut lost: HashMap<Key, Vec<TaskRow>> = HashMap::new();
-    for row in held_tasks(tx, worker)? {
+    for row in held_tasks(tx, org, worker)? {
         lost.entry(row.place.key).or_default().push(row);
     }
     for key in keys {
@@ -464,14 +467,14 @@ pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
         }
         run.save(tx)?;
     }
-    give_up_preference(tx, worker)?;
-    lose_host_timers(tx, worker)
+    give_up_preference(tx, org, worker)?;
+    lose_host_timers(tx, org, worker)
 }
 
 /// Runs that wait by timers of a worker's process, which is gone, are entered again.
-pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
-    let sql = "SELECT org_id, id FROM agent_execution WHERE host_timer AND last_worker = $1";
-    let timed = tx.all(sql, row![worker.0], |row| Ok((OrgId(row.get(0)?), ExecutionId(row.get(1)?))))?;
+pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    let sql = "SELECT id FROM agent_execution WHERE host_timer AND org_id = $1 AND last_worker = $2";
+    let timed = tx.all(sql, row![org.0, worker.0], |row| Ok((org, ExecutionId(row.get(0)?))))?;
     locks::lock(tx, &timed)?;
     for (org, id) in timed {
         let Some(mut run) = tx.locked.borrow_mut().take(org, id) else { continue };
@@ -485,18 +488,21 @@ pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
 }
 
 /// Runs that a worker holds.
-pub(super) fn held_runs(tx: &Tx, worker: WorkerId) -> Done<Vec<Run>> {
-    let sql =
-        concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.worker = $1 ORDER BY x.org_id, x.run");
-    tx.all(sql, row![worker.0], Run::read)
+pub(super) fn held_runs(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+    let sql = concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM agent_execution x WHERE x.worker = $1 AND x.org_id = $2 ORDER BY x.run"
+    );
+    tx.all(sql, row![worker.0, org.0], Run::read)
 }
 
 /// Tasks whose attempt a worker has under a lease.
-pub(super) fn held_tasks(tx: &Tx, worker: WorkerId) -> Done<Vec<TaskRow>> {
+pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
     let sql = concat!(
         select_task!(),
-        "WHERE t.worker = $1 AND t.lease_expires IS NOT NULL ORDER BY t.org_id, t.run, t.segment, t.sequence"
+        "WHERE t.worker = $1 AND t.lease_expires IS NOT NULL AND t.org_id = $2 ORDER BY t.run, t.segment, t.sequence"
     );
-    let rows = tx.all(sql, row![worker.0], TaskRow::read)?;
+    let rows = tx.all(sql, row![worker.0, org.0], TaskRow::read)?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
 }

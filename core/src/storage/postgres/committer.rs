@@ -5,6 +5,7 @@
 //! its neighbours go on. Trouble with the database undoes the group, whose commands are then run one by one. A run always
 //! meets the same committer of a process, so its commands do not wait for each other's locks.
 
+use super::config::Reach;
 use super::fault::{Done, Fault, is_conflict};
 use super::link::Link;
 use super::locks;
@@ -21,7 +22,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::Config;
 
 /// At most so many commands share a transaction.
 const GROUP: usize = 256;
@@ -50,11 +50,11 @@ pub(super) struct Committers {
 
 impl Committers {
     /// Starts the threads. A connection is opened by its first command.
-    pub(super) fn start(count: usize, config: &Arc<Config>, desk: &Desk) -> Result<Self> {
+    pub(super) fn start(count: usize, reach: &Arc<Reach>, desk: &Desk) -> Result<Self> {
         let (mut queues, mut threads) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
             let (sender, queue) = mpsc::unbounded_channel();
-            let (link, desk) = (Link::new(config.clone())?, desk.clone());
+            let (link, desk) = (Link::new(reach.clone())?, desk.clone());
             threads.push(spawn("flovyn-postgres", move || serve(link, queue, &desk))?);
             queues.push(sender);
         }

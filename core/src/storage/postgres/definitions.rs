@@ -41,7 +41,7 @@ impl Definitions for PostgresStorage {
 
     async fn definition(&self, org: OrgId, name: &str) -> Result<Definition> {
         let (name, id) = (name.to_owned(), name.parse::<DefinitionId>().ok());
-        self.read("look at a definition", move |tx| {
+        self.read("look at a definition", org, move |tx| {
             let sql = concat!(select_definition!(), "WHERE org_id = $1 AND (slug = $2 OR id = $3)");
             let found = tx.first(sql, row![org.0, &name, id.map(|id| id.0)], read)?;
             found.ok_or_else(|| unknown("definition", &name).into())
@@ -50,7 +50,7 @@ impl Definitions for PostgresStorage {
     }
 
     async fn definitions(&self, org: OrgId, page: PageRequest) -> Result<Page<Definition>> {
-        self.read("list definitions", move |tx| {
+        self.read("list definitions", org, move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_definition!(), "WHERE org_id = $1 AND slug > $2 ORDER BY slug LIMIT $3");
             let rows = tx.all(sql, row![org.0, after, page.limit as i64 + 1], read)?;

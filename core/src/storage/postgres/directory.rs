@@ -1,6 +1,7 @@
 //! Organizations and keys, and what was done to them.
 
 use super::PostgresStorage;
+use super::catalog::{cursor, cut, parse_number};
 use super::executions::unknown;
 use super::fault::Done;
 use super::sets::row;
@@ -9,7 +10,7 @@ use super::values::Row;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, NewKey, Organization, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -41,7 +42,7 @@ impl Directory for PostgresStorage {
     }
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
-        self.read("list organizations", |tx| {
+        self.read_all("list organizations", |tx| {
             tx.all("SELECT org_id, name, created_at FROM organization ORDER BY name", row![], read_organization)
         })
         .await
@@ -71,7 +72,7 @@ impl Directory for PostgresStorage {
     }
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
-        self.read("list keys", move |tx| {
+        self.read("list keys", org, move |tx| {
             tx.all(concat!(select_key!(), "WHERE org_id = $1 ORDER BY created_at, id"), row![org.0], read_key)
         })
         .await
@@ -94,11 +95,37 @@ impl Directory for PostgresStorage {
     }
 
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>> {
-        self.read("look a token up", move |tx| {
+        self.read_all("look a token up", move |tx| {
             tx.first(concat!(select_key!(), "WHERE hash = $1"), row![token.0.to_vec()], read_key)
         })
         .await
     }
+
+    async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()> {
+        let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
+        self.write_alone("record what was done", move |tx| audit(tx, org, &actor, &action, &subject)).await
+    }
+
+    async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
+        self.read("list what was done", org, move |tx| {
+            let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
+            let sql = "SELECT id, at, actor, action, subject FROM audit WHERE org_id = $1 AND id < $2 \
+                       ORDER BY id DESC LIMIT $3";
+            let rows = tx.all(sql, row![org.0, before, (page.limit + 1) as i64], read_audit)?;
+            Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
+        })
+        .await
+    }
+}
+
+fn read_audit(row: &Row) -> Done<AuditRow> {
+    Ok(AuditRow {
+        number: row.get(0)?,
+        at: Timestamp(row.get(1)?),
+        actor: row.get(2)?,
+        action: row.get(3)?,
+        subject: row.get(4)?,
+    })
 }
 
 fn read_key(row: &Row) -> Done<ApiKey> {
@@ -130,7 +157,7 @@ fn organization(tx: &Tx, name: &str) -> Done<Option<Organization>> {
 }
 
 /// Records what was done, by whom, to what.
-fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
+pub(super) fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
     tx.execute(
         "INSERT INTO audit (org_id, at, actor, action, subject) VALUES ($1, $2, $3, $4, $5)",
         row![org.0, tx.now.0, actor.to_owned(), action.to_owned(), subject.to_owned()],

@@ -37,7 +37,7 @@ impl PostgresStorage {
             let unserved = looks && !super::unserved::waits(tx, now)?.is_empty();
             Ok((next_due(tx)?, unserved, looks && previews::lapsed(tx)?))
         };
-        let (mut next, unserved, lapsed) = self.read("look for work that time brings", look).await?;
+        let (mut next, unserved, lapsed) = self.read_all("look for work that time brings", look).await?;
         if unserved || next.is_some_and(|at| at <= now.0) {
             let work = move |tx: &Tx| {
                 sweep(tx)?;
@@ -91,11 +91,14 @@ impl Pulse {
 
 /// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one. One
 /// step of the recursion per worker, however many runs wait.
-pub(super) const TIMING: &str = "WITH RECURSIVE timing (id) AS (\
-     (SELECT last_worker FROM agent_execution WHERE host_timer ORDER BY last_worker LIMIT 1) UNION ALL \
-     SELECT (SELECT last_worker FROM agent_execution WHERE host_timer AND last_worker > timing.id \
-     ORDER BY last_worker LIMIT 1) FROM timing WHERE timing.id IS NOT NULL) \
-     SELECT id, coalesce((SELECT alive_until FROM worker WHERE worker.id = timing.id), 0) FROM timing WHERE id IS NOT NULL";
+pub(super) const TIMING: &str = "WITH RECURSIVE timing AS (\
+     (SELECT org_id, last_worker AS id FROM agent_execution WHERE host_timer AND last_worker IS NOT NULL \
+     ORDER BY org_id, last_worker LIMIT 1) \
+     UNION ALL SELECT n.* FROM timing CROSS JOIN LATERAL (SELECT org_id, last_worker FROM agent_execution \
+     WHERE host_timer AND last_worker IS NOT NULL AND (org_id, last_worker) > (timing.org_id, timing.id) \
+     ORDER BY org_id, last_worker LIMIT 1) n) \
+     SELECT org_id, id, coalesce((SELECT alive_until FROM worker w WHERE w.org_id = timing.org_id AND w.id = timing.id), 0) \
+     FROM timing";
 
 pub(super) const NEXT: &str = "SELECT least(\
      (SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL), \
@@ -108,7 +111,7 @@ pub(super) const NEXT: &str = "SELECT least(\
 fn next_due(tx: &Tx) -> Done<Option<i64>> {
     let found = tx.ask_all(&[(NEXT, row![]), (TIMING, row![])])?;
     let next: Option<i64> = found[0].first().map_or(Ok(None), |row| row.get(0))?;
-    let lapses = found[1].iter().map(|row| row.get::<i64>(1)).collect::<Done<Vec<_>>>()?;
+    let lapses = found[1].iter().map(|row| row.get::<i64>(2)).collect::<Done<Vec<_>>>()?;
     Ok(lapses.into_iter().chain(next).min())
 }
 
@@ -144,8 +147,8 @@ fn sweep(tx: &Tx) -> Done<()> {
     super::queues::open(tx)?;
     sweep_runs(tx)?;
     for row in tx.ask(TIMING, row![])? {
-        if row.get::<i64>(1)? <= tx.now.0 {
-            lose_host_timers(tx, WorkerId(row.get(0)?))?;
+        if row.get::<i64>(2)? <= tx.now.0 {
+            lose_host_timers(tx, OrgId(row.get(0)?), WorkerId(row.get(1)?))?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! so a transaction costs as many round trips as it has decisions to make, not statements. The thread's own little event
 //! loop drives the socket: no other thread is woken for an answer, and a caller who goes away interrupts nothing.
 
+use super::config::Reach;
 use super::fault::{Done, Fault, explain};
 use crate::error::{Code, Error, Result};
 use futures::future::{MaybeDone, maybe_done};
@@ -12,10 +13,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 
 /// How long opening a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,6 +27,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
                        SET enable_mergejoin = off; SET jit = off; SET client_min_messages = warning; \
                        SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '20s'";
+
+/// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
+const ALL_ORGS: &str = "SET flovyn.org = '*'";
 
 /// A statement with its parameters.
 pub(super) struct Ask<'a> {
@@ -41,7 +46,7 @@ impl Ask<'_> {
 
 /// A connection and the event loop that drives it. Belongs to one thread.
 pub(super) struct Link {
-    config: Arc<Config>,
+    reach: Arc<Reach>,
     runtime: Runtime,
     open: Option<Open>,
 }
@@ -54,11 +59,11 @@ struct Open {
 
 impl Link {
     /// A connection that is not open yet.
-    pub(super) fn new(config: Arc<Config>) -> Result<Self> {
+    pub(super) fn new(reach: Arc<Reach>) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             Error::new(Code::StorageUnavailable, format!("no event loop for a connection: {error}")).caused_by(error)
         })?;
-        Ok(Self { config, runtime, open: None })
+        Ok(Self { reach, runtime, open: None })
     }
 
     /// Opens the connection if it is not open.
@@ -67,15 +72,16 @@ impl Link {
             return Ok(());
         }
         self.open = None;
-        let config = self.config.clone();
+        let reach = self.reach.clone();
         let opened = self.runtime.block_on(async move {
-            let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection to PostgreSQL ended");
-                }
-            });
+            let client = match reach.tls.clone() {
+                None => follow(reach.config.connect(NoTls).await?),
+                Some(tls) => follow(reach.config.connect(tls).await?),
+            };
             client.batch_execute(SESSION).await?;
+            if reach.all_orgs {
+                client.batch_execute(ALL_ORGS).await?;
+            }
             Ok::<_, tokio_postgres::Error>(client)
         });
         let client = opened.map_err(|error| explain("connect to PostgreSQL", error, "nothing was changed"))?;
@@ -140,6 +146,20 @@ impl Open {
         let sent = asks.iter().map(|ask| self.client.query(&self.statements[&name(ask.sql)], &ask.params));
         together(sent).await.into_iter().collect()
     }
+}
+
+/// Drives a connection in the background.
+fn follow<S, T>((client, connection): (Client, Connection<S, T>)) -> Client
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to PostgreSQL ended");
+        }
+    });
+    client
 }
 
 /// Starts all in their order, then waits for all: the driver sends a statement when it is first polled.

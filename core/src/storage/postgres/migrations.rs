@@ -18,7 +18,9 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_queue_limits.sql"),
     include_str!("migrations/0007_definitions.sql"),
     include_str!("migrations/0008_enrolled_worker.sql"),
-    include_str!("migrations/0009_found.sql"),
+    include_str!("migrations/0009_workers_of_orgs.sql"),
+    include_str!("migrations/0010_row_level_security.sql"),
+    include_str!("migrations/0011_found.sql"),
 ];
 
 /// Names the lock ("FLVN").

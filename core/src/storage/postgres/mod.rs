@@ -10,6 +10,7 @@ mod claims;
 mod clock;
 mod commit;
 mod committer;
+mod config;
 mod definitions;
 mod directory;
 mod executions;
@@ -37,7 +38,6 @@ mod task;
 mod tx;
 mod unfenced;
 mod unserved;
-mod url;
 mod values;
 mod watcher;
 
@@ -52,8 +52,8 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest,
-    RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -61,16 +61,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clock::DatabaseClock;
 use committer::{Committers, Desk, alone};
+use config::{Reach, describe};
 use fault::Done;
 use link::Link;
 use parking_lot::Mutex;
 use pool::Pool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
-use tx::{Mode, Tx};
-use url::{configure, describe};
+use tx::{Mode, Sees, Tx};
 use watcher::Watcher;
 
 /// How a database is used.
@@ -84,13 +85,16 @@ pub struct PostgresOptions {
     pub readers: usize,
     /// The ceiling of one payload in bytes.
     pub max_payload: u64,
+    /// With `sslmode=require`: the file of the certificates that are trusted, in PEM; without it that of `FLOVYN_CA`, else the
+    /// system's.
+    pub ca: Option<PathBuf>,
     /// The store's time; the database's without it.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { committers: 4, keepers: 2, readers: 4, max_payload: MAX_PAYLOAD, clock: None }
+        Self { committers: 4, keepers: 2, readers: 4, max_payload: MAX_PAYLOAD, ca: None, clock: None }
     }
 }
 
@@ -127,10 +131,11 @@ impl PostgresStorage {
     /// The URL is PostgreSQL's own: `postgres://user:password@host:5432/name?application_name=…`.
     /// Errors: `InvalidArgument` (the URL, or tables of another program), `SchemaTooNew`, `StorageUnavailable`.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
-        let config = Arc::new(configure(url)?);
+        let ca = options.ca.clone().or_else(super::trust::named);
+        let reach = Arc::new(Reach::of(url, ca.as_deref())?);
         // On a thread of its own: the caller's may be driving an event loop already.
         let migrated = std::thread::scope(|scope| {
-            scope.spawn(|| Link::new(config.clone()).and_then(|mut link| migrations::migrate(&mut link))).join()
+            scope.spawn(|| Link::new(reach.clone()).and_then(|mut link| migrations::migrate(&mut link))).join()
         });
         migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
         let database_clock = options.clock.is_none().then(Arc::<DatabaseClock>::default);
@@ -146,12 +151,16 @@ impl PostgresStorage {
             written: Arc::new(AtomicU64::new(0)),
         };
         Ok(Self(Arc::new(Shared {
-            name: describe(&config),
-            committers: Committers::start(options.committers.clamp(1, 64), &config, &desk)?,
-            keepers: Pool::start("flovyn-postgres-keep", options.keepers.clamp(1, 16), &config)?,
-            readers: Pool::start("flovyn-postgres-read", options.readers.clamp(1, 64), &config)?,
-            movers: Pool::start("flovyn-postgres-move", 2, &config)?,
-            watcher: Watcher::start(&config, &desk)?,
+            name: describe(&reach.config),
+            committers: Committers::start(options.committers.clamp(1, 64), &reach, &desk)?,
+            keepers: Pool::start("flovyn-postgres-keep", options.keepers.clamp(1, 16), &reach)?,
+            readers: Pool::start(
+                "flovyn-postgres-read",
+                options.readers.clamp(1, 64),
+                &Arc::new(reach.of_named_orgs()),
+            )?,
+            movers: Pool::start("flovyn-postgres-move", 2, &reach)?,
+            watcher: Watcher::start(&reach, &desk)?,
             options,
             database_clock,
             desk,
@@ -203,15 +212,32 @@ impl PostgresStorage {
         self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
     }
 
-    /// Reads on one snapshot of the database.
-    async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    /// Reads on one snapshot of the database, in which there is nothing but the rows of an org.
+    async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::Org(org), read).await
+    }
+
+    /// Reads on one snapshot of the database, whosever the rows are.
+    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::All, read).await
+    }
+
+    async fn read_as<T, F>(&self, asked: &'static str, sees: Sees, read: F) -> Result<T>
     where
         T: Send + 'static,
         F: Fn(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
         let now = self.now();
-        self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, now, &read, answer)).await
+        self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, sees, now, &read, answer)).await
     }
 
     fn now(&self) -> Timestamp {
@@ -221,7 +247,7 @@ impl PostgresStorage {
     /// Takes over the database's time.
     async fn set_clock(&self) -> Result<()> {
         let Some(clock) = self.0.database_clock.clone() else { return Ok(()) };
-        self.read("read the database's time", move |tx| {
+        self.read_all("read the database's time", move |tx| {
             let asked = clock.measured();
             let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
             if let Some(told) = tx.first(sql, Vec::new(), |row| row.get(0))? {
@@ -259,6 +285,7 @@ impl PostgresStorage {
 fn snapshot<T>(
     link: &mut Link,
     asked: &str,
+    sees: Sees,
     now: Timestamp,
     read: &impl Fn(&Tx) -> Done<T>,
     answer: &mut dyn FnMut(Result<T>),
@@ -267,7 +294,7 @@ fn snapshot<T>(
         if let Err(error) = link.connect() {
             return answer(Err(error));
         }
-        let tx = Tx::new(link, Mode::Read, now);
+        let tx = Tx::new(link, Mode::Read(sees), now);
         match catch_unwind(AssertUnwindSafe(|| read(&tx))) {
             Ok(Ok(value)) => {
                 answer(Ok(value));
@@ -304,7 +331,7 @@ impl AgentStorage for PostgresStorage {
         loop {
             let now = self.now();
             let loaded =
-                self.read("load a run's segment", move |tx| segment::load(tx, org, execution, lease, now)).await?;
+                self.read("load a run's segment", org, move |tx| segment::load(tx, org, execution, lease, now)).await?;
             match loaded {
                 segment::Loaded::Segment(segment) => return Ok(*segment),
                 segment::Loaded::NeedsWriting => {
@@ -318,7 +345,7 @@ impl AgentStorage for PostgresStorage {
     }
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read("read a run's facts", move |tx| {
+        self.read("read a run's facts", org, move |tx| {
             let run = run::Run::find(tx, org, execution)?;
             let high = tx::high(tx, run.home.key)?;
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
@@ -380,7 +407,7 @@ impl AgentStorage for PostgresStorage {
 
     async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
         let of = of.to_vec();
-        self.read("read results of a run", move |tx| left::read(tx, org, &of)).await
+        self.read("read results of a run", org, move |tx| left::read(tx, org, &of)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
@@ -388,7 +415,7 @@ impl AgentStorage for PostgresStorage {
             Body::Inline(bytes) => Ok(bytes.clone()),
             Body::Stored { hash, size } => {
                 let (hash, size) = (*hash, *size);
-                self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
+                self.read("read a payload", org, move |tx| payloads::read(tx, org, &hash, size)).await
             }
             Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
             Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
@@ -399,23 +426,23 @@ impl AgentStorage for PostgresStorage {
     async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
         let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
         check_part(size, offset, length)?;
-        self.read("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
+        self.read("read a part of a payload", org, move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |tx| segment::branch(tx, org, leaf)).await
+        self.read("read a branch", org, move |tx| segment::branch(tx, org, leaf)).await
     }
 }
 
 #[async_trait]
 impl WorkSource for PostgresStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
-        self.0.chunks.heard_of(worker.id);
+        self.0.chunks.heard_of(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
-        self.0.chunks.heard_of(claim.worker);
+        self.0.chunks.heard_of(claim.org, claim.worker);
         self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
@@ -426,13 +453,13 @@ impl WorkSource for PostgresStorage {
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
         let (org, task) = (report.org, report.task);
-        let run = self.read("find the run of a task", move |tx| claims::run_of(tx, org, task)).await?;
+        let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
         let run = run.ok_or_else(|| claims::superseded(&report))?;
         self.write("report a task", org, run, move |tx| claims::report_task(tx, run, &report)).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
-        self.0.chunks.heard_of(beat.worker);
+        self.0.chunks.heard_of(beat.org, beat.worker);
         self.write_alone("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -440,36 +467,36 @@ impl WorkSource for PostgresStorage {
         self.write("give a run back", org, execution, move |tx| claims::release(tx, org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(worker);
-        self.write_alone("remove a worker", move |tx| claims::unregister(tx, worker)).await
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.0.chunks.gone(org, worker);
+        self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
     }
 }
 
 #[async_trait]
 impl Catalog for PostgresStorage {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", move |tx| run::execution_of(tx, org, id)).await
+        self.read("read a run", org, move |tx| run::execution_of(tx, org, id)).await
     }
 
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", move |tx| catalog::executions(tx, org, &filter, &page)).await
+        self.read("list runs", org, move |tx| catalog::executions(tx, org, &filter, &page)).await
     }
 
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", move |tx| catalog::entries(tx, org, execution, &page)).await
+        self.read("list entries", org, move |tx| catalog::entries(tx, org, execution, &page)).await
     }
 
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", move |tx| segment::one_entry(tx, org, id)).await
+        self.read("read an entry", org, move |tx| segment::one_entry(tx, org, id)).await
     }
 
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", move |tx| catalog::tasks(tx, org, execution, &page)).await
+        self.read("list tasks", org, move |tx| catalog::tasks(tx, org, execution, &page)).await
     }
 
     async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", move |tx| {
+        self.read("read a task", org, move |tx| {
             let row = task::TaskRow::find(tx, org, id)?;
             let task = row.map(|row| row.task).filter(|task| task.execution == execution);
             task.ok_or_else(|| executions::unknown("task", id).into())
@@ -478,24 +505,28 @@ impl Catalog for PostgresStorage {
     }
 
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", move |tx| catalog::checkpoints(tx, org, execution, &page)).await
+        self.read("list checkpoints", org, move |tx| catalog::checkpoints(tx, org, execution, &page)).await
     }
 
     async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", move |tx| catalog::signals(tx, org, execution, &page)).await
+        self.read("list signals", org, move |tx| catalog::signals(tx, org, execution, &page)).await
     }
 
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", move |tx| catalog::events(tx, org, execution, after, limit)).await
+        self.read("read events", org, move |tx| catalog::events(tx, org, execution, after, limit)).await
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", move |tx| catalog::journal(tx, org, execution, segment)).await
+        self.read("read a journal", org, move |tx| catalog::journal(tx, org, execution, segment)).await
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
-        self.read("look for unserved work", move |tx| unserved::unserved(tx, org, now)).await
+        self.read("look at the queues", org, move |tx| unserved::queues(tx, org, now)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.read("list workers", org, move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 
@@ -505,14 +536,14 @@ impl Housekeeping for PostgresStorage {
         self.keep().await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {
         let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
         let pools = pools.map(|(name, pool)| pool.load(name)).into();
-        Ok(Load { queues: self.read("count what waits", load::queues).await?, pools })
+        Ok(Load { queues: self.read_all("count what waits", load::queues).await?, pools })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

@@ -2,6 +2,7 @@
 //!
 //! The thread that was idle last is woken first: a quiet program keeps one connection busy and opens no others.
 
+use super::config::Reach;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
 use crate::storage::PoolLoad;
@@ -9,7 +10,6 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio_postgres::Config;
 
 type Job = Box<dyn FnOnce(&mut Link) + Send>;
 
@@ -28,11 +28,11 @@ struct Board {
 
 impl Pool {
     /// Starts the threads. A connection is opened by its first job.
-    pub(super) fn start(name: &str, count: usize, config: &Arc<Config>) -> Result<Self> {
+    pub(super) fn start(name: &str, count: usize, reach: &Arc<Reach>) -> Result<Self> {
         let board: Arc<Mutex<Board>> = Arc::default();
         let mut threads = Vec::with_capacity(count);
         for _ in 0..count {
-            let (board, link) = (board.clone(), Link::new(config.clone())?);
+            let (board, link) = (board.clone(), Link::new(reach.clone())?);
             threads.push(spawn(name, move || serve(&board, link))?);
         }
         Ok(Self { board, threads: Mutex::new(threads) })

@@ -46,7 +46,7 @@ impl Previews for PostgresStorage {
 
     async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
         let now = self.now();
-        self.read("look who reads", move |tx| {
+        self.read_all("look who reads", move |tx| {
             tx.all(READERS, row![now, but], |row| {
                 Ok(Reader {
                     org: OrgId(row.get(0)?),
@@ -81,7 +81,7 @@ impl Previews for PostgresStorage {
         process: Uuid,
         after: EventId,
     ) -> Result<(Vec<PreviewRow>, bool)> {
-        self.read("read previews", move |tx| {
+        self.read("read previews", org, move |tx| {
             let questions = [
                 (IS_SERVED, row![org.0, execution.0, process]),
                 (READ, row![org.0, execution.0, after.number, after.chunk]),

@@ -34,7 +34,7 @@ impl Queues for PostgresStorage {
     }
 
     async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>> {
-        self.read("list limits of queues", move |tx| {
+        self.read("list limits of queues", org, move |tx| {
             let sql = "SELECT queue, spec FROM queue_limit WHERE org_id = $1 ORDER BY queue";
             tx.all(sql, row![org.0], |row| Ok((row.get(0)?, json(row, 1)?)))
         })

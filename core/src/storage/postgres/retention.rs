@@ -1,11 +1,13 @@
 //! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
 
 use super::claims::split;
+use super::directory::audit;
 use super::fault::Done;
 use super::run::{Run, run_columns};
 use super::sets::row;
 use super::tx::Tx;
 use super::values::{Key, micros};
+use crate::storage::directory::{RETENTION, removals};
 use std::time::Duration;
 
 /// At most so many runs in one transaction.
@@ -53,6 +55,9 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     ] {
         let (orgs, runs) = split(&keys);
         tx.execute(sql, row![orgs, runs])?;
+    }
+    for (org, told) in removals(keys.iter().map(|key| key.org)) {
+        audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
     }
     Ok(keys.len())
 }

@@ -85,7 +85,7 @@ impl Run {
                 locks::lock(tx, &[(org, execution)])?;
                 tx.locked.borrow_mut().take(org, execution)
             }
-            (None, Mode::Read) => tx.first(
+            (None, Mode::Read(_)) => tx.first(
                 concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = $1 AND x.id = $2"),
                 row![org.0, execution.0],
                 Self::read,

@@ -42,7 +42,7 @@ impl Schedules for PostgresStorage {
 
     async fn schedule(&self, org: OrgId, id: &str) -> Result<Schedule> {
         let id = id.to_owned();
-        self.read("look at a schedule", move |tx| {
+        self.read("look at a schedule", org, move |tx| {
             let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id = $2");
             tx.first(sql, row![org.0, &id], read)?.ok_or_else(|| unknown("schedule", &id).into())
         })
@@ -50,7 +50,7 @@ impl Schedules for PostgresStorage {
     }
 
     async fn schedules(&self, org: OrgId, page: PageRequest) -> Result<Page<Schedule>> {
-        self.read("list schedules", move |tx| {
+        self.read("list schedules", org, move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3");
             let rows = tx.all(sql, row![org.0, after, page.limit as i64 + 1], read)?;
@@ -71,7 +71,7 @@ impl Schedules for PostgresStorage {
 
     async fn due_schedules(&self) -> Result<Vec<Schedule>> {
         let now = self.now();
-        self.read("look for scheduled runs", move |tx| {
+        self.read_all("look for scheduled runs", move |tx| {
             let sql = concat!(select_schedule!(), "WHERE next_at <= $1 ORDER BY next_at, org_id, id LIMIT $2");
             tx.all(sql, row![now, SHARE as i64], read)
         })

@@ -26,9 +26,30 @@ use tokio_postgres::types::ToSql;
 pub(super) enum Mode {
     /// Rows that are found are locked.
     Write,
-    /// One snapshot of the database.
-    Read,
+    /// One snapshot of the database, or of what an org has in it.
+    Read(Sees),
 }
+
+/// Whose rows a transaction that reads sees: policies of the tables say so too, whatever its statements ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sees {
+    /// Everybody's.
+    All,
+    /// An org's.
+    Org(OrgId),
+}
+
+impl Sees {
+    fn named(self) -> String {
+        match self {
+            Self::All => "*".to_owned(),
+            Self::Org(org) => org.to_string(),
+        }
+    }
+}
+
+/// Names the org for this transaction; travels with its first statement.
+const NAME: &str = "SELECT set_config('flovyn.org', $1, true)";
 
 /// An open transaction. It begins with the first statement.
 pub(super) struct Tx<'l> {
@@ -93,10 +114,17 @@ impl<'l> Tx<'l> {
         let mut asks = Vec::new();
         let begin = match self.mode {
             Mode::Write => "BEGIN",
-            Mode::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Mode::Read(_) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        };
+        let org = match self.mode {
+            Mode::Read(sees) => sees.named(),
+            Mode::Write => String::new(),
         };
         if !self.begun.replace(true) {
             asks.push(Ask::plain(begin));
+            if !org.is_empty() {
+                asks.push(Ask { sql: NAME, params: vec![&org] });
+            }
         }
         let sets: Vec<_> = kept.statements().chain(own.statements()).collect();
         for (sql, columns) in &sets {

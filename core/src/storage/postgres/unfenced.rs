@@ -56,7 +56,7 @@ impl Unfenced for PostgresStorage {
     }
 
     async fn enrolled(&self, org: OrgId, worker: WorkerId) -> Result<Option<Serves>> {
-        self.read("look an enrolled worker up", move |tx| {
+        self.read("look an enrolled worker up", org, move |tx| {
             let sql = "SELECT serves FROM enrolled_worker WHERE org_id = $1 AND id = $2";
             Ok(tx.first(sql, row![org.0, worker.0], |row| json_opt(row, 0))?.flatten())
         })
@@ -69,26 +69,27 @@ impl Unfenced for PostgresStorage {
             Work::Agents => WAITING_AGENTS,
             Work::Tasks => WAITING_TASKS,
         };
-        self.read("look for work", move |tx| tx.all(sql, row![org.0, queue.as_str(), now.0], |row| row.get(0))).await
+        self.read("look for work", org, move |tx| tx.all(sql, row![org.0, queue.as_str(), now.0], |row| row.get(0)))
+            .await
     }
 
     async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration) -> Result<()> {
         self.write_alone("extend the leases of a worker", move |tx| {
             let expires = tx.now.after(ttl).0;
             tx.execute(
-                "UPDATE worker SET alive_until = greatest(alive_until, $2), seen_at = $3 WHERE id = $1",
-                row![worker.0, expires, tx.now],
+                "UPDATE worker SET alive_until = greatest(alive_until, $3), seen_at = $4 WHERE org_id = $1 AND id = $2",
+                row![org.0, worker.0, expires, tx.now],
             )?;
             tx.execute(
                 "UPDATE enrolled_worker SET seen_at = $3 WHERE org_id = $1 AND id = $2",
                 row![org.0, worker.0, tx.now],
             )?;
-            lock_held(tx, worker)?;
-            for mut run in held_runs(tx, worker)?.into_iter().filter(|run| run.home.key.org == org) {
+            lock_held(tx, org, worker)?;
+            for mut run in held_runs(tx, org, worker)? {
                 run.lease_expires = run.lease_expires.max(Some(expires));
                 run.save(tx)?;
             }
-            for mut row in held_tasks(tx, worker)?.into_iter().filter(|row| row.task.org == org) {
+            for mut row in held_tasks(tx, org, worker)? {
                 row.lease_expires = row.lease_expires.max(Some(expires));
                 row.sign_at = Some(tx.now.0);
                 row.save(tx)?;
@@ -99,7 +100,7 @@ impl Unfenced for PostgresStorage {
     }
 
     async fn open_task(&self, org: OrgId, task: TaskId) -> Result<Option<Task>> {
-        self.read("read an open task", move |tx| {
+        self.read("read an open task", org, move |tx| {
             Ok(TaskRow::find(tx, org, task)?.map(|row| row.task).filter(|task| !task.status.is_terminal()))
         })
         .await
@@ -122,7 +123,7 @@ impl Unfenced for PostgresStorage {
     }
 
     async fn mailbox(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<Signal>> {
-        self.read("read a mailbox", move |tx| {
+        self.read("read a mailbox", org, move |tx| {
             let run = Run::find(tx, org, execution)?.home.key.run;
             let sql = concat!(
                 select_signal!(),

@@ -10,7 +10,7 @@ use super::tx::{Log, Tx};
 use super::values::{Place, Row, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, Slot};
-use crate::model::{EventKind, Status};
+use crate::model::{EventKind, QueueLoad, Status};
 use crate::storage::NO_WORKER_AFTER;
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -27,23 +27,39 @@ const TASKS: &str = "SELECT t.kind, t.queue, count(*) FROM task_execution t \
                      JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
                      WHERE t.status = 0 AND t.org_id = $1 AND t.visible_at <= $2 AND x.status < 5 \
                      GROUP BY t.kind, t.queue";
+const HELD_RUNS: &str = "SELECT kind, queue, count(*) FROM agent_execution WHERE worker IS NOT NULL AND org_id = $1 \
+                         GROUP BY kind, queue";
+const HELD_TASKS: &str = "SELECT kind, queue, count(*) FROM task_execution WHERE lease_expires IS NOT NULL \
+                          AND org_id = $1 AND placement > 0 GROUP BY kind, queue";
 
-/// Kinds with work that no live worker serves: kind, queue and how many wait.
-pub(super) fn unserved(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
-    let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let found = tx.ask_all(&[(READY, row![org.0]), (DELAYED, row![org.0, now]), (TASKS, row![org.0, now])])?;
-    for row in found.iter().flatten() {
-        *waiting.entry((row.get(0)?, row.get(1)?)).or_default() += row.get::<u64>(2)?;
-    }
+/// What each queue has of each kind.
+pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
     let served = served(tx, now)?;
-    waiting.retain(|(kind, queue), _| !served.contains(&(org, kind.clone(), queue.clone())));
-    Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
+    let polled = served.iter().filter(|kind| kind.0 == org);
+    let mut loads: BTreeMap<(String, String), (u64, u64)> =
+        polled.map(|(_, kind, queue)| ((kind.clone(), queue.clone()), (0, 0))).collect();
+    let (own, due) = (row![org.0], row![org.0, now]);
+    let asked =
+        [(READY, own.clone()), (DELAYED, due.clone()), (TASKS, due), (HELD_RUNS, own.clone()), (HELD_TASKS, own)];
+    for (found, (sql, _)) in tx.ask_all(&asked)?.iter().zip(&asked) {
+        for row in found {
+            let (queued, running) = loads.entry((row.get(0)?, row.get(1)?)).or_default();
+            *if [HELD_RUNS, HELD_TASKS].contains(sql) { running } else { queued } += row.get::<u64>(2)?;
+        }
+    }
+    let load = |((kind, queue), (queued, running)): ((String, String), (u64, u64))| {
+        let served = served.contains(&(org, kind.clone(), queue.clone()));
+        QueueLoad { kind, queue, queued, running, served }
+    };
+    Ok(loads.into_iter().map(load).collect())
 }
 
-fn served(tx: &Tx, now: Timestamp) -> Done<Serves> {
-    let sql = "SELECT kinds FROM worker WHERE alive_until > $1";
-    let alive = tx.all(sql, row![now], |row| json_column::<Serves>(row, 0))?;
-    Ok(alive.into_iter().flatten().collect())
+/// What live workers serve: org, kind, queue.
+fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
+    let sql = "SELECT org_id, kinds FROM worker WHERE alive_until > $1";
+    let alive = tx.all(sql, row![now], |row| Ok((OrgId(row.get(0)?), json_column::<Serves>(row, 1)?)))?;
+    let served = alive.into_iter().flat_map(|(org, serves)| serves.into_iter().map(move |kind| (org, kind)));
+    Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
 /// The kinds and queues of an index, one step of the recursion each, however many rows they have.

@@ -4,6 +4,7 @@
 //! this process can have ended before it is counted here, and hide one of another: every change rings at the look after it too.
 
 use super::committer::Desk;
+use super::config::Reach;
 use super::link::{Ask, Link};
 use super::pool::spawn;
 use crate::error::Result;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio_postgres::Config;
 
 /// How often it looks while others write, while nobody does, and while the database does not answer.
 const BUSY: Duration = Duration::from_millis(20);
@@ -34,9 +34,9 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Starts to look.
-    pub(super) fn start(config: &Arc<Config>, desk: &Desk) -> Result<Self> {
+    pub(super) fn start(reach: &Arc<Reach>, desk: &Desk) -> Result<Self> {
         let (stop, stopped) = oneshot::channel();
-        let (link, desk) = (Link::new(config.clone())?, desk.clone());
+        let (link, desk) = (Link::new(reach.clone())?, desk.clone());
         let thread = spawn("flovyn-postgres-look", move || live(link, &desk, stopped))?;
         Ok(Self { stop: Mutex::new(Some(stop)), thread: Mutex::new(Some(thread)) })
     }

@@ -4,7 +4,8 @@ use super::{RemoteStorage, collect};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal, Task,
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad,
+    RecordedOp, Signal, Task,
 };
 use crate::storage::Catalog;
 use crate::wire::{OfOrg, error_of_status, list_executions, raw, v2};
@@ -80,6 +81,18 @@ impl Catalog for RemoteStorage {
         let stream = self.agents().journal(self.ask(org, request)).await;
         let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
         collect(asked, stream, TryInto::try_into).await
+    }
+
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
+        let answer = self.agents().list_queues(self.ask(org, v2::Empty {})).await;
+        let answer = answer.map_err(|status| error_of_status("look at the queues", &status))?.into_inner();
+        Ok(answer.items.into_iter().map(Into::into).collect())
+    }
+
+    async fn workers(&self, org: OrgId, of: PageRequest) -> Result<Page<KnownWorker>> {
+        let answer = self.agents().list_workers(self.ask(org, v2::PageRequest::from(of))).await;
+        let answer = answer.map_err(|status| error_of_status("list workers", &status))?.into_inner();
+        page(answer.items, answer.next, TryInto::try_into)
     }
 
     async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {

@@ -1,9 +1,11 @@
 //! The connection: its URL, its timeouts, its token.
 
 use crate::error::{Code, Error, Result};
+use crate::storage::trust;
+use std::path::Path;
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// The largest answer that is taken. Answers are paged and streamed; this only bounds what a broken server could send.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
@@ -12,14 +14,18 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// A connection that gives no sign for so long is given up; calls on it are then unknown.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(10));
 
-/// Connects to a URL.
-pub(super) async fn connect(url: &str) -> Result<Channel> {
+/// Connects to a URL; over `https:` to a server whose certificate is signed by one of the file `ca`, else of the system's.
+pub(super) async fn connect(url: &str, ca: Option<&Path>) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| {
         Error::new(
             Code::InvalidArgument,
-            format!("{url:?} is no server's URL: {error}; write http://HOST:PORT, such as http://localhost:9090"),
+            format!("{url:?} is no server's URL: {error}; write http://HOST:PORT or https://HOST:PORT, such as http://localhost:9090"),
         )
     })?;
+    let endpoint = match url.get(..6) {
+        Some(scheme) if scheme.eq_ignore_ascii_case("https:") => encrypted(endpoint, ca)?,
+        _ => endpoint,
+    };
     endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
@@ -33,10 +39,37 @@ pub(super) async fn connect(url: &str) -> Result<Channel> {
         .map_err(|error| {
             Error::new(
                 Code::StorageUnavailable,
-                format!("connect to {url}: nobody answers there ({error}); start a server with `flovyn dev`"),
+                format!(
+                    "connect to {url}: nobody answers there ({}); start a server with `flovyn dev`, or check the address and \
+                     whose certificates are trusted (FLOVYN_CA)",
+                    chain(&error)
+                ),
             )
             .caused_by(error)
         })
+}
+
+fn encrypted(endpoint: Endpoint, ca: Option<&Path>) -> Result<Endpoint> {
+    let tls = match ca {
+        Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trust::read(file)?)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    endpoint.tls_config(tls).map_err(|error| {
+        let why = chain(&error);
+        match ca {
+            Some(file) => trust::unusable(file, &why),
+            None => Error::new(
+                Code::InvalidArgument,
+                format!("the system's certificates cannot be used: {why}; name a file of those to trust in FLOVYN_CA"),
+            ),
+        }
+    })
+}
+
+/// An error with its causes: that of a handshake stands behind others.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
 }
 
 /// A token as the header of a call.

@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{OrgId, WorkerId};
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{Housekeeping, Storage};
+use crate::storage::{Housekeeping, Storage, trust};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -24,6 +24,7 @@ use crate::wire::{error_of_status, v2};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -74,11 +75,18 @@ impl std::fmt::Debug for RemoteStorage {
 }
 
 impl RemoteStorage {
-    /// Connects to a server. Must be called inside a tokio runtime.
+    /// Connects to a server. Must be called inside a tokio runtime. Over `https://` the server shows a certificate that is
+    /// signed by one of the file that `FLOVYN_CA` names, else by one that the system trusts.
     ///
-    /// Errors: `InvalidArgument` (the URL, the token), `StorageUnavailable` (nobody answers there).
+    /// Errors: `InvalidArgument` (the URL, the token, the file), `StorageUnavailable` (nobody answers there, or another than
+    /// is trusted).
     pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
-        let channel = channel::connect(url).await?;
+        Self::connect_trusting(url, options, trust::named().as_deref()).await
+    }
+
+    /// As [`connect`](Self::connect), trusting the certificates of a file instead of `FLOVYN_CA`'s.
+    pub async fn connect_trusting(url: &str, options: RemoteOptions, ca: Option<&Path>) -> Result<Self> {
+        let channel = channel::connect(url, ca).await?;
         let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
         let (hints, link) = (Hints::default(), Uuid::new_v4());
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
@@ -192,7 +200,7 @@ impl Housekeeping for RemoteStorage {
         Ok(None)
     }
 
-    async fn cut_leases(&self, _worker: WorkerId, _left: Duration) -> Result<()> {
+    async fn cut_leases(&self, _org: OrgId, _worker: WorkerId, _left: Duration) -> Result<()> {
         Ok(())
     }
 }

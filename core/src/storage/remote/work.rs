@@ -28,8 +28,9 @@ fn ids<T>(wire: &[Bytes], field: &str, make: impl Fn(uuid::Uuid) -> T) -> Result
 #[async_trait]
 impl WorkSource for RemoteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        let org = worker.org;
         let request = v2::RegisterRequest { worker: raw(worker.id.0), name: worker.name, queues: worker.queues };
-        let answer = self.worker().register(self.caller().ask(None, request)).await;
+        let answer = self.worker().register(self.ask(org, request)).await;
         answer.map(|_| ()).map_err(|status| error_of_status("register a worker", &status))
     }
 
@@ -60,24 +61,18 @@ impl WorkSource for RemoteStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
-        let executions = |(org, execution, epoch, known): &(OrgId, ExecutionId, u64, u64)| v2::HeldExecution {
-            org: raw(org.0),
+        let executions = |(execution, epoch, known): &(ExecutionId, u64, u64)| v2::HeldExecution {
             execution: raw(execution.0),
             epoch: *epoch,
             known: *known,
         };
-        let tasks = |(org, task, attempt, signed): &(OrgId, TaskId, u32, bool)| v2::HeldTask {
-            org: raw(org.0),
+        let tasks = |(task, attempt, signed): &(TaskId, u32, bool)| v2::HeldTask {
             task: raw(task.0),
             attempt: *attempt,
             signed: *signed,
         };
-        let progress = |(org, task, attempt, report): (OrgId, TaskId, u32, String)| v2::TaskProgress {
-            org: raw(org.0),
-            task: raw(task.0),
-            attempt,
-            report,
-        };
+        let progress =
+            |(task, attempt, report): (TaskId, u32, String)| v2::TaskProgress { task: raw(task.0), attempt, report };
         let request = v2::HeartbeatRequest {
             worker: raw(beat.worker.0),
             ttl: micros(beat.ttl),
@@ -86,7 +81,7 @@ impl WorkSource for RemoteStorage {
             progress: beat.progress.into_iter().map(progress).collect(),
             link: raw(self.0.link),
         };
-        let answer = self.worker().heartbeat(self.caller().ask(None, request)).await;
+        let answer = self.worker().heartbeat(self.ask(beat.org, request)).await;
         let answer = answer.map_err(|status| error_of_status("renew leases", &status))?.into_inner();
         Ok(HeartbeatAnswer {
             lost_executions: ids(&answer.lost_executions, "lost_executions", ExecutionId)?,
@@ -101,9 +96,9 @@ impl WorkSource for RemoteStorage {
         answer.map(|_| ()).map_err(|status| error_of_status("give a run back", &status))
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
         let request = v2::UnregisterRequest { worker: raw(worker.0) };
-        let answer = self.worker().unregister(self.caller().ask(None, request)).await;
+        let answer = self.worker().unregister(self.ask(org, request)).await;
         answer.map(|_| ()).map_err(|status| error_of_status("remove a worker", &status))
     }
 }

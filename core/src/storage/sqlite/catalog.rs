@@ -7,13 +7,13 @@ use super::run::{Run, execution, select_execution};
 use super::segment::{checkpoint, select_checkpoint};
 use super::task::{TaskRow, select_task};
 use super::tx::all;
-use super::values::{blob, json_opt, key, number_of, span};
+use super::values::{blob, id, json, json_opt, key, number_of, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
-use crate::id::{ExecutionId, OrgId, Slot};
+use crate::id::{ExecutionId, OrgId, Slot, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, Page, PageRequest, RecordedOp, Signal,
-    Task,
+    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, Page, PageRequest,
+    RecordedOp, Signal, Task,
 };
 use rusqlite::{Connection, Row, params};
 use std::str::FromStr;
@@ -184,6 +184,24 @@ pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u
     Ok(between(conn, key(run.home.run, start)?, last)?.into_iter().map(|op| op.op).collect())
 }
 
+/// Workers of an org.
+pub(super) fn workers(conn: &Connection, org: OrgId, page: &PageRequest) -> Done<Page<KnownWorker>> {
+    let after = cursor(page, parse_number::<uuid::Uuid>)?.unwrap_or_default();
+    let sql = "SELECT id, name, queues, kinds, seen_at, alive_until FROM worker WHERE org_id = ?1 AND id > ?2 \
+               ORDER BY id LIMIT ?3";
+    let rows = all(conn, sql, params![blob(&org.0), blob(&after), (page.limit + 1) as i64], |row| {
+        Ok(KnownWorker {
+            id: WorkerId(id(row, 0)?),
+            name: row.get(1)?,
+            queues: json(row, 2)?,
+            serves: json(row, 3)?,
+            seen_at: Timestamp(row.get(4)?),
+            alive_until: Timestamp(row.get(5)?),
+        })
+    })?;
+    Ok(cut(rows, page, |worker: &KnownWorker| worker.id.to_string()))
+}
+
 /// The place a page starts after; refuses limits and cursors that are none of ours.
 pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Done<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
@@ -212,6 +230,6 @@ fn parse_slot(text: &str) -> Option<Slot> {
     Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
-fn parse_number<N: FromStr>(text: &str) -> Option<N> {
+pub(super) fn parse_number<N: FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }

@@ -26,15 +26,17 @@ const REGISTERED_TTL: Duration = Duration::from_secs(30);
 pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
     let alive_until = tx.now.after(REGISTERED_TTL).0;
     tx.execute(
-        "INSERT INTO worker (id, name, queues, host, lock_at, seen_at, alive_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
-         ON CONFLICT (id) DO UPDATE SET name = excluded.name, queues = excluded.queues, host = excluded.host, \
+        "INSERT INTO worker (org_id, id, name, queues, host, lock_at, seen_at, alive_until) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
+         ON CONFLICT (org_id, id) DO UPDATE SET name = excluded.name, queues = excluded.queues, host = excluded.host, \
          lock_at = excluded.lock_at, seen_at = excluded.seen_at, alive_until = max(alive_until, excluded.alive_until)",
         params![
+            blob(&info.org.0),
             blob(&info.id.0),
             info.name,
             text_of(&info.queues)?,
             host(),
-            Locks::byte_of(info.id),
+            Locks::byte_of(info.org, info.id),
             tx.now.0,
             alive_until,
         ],
@@ -42,47 +44,40 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
     Ok(())
 }
 
-/// What a worker serves, as its claims have shown: org, kind, queue.
-pub(super) type Serves = BTreeSet<(OrgId, String, String)>;
+/// What a worker serves, as its claims have shown: kind, queue.
+pub(super) type Serves = BTreeSet<(String, String)>;
 
-/// What a worker of a row serves.
-pub(super) fn serves(conn: &Connection, worker: WorkerId) -> Done<Option<Serves>> {
-    first(conn, "SELECT kinds FROM worker WHERE id = ?1", [blob(&worker.0)], |row| super::values::json(row, 0))
+/// What is known of the worker that claims: until when it lives and what it serves.
+fn known(conn: &Connection, claim: &ClaimRequest) -> Done<Option<(i64, Serves)>> {
+    let sql = "SELECT alive_until, kinds FROM worker WHERE org_id = ?1 AND id = ?2";
+    let of = [blob(&claim.org.0), blob(&claim.worker.0)];
+    first(conn, sql, of, |row| Ok((row.get(0)?, super::values::json(row, 1)?)))
 }
 
 /// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
 fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
     let until = tx.now.after(claim.ttl).0;
-    let known: Option<i64> =
-        tx.first("SELECT alive_until FROM worker WHERE id = ?1", [blob(&claim.worker.0)], |row| row.get(0))?;
-    let mut served = serves(tx.conn, claim.worker)?.unwrap_or_default();
+    let (alive, mut served) = known(tx.conn, claim)?.unwrap_or((i64::MIN, Serves::new()));
     let before = served.len();
-    served.extend(claim.kinds.iter().map(|kind| (claim.org, kind.clone(), claim.queue.clone())));
-    let fresh = known.is_some_and(|known| until.saturating_sub(known) < super::values::micros(claim.ttl) / 8);
+    served.extend(claim.kinds.iter().map(|kind| (kind.clone(), claim.queue.clone())));
+    let fresh = until.saturating_sub(alive) < super::values::micros(claim.ttl) / 8;
     if served.len() == before && fresh {
         return Ok(());
     }
     tx.execute(
-        "INSERT INTO worker (id, name, queues, kinds, host, lock_at, seen_at, alive_until) \
-         VALUES (?1, '', '[]', ?2, '', 0, ?3, ?4) ON CONFLICT (id) DO UPDATE SET kinds = excluded.kinds, \
+        "INSERT INTO worker (org_id, id, name, queues, kinds, host, lock_at, seen_at, alive_until) \
+         VALUES (?1, ?2, '', '[]', ?3, '', 0, ?4, ?5) ON CONFLICT (org_id, id) DO UPDATE SET kinds = excluded.kinds, \
          seen_at = excluded.seen_at, alive_until = max(alive_until, excluded.alive_until)",
-        params![blob(&claim.worker.0), text_of(&served)?, tx.now.0, until],
+        params![blob(&claim.org.0), blob(&claim.worker.0), text_of(&served)?, tx.now.0, until],
     )?;
     Ok(())
 }
 
 /// Whether a claim could find anything: asked on a connection that reads, so that idle polls write nothing.
 pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, tasks: bool) -> Done<bool> {
-    let known = first(conn, "SELECT alive_until FROM worker WHERE id = ?1", [blob(&claim.worker.0)], |row| {
-        row.get::<_, i64>(0)
-    })?;
-    let news =
-        known.is_none_or(|known| now.after(claim.ttl).0.saturating_sub(known) >= super::values::micros(claim.ttl) / 8);
-    if news {
-        return Ok(true);
-    }
-    let served = serves(conn, claim.worker)?.unwrap_or_default();
-    if claim.kinds.iter().any(|kind| !served.contains(&(claim.org, kind.clone(), claim.queue.clone()))) {
+    let Some((alive, served)) = known(conn, claim)? else { return Ok(true) };
+    let aged = now.after(claim.ttl).0.saturating_sub(alive) >= super::values::micros(claim.ttl) / 8;
+    if aged || claim.kinds.iter().any(|kind| !served.contains(&(kind.clone(), claim.queue.clone()))) {
         return Ok(true);
     }
     let delayed = "SELECT 1 FROM agent_execution WHERE due_at <= ?1 AND status = 0 AND ready = 0 LIMIT 1";
@@ -90,8 +85,10 @@ pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, 
         return Ok(true);
     }
     if claim.limit == 0 {
-        let preferred = "SELECT 1 FROM agent_execution WHERE last_worker = ?1 AND prefer_until IS NOT NULL LIMIT 1";
-        return Ok(!tasks && first(conn, preferred, [blob(&claim.worker.0)], |_| Ok(()))?.is_some());
+        let preferred = "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND last_worker = ?2 AND prefer_until IS NOT NULL \
+                         LIMIT 1";
+        let of = [blob(&claim.org.0), blob(&claim.worker.0)];
+        return Ok(!tasks && first(conn, preferred, of, |_| Ok(()))?.is_some());
     }
     let sql = if tasks {
         "SELECT 1 FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND visible_at <= ?4 \
@@ -99,7 +96,7 @@ pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, 
     } else {
         "SELECT 1 FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND kind = ?3 \
          AND (prefer_until IS NULL OR prefer_until <= ?4 OR last_worker = ?5 \
-         OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = x.last_worker AND w.alive_until > ?4))"
+         OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.org_id = x.org_id AND w.id = x.last_worker AND w.alive_until > ?4))"
     };
     for kind in &*claim.kinds {
         let worker = blob(&claim.worker.0);
@@ -129,7 +126,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     saw(tx, claim)?;
     begin_delayed(tx)?;
     if claim.limit == 0 {
-        give_up_preference(tx, claim.worker)?;
+        give_up_preference(tx, claim.org, claim.worker)?;
         return Ok(Vec::new());
     }
     let gate = queues::gate(tx, claim)?;
@@ -158,9 +155,10 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
 }
 
 /// Others may claim at once what a worker has parked and was preferred for.
-pub(super) fn give_up_preference(tx: &Tx, worker: WorkerId) -> Done<()> {
-    let sql = "UPDATE agent_execution SET prefer_until = NULL WHERE last_worker = ?1 AND prefer_until IS NOT NULL";
-    if tx.execute(sql, [blob(&worker.0)])? > 0 {
+pub(super) fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    let sql = "UPDATE agent_execution SET prefer_until = NULL WHERE org_id = ?1 AND last_worker = ?2 \
+               AND prefer_until IS NOT NULL";
+    if tx.execute(sql, [blob(&org.0), blob(&worker.0)])? > 0 {
         tx.agents_ready();
     }
     Ok(())
@@ -176,7 +174,7 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
              AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR NOT EXISTS \
              (SELECT 1 FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
              AND y.status = 1)) AND (prefer_until IS NULL OR prefer_until <= ?7 OR last_worker = ?6 \
-             OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = x.last_worker AND w.alive_until > ?7)) \
+             OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.org_id = x.org_id AND w.id = x.last_worker AND w.alive_until > ?7)) \
              ORDER BY priority DESC, created_at, id LIMIT ?4",
             params![
                 blob(&claim.org.0),
@@ -302,13 +300,13 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<()> {
 pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let expires = tx.now.after(beat.ttl).0;
     tx.execute(
-        "UPDATE worker SET alive_until = max(alive_until, ?2), seen_at = ?3 WHERE id = ?1",
-        params![blob(&beat.worker.0), expires, tx.now.0],
+        "UPDATE worker SET alive_until = max(alive_until, ?3), seen_at = ?4 WHERE org_id = ?1 AND id = ?2",
+        params![blob(&beat.org.0), blob(&beat.worker.0), expires, tx.now.0],
     )?;
     let mut answer = HeartbeatAnswer::default();
-    for &(org, execution, epoch, known) in &beat.executions {
+    for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
-        let run = match Run::find(tx.conn, org, execution) {
+        let run = match Run::find(tx.conn, beat.org, execution) {
             Ok(run) => Some(run).filter(|run| run.check_lease(lease).is_ok()),
             Err(super::fault::Fault::Domain(_)) => None,
             Err(fault) => return Err(fault),
@@ -324,8 +322,8 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
             answer.stale_executions.push(execution);
         }
     }
-    for &(org, task, attempt, signed) in &beat.tasks {
-        let row = TaskRow::find(tx.conn, org, task)?.filter(|row| {
+    for &(task, attempt, signed) in &beat.tasks {
+        let row = TaskRow::find(tx.conn, beat.org, task)?.filter(|row| {
             row.task.status == TaskStatus::Running
                 && row.task.attempt == attempt
                 && row.task.worker == Some(beat.worker)
@@ -344,8 +342,8 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         }
         row.save(tx)?;
     }
-    for (org, task, attempt, report) in &beat.progress {
-        if let Some(row) = TaskRow::find(tx.conn, *org, *task)?.filter(|row| row.task.is_running(*attempt)) {
+    for (task, attempt, report) in &beat.progress {
+        if let Some(row) = TaskRow::find(tx.conn, beat.org, *task)?.filter(|row| row.task.is_running(*attempt)) {
             tx.execute("UPDATE task_execution SET progress = ?2 WHERE place = ?1", params![row.place, report])?;
         }
     }
@@ -369,13 +367,13 @@ pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
 }
 
 /// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> {
+pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
     let cut = tx.now.after(left).0;
-    for mut run in held_runs(tx.conn, worker)? {
+    for mut run in held_runs(tx.conn, org, worker)? {
         run.lease_expires = run.lease_expires.map(|at| at.min(cut));
         run.save(tx)?;
     }
-    for mut row in held_tasks(tx.conn, worker)? {
+    for mut row in held_tasks(tx.conn, org, worker)? {
         row.lease_expires = row.lease_expires.map(|at| at.min(cut));
         row.save(tx)?;
     }
@@ -383,29 +381,35 @@ pub(super) fn cut_leases(tx: &Tx, worker: WorkerId, left: Duration) -> Done<()> 
 }
 
 /// Removes a worker and gives back all it holds.
-pub(super) fn unregister(tx: &Tx, worker: WorkerId) -> Done<()> {
-    tx.execute("DELETE FROM worker WHERE id = ?1", [blob(&worker.0)])?;
-    for mut run in held_runs(tx.conn, worker)? {
+pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    forget(tx, org, worker)?;
+    for mut run in held_runs(tx.conn, org, worker)? {
         let mut log = Log::open(tx, &run)?;
         run.give_back(&mut log)?;
         run.save(tx)?;
     }
-    for row in held_tasks(tx.conn, worker)? {
+    for row in held_tasks(tx.conn, org, worker)? {
         lose_task(tx, row)?;
     }
-    give_up_preference(tx, worker)?;
-    lose_host_timers(tx, worker)
+    give_up_preference(tx, org, worker)?;
+    lose_host_timers(tx, org, worker)
+}
+
+/// Forgets a worker itself.
+pub(super) fn forget(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
+    tx.execute("DELETE FROM worker WHERE org_id = ?1 AND id = ?2", [blob(&org.0), blob(&worker.0)])?;
+    Ok(())
 }
 
 /// Runs that wait by timers of a worker's process, which is gone, are entered again.
-pub(super) fn lose_host_timers(tx: &Tx, worker: WorkerId) -> Done<()> {
+pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     let timed = tx.all(
         concat!(
             "SELECT ",
             super::run::run_columns!(),
-            " FROM agent_execution x WHERE x.host_timer = 1 AND x.last_worker = ?1 ORDER BY x.run"
+            " FROM agent_execution x WHERE x.host_timer = 1 AND x.org_id = ?1 AND x.last_worker = ?2 ORDER BY x.run"
         ),
-        [blob(&worker.0)],
+        [blob(&org.0), blob(&worker.0)],
         Run::read,
     )?;
     for mut run in timed {
@@ -425,21 +429,28 @@ pub(super) fn lose_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
 }
 
 /// Runs that a worker holds.
-pub(super) fn held_runs(conn: &Connection, worker: WorkerId) -> Done<Vec<Run>> {
+pub(super) fn held_runs(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
     all(
         conn,
-        concat!("SELECT ", super::run::run_columns!(), " FROM agent_execution x WHERE x.worker = ?1 ORDER BY x.run"),
-        [blob(&worker.0)],
+        concat!(
+            "SELECT ",
+            super::run::run_columns!(),
+            " FROM agent_execution x WHERE x.worker = ?1 AND x.org_id = ?2 ORDER BY x.run"
+        ),
+        [blob(&worker.0), blob(&org.0)],
         Run::read,
     )
 }
 
 /// Tasks whose attempt a worker has under a lease.
-pub(super) fn held_tasks(conn: &Connection, worker: WorkerId) -> Done<Vec<TaskRow>> {
+pub(super) fn held_tasks(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
     let rows = all(
         conn,
-        concat!(select_task!(), "WHERE t.worker = ?1 AND t.lease_expires IS NOT NULL ORDER BY t.place"),
-        [blob(&worker.0)],
+        concat!(
+            select_task!(),
+            "WHERE t.worker = ?1 AND t.lease_expires IS NOT NULL AND t.org_id = ?2 ORDER BY t.place"
+        ),
+        [blob(&worker.0), blob(&org.0)],
         TaskRow::read,
     )?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())

@@ -1,6 +1,7 @@
 //! Organizations and keys, and what was done to them.
 
 use super::SqliteStorage;
+use super::catalog::{cursor, cut, parse_number};
 use super::executions::unknown;
 use super::fault::Done;
 use super::tx::{Tx, all, first};
@@ -8,7 +9,7 @@ use super::values::{blob, id};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, NewKey, Organization, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -98,6 +99,32 @@ impl Directory for SqliteStorage {
         })
         .await
     }
+
+    async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()> {
+        let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
+        self.write("record what was done", move |tx| audit(tx, org, &actor, &action, &subject)).await
+    }
+
+    async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
+        self.read("list what was done", move |conn| {
+            let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
+            let sql = "SELECT id, at, actor, action, subject FROM audit WHERE org_id = ?1 AND id < ?2 \
+                       ORDER BY id DESC LIMIT ?3";
+            let rows = all(conn, sql, params![blob(&org.0), before, (page.limit + 1) as i64], read_audit)?;
+            Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
+        })
+        .await
+    }
+}
+
+fn read_audit(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
+    Ok(AuditRow {
+        number: row.get(0)?,
+        at: Timestamp(row.get(1)?),
+        actor: row.get(2)?,
+        action: row.get(3)?,
+        subject: row.get(4)?,
+    })
 }
 
 fn read_key(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
@@ -128,7 +155,7 @@ fn organization(conn: &Connection, name: &str) -> Done<Option<Organization>> {
 }
 
 /// Records what was done, by whom, to what.
-fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
+pub(super) fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
     tx.execute(
         "INSERT INTO audit (org_id, at, actor, action, subject) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![blob(&org.0), tx.now.0, actor, action, subject],

@@ -1,17 +1,17 @@
 //! Work that time brings: timers, ends of leases, attempts, deadlines and graces; and the workers whose process is gone.
 
 use super::SqliteStorage;
-use super::claims::{begin_delayed, give_up_preference, held_runs, held_tasks, lose_host_timers, lose_task};
+use super::claims::{begin_delayed, forget, give_up_preference, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::previews;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, all, first};
-use super::values::{SHIFT, id, micros};
+use super::values::{SHIFT, blob, id, micros};
 use crate::clock::Timestamp;
 use crate::error::{Code, Result};
-use crate::id::{Slot, WorkerId};
+use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
 use crate::storage::sql::run::{Cause, Ending};
@@ -46,8 +46,8 @@ impl SqliteStorage {
                     if jumped {
                         restart_leases(tx)?;
                     }
-                    for worker in &state.dead {
-                        bury(tx, &locks, *worker)?;
+                    for &(org, worker) in &state.dead {
+                        bury(tx, &locks, org, worker)?;
                     }
                     sweep(tx)?;
                     if looks {
@@ -123,7 +123,7 @@ struct Look {
     lapsed: bool,
     next: Option<i64>,
     /// Workers of this machine whose process is gone.
-    dead: Vec<WorkerId>,
+    dead: Vec<(OrgId, WorkerId)>,
     /// Whether workers of other processes hold something.
     others: bool,
 }
@@ -135,51 +135,50 @@ fn look(conn: &Connection, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> D
     let lapsed = looks && previews::lapsed(conn, now.0)?;
     let due = next.is_some_and(|at| at <= now.0);
     let mut look = Look { due, unserved, lapsed, next, dead: Vec::new(), others: false };
-    let workers = all(conn, "SELECT id, host, lock_at FROM worker", [], |row| {
-        Ok((WorkerId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
+    let workers = all(conn, "SELECT org_id, id, host, lock_at FROM worker", [], |row| {
+        Ok((OrgId(id(row, 0)?), WorkerId(id(row, 1)?), row.get::<_, String>(2)?, row.get::<_, i64>(3)?))
     })?;
-    for (worker, at, byte) in workers {
+    for (org, worker, at, byte) in workers {
         if at != here || locks.is_own(byte) {
             continue;
         }
         if !locks.is_held(byte) {
-            look.dead.push(worker);
+            look.dead.push((org, worker));
         } else if !look.others {
-            look.others = holds(conn, worker)?;
+            look.others = holds(conn, org, worker)?;
         }
     }
     Ok(look)
 }
 
-fn holds(conn: &Connection, worker: WorkerId) -> Done<bool> {
+fn holds(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<bool> {
     let found = first(
         conn,
-        "SELECT 1 FROM agent_execution WHERE worker = ?1 \
-         UNION ALL SELECT 1 FROM agent_execution WHERE last_worker = ?1 AND host_timer = 1 \
-         UNION ALL SELECT 1 FROM task_execution WHERE worker = ?1 AND lease_expires IS NOT NULL LIMIT 1",
-        [super::values::blob(&worker.0)],
+        "SELECT 1 FROM agent_execution WHERE worker = ?2 AND org_id = ?1 \
+         UNION ALL SELECT 1 FROM agent_execution WHERE org_id = ?1 AND last_worker = ?2 AND host_timer = 1 \
+         UNION ALL SELECT 1 FROM task_execution WHERE worker = ?2 AND org_id = ?1 AND lease_expires IS NOT NULL LIMIT 1",
+        [blob(&org.0), blob(&worker.0)],
         |_| Ok(()),
     )?;
     Ok(found.is_some())
 }
 
 /// The leases of a worker whose process is gone end now.
-fn bury(tx: &Tx, locks: &Arc<Locks>, worker: WorkerId) -> Done<()> {
-    if locks.is_held(Locks::byte_of(worker)) {
+fn bury(tx: &Tx, locks: &Arc<Locks>, org: OrgId, worker: WorkerId) -> Done<()> {
+    if locks.is_held(Locks::byte_of(org, worker)) {
         return Ok(());
     }
-    for mut run in held_runs(tx.conn, worker)? {
+    for mut run in held_runs(tx.conn, org, worker)? {
         let mut log = Log::open(tx, &run)?;
         run.lose_holder(&mut log)?;
         run.save(tx)?;
     }
-    for row in held_tasks(tx.conn, worker)? {
+    for row in held_tasks(tx.conn, org, worker)? {
         lose_task(tx, row)?;
     }
-    lose_host_timers(tx, worker)?;
-    give_up_preference(tx, worker)?;
-    tx.execute("DELETE FROM worker WHERE id = ?1", [super::values::blob(&worker.0)])?;
-    Ok(())
+    lose_host_timers(tx, org, worker)?;
+    give_up_preference(tx, org, worker)?;
+    forget(tx, org, worker)
 }
 
 /// After a jump of the clock every lease counts from now, once.
@@ -214,20 +213,26 @@ fn next_due(conn: &Connection) -> Done<Option<i64>> {
             (a, b) => a.or(b),
         };
     }
-    let lapses = timing_workers(conn)?.into_iter().map(|(_, alive_until)| alive_until);
+    let lapses = timing_workers(conn)?.into_iter().map(|(.., alive_until)| alive_until);
     Ok(lapses.chain(next).min())
 }
 
 /// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one.
-fn timing_workers(conn: &Connection) -> Done<Vec<(WorkerId, i64)>> {
-    // One step of the recursion per worker, however many runs wait.
-    let sql = "WITH RECURSIVE timing (id) AS (\
-               SELECT min(last_worker) FROM agent_execution WHERE host_timer = 1 UNION ALL \
-               SELECT (SELECT min(last_worker) FROM agent_execution WHERE host_timer = 1 AND last_worker > timing.id) \
-               FROM timing WHERE timing.id IS NOT NULL) \
-               SELECT id, ifnull((SELECT alive_until FROM worker WHERE worker.id = timing.id), 0) FROM timing \
-               WHERE id IS NOT NULL";
-    all(conn, sql, [], |row| Ok((WorkerId(id(row, 0)?), row.get(1)?)))
+fn timing_workers(conn: &Connection) -> Done<Vec<(OrgId, WorkerId, i64)>> {
+    // One look per worker, however many runs wait.
+    let next = "SELECT org_id, last_worker, ifnull((SELECT alive_until FROM worker w \
+                WHERE w.org_id = x.org_id AND w.id = x.last_worker), 0) FROM agent_execution x \
+                WHERE host_timer = 1 AND last_worker IS NOT NULL AND (org_id, last_worker) > (?1, ?2) \
+                ORDER BY org_id, last_worker LIMIT 1";
+    let mut found = Vec::new();
+    let mut after = (OrgId(uuid::Uuid::nil()), WorkerId(uuid::Uuid::nil()));
+    while let Some(timing) = first(conn, next, [blob(&after.0.0), blob(&after.1.0)], |row| {
+        Ok((OrgId(id(row, 0)?), WorkerId(id(row, 1)?), row.get(2)?))
+    })? {
+        after = (timing.0, timing.1);
+        found.push(timing);
+    }
+    Ok(found)
 }
 
 /// Everything that is due, guarded by the status it comes from.
@@ -254,9 +259,9 @@ fn sweep(tx: &Tx) -> Done<()> {
     for row in tasks {
         keep_task(tx, row)?;
     }
-    for (worker, alive_until) in timing_workers(tx.conn)? {
+    for (org, worker, alive_until) in timing_workers(tx.conn)? {
         if alive_until <= tx.now.0 {
-            lose_host_timers(tx, worker)?;
+            lose_host_timers(tx, org, worker)?;
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! Open-file-description locks where the system has them (Linux): they belong to this handle, end with the process however
 //! it ends, and do not end when another handle of the file is closed. A lock is a hint; fences decide.
 
-use crate::id::WorkerId;
+use crate::id::{OrgId, WorkerId};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,8 +28,8 @@ impl Locks {
     }
 
     /// The byte that stands for a worker.
-    pub(super) fn byte_of(worker: WorkerId) -> i64 {
-        let hash = blake3::hash(worker.0.as_bytes());
+    pub(super) fn byte_of(org: OrgId, worker: WorkerId) -> i64 {
+        let hash = blake3::hash(&[*org.0.as_bytes(), *worker.0.as_bytes()].concat());
         let mut number = [0; 8];
         number.copy_from_slice(&hash.as_bytes()[..8]);
         (i64::from_le_bytes(number) & (i64::MAX >> 2)) | (1 << 32)
@@ -178,7 +178,7 @@ mod tests {
     fn a_byte_is_held_until_its_handle_closes() {
         let path = std::env::temp_dir().join(format!("flovyn-lock-{}", uuid::Uuid::now_v7()));
         let (one, other) = (Locks::open(&path).unwrap(), Locks::open(&path).unwrap());
-        let byte = Locks::byte_of(WorkerId::fresh());
+        let byte = Locks::byte_of(OrgId::DEFAULT, WorkerId::fresh());
         assert!(!other.is_held(byte));
         assert!(one.hold(byte));
         assert!(other.is_held(byte) && !other.hold(byte));

@@ -22,6 +22,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0011_queue_limits.sql"),
     include_str!("migrations/0012_definitions.sql"),
     include_str!("migrations/0013_enrolled_worker.sql"),
+    include_str!("migrations/0014_workers_of_orgs.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -51,8 +51,8 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, Lease, NewExecution, NewSignal, Page, PageRequest,
-    RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -358,13 +358,13 @@ impl AgentStorage for SqliteStorage {
 #[async_trait]
 impl WorkSource for SqliteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
-        self.0.locks.hold(Locks::byte_of(worker.id));
-        self.0.chunks.heard_of(worker.id);
+        self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
+        self.0.chunks.heard_of(worker.org, worker.id);
         self.write("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
-        self.0.chunks.heard_of(claim.worker);
+        self.0.chunks.heard_of(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
             return Ok(Vec::new());
@@ -386,7 +386,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
-        self.0.chunks.heard_of(beat.worker);
+        self.0.chunks.heard_of(beat.org, beat.worker);
         self.write("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -394,10 +394,10 @@ impl WorkSource for SqliteStorage {
         self.write("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
     }
 
-    async fn unregister_worker(&self, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(worker);
-        self.write("remove a worker", move |tx| claims::unregister(tx, worker)).await?;
-        self.0.locks.let_go(Locks::byte_of(worker));
+    async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
+        self.0.chunks.gone(org, worker);
+        self.write("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
+        self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
     }
 }
@@ -448,9 +448,13 @@ impl Catalog for SqliteStorage {
         self.read("read a journal", move |conn| catalog::journal(conn, org, execution, segment)).await
     }
 
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
-        self.read("look for unserved work", move |conn| unserved::unserved(conn, org, now)).await
+        self.read("look at the queues", move |conn| unserved::queues(conn, org, now)).await
+    }
+
+    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
+        self.read("list workers", move |conn| catalog::workers(conn, org, &page)).await
     }
 }
 
@@ -460,8 +464,8 @@ impl Housekeeping for SqliteStorage {
         self.keep().await
     }
 
-    async fn cut_leases(&self, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write("cut leases", move |tx| claims::cut_leases(tx, worker, left)).await
+    async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
+        self.write("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {

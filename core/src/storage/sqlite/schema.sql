@@ -330,15 +330,16 @@ CREATE TABLE watch (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE worker (
-    id BLOB NOT NULL PRIMARY KEY,
-    org_id BLOB,
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
     name TEXT NOT NULL,
     queues TEXT NOT NULL,
-    kinds TEXT NOT NULL DEFAULT '[]',
+    kinds TEXT NOT NULL DEFAULT '[]',   -- kind and queue of what its claims asked for
     host TEXT NOT NULL,                 -- host and boot: where its byte lock means something
     lock_at INTEGER NOT NULL,           -- the byte of the lock file it holds while it lives
     seen_at INTEGER NOT NULL,
-    alive_until INTEGER NOT NULL
+    alive_until INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE UNIQUE INDEX agent_definition_slug ON agent_definition (org_id, slug);
@@ -355,7 +356,7 @@ CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_
 
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
 
-CREATE INDEX agent_execution_host_timer ON agent_execution (last_worker) WHERE host_timer = 1;
+CREATE INDEX agent_execution_host_timer ON agent_execution (org_id, last_worker) WHERE host_timer = 1;
 
 CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
 
@@ -366,7 +367,7 @@ CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
 
 CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;
 
-CREATE INDEX agent_execution_preferred ON agent_execution (last_worker) WHERE prefer_until IS NOT NULL;
+CREATE INDEX agent_execution_preferred ON agent_execution (org_id, last_worker) WHERE prefer_until IS NOT NULL;
 
 CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, priority DESC, created_at, id) WHERE ready = 1;
 

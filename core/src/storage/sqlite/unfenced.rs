@@ -60,18 +60,18 @@ impl Unfenced for SqliteStorage {
         self.write("extend the leases of a worker", move |tx| {
             let expires = tx.now.after(ttl).0;
             tx.execute(
-                "UPDATE worker SET alive_until = max(alive_until, ?2), seen_at = ?3 WHERE id = ?1",
-                params![blob(&worker.0), expires, tx.now.0],
+                "UPDATE worker SET alive_until = max(alive_until, ?3), seen_at = ?4 WHERE org_id = ?1 AND id = ?2",
+                params![blob(&org.0), blob(&worker.0), expires, tx.now.0],
             )?;
             tx.execute(
                 "UPDATE enrolled_worker SET seen_at = ?3 WHERE org_id = ?1 AND id = ?2",
                 params![blob(&org.0), blob(&worker.0), tx.now.0],
             )?;
-            for mut run in claims::held_runs(tx.conn, worker)?.into_iter().filter(|run| run.home.org == org) {
+            for mut run in claims::held_runs(tx.conn, org, worker)? {
                 run.lease_expires = run.lease_expires.max(Some(expires));
                 run.save(tx)?;
             }
-            for mut row in claims::held_tasks(tx.conn, worker)?.into_iter().filter(|row| row.task.org == org) {
+            for mut row in claims::held_tasks(tx.conn, org, worker)? {
                 row.lease_expires = row.lease_expires.max(Some(expires));
                 row.sign_at = Some(tx.now.0);
                 row.save(tx)?;

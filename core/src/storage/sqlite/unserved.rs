@@ -8,41 +8,59 @@ use super::tx::{Log, Tx, all};
 use super::values::{SHIFT, blob, id, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::OrgId;
-use crate::model::{EventKind, Status};
+use crate::model::{EventKind, QueueLoad, Status};
 use crate::storage::NO_WORKER_AFTER;
 use rusqlite::{Connection, params};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// At most so many waits of a kind are told of in one pass.
 const SHARE: i64 = 512;
 
-/// Kinds with work that no live worker serves: kind, queue and how many wait.
-pub(super) fn unserved(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<(String, String, u64)>> {
-    let mut waiting: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for sql in [
-        "SELECT kind, queue, count(*) FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND ?2 > 0 GROUP BY kind, queue",
-        "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= ?2 AND org_id = ?1 AND status = 0 AND ready = 0 \
-         AND begins_at <= ?2 GROUP BY kind, queue",
-        "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
-         WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
-    ] {
+/// What waits, and what workers hold: kind, queue and how many.
+const QUEUED: [&str; 3] = [
+    "SELECT kind, queue, count(*) FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND ?2 > 0 GROUP BY kind, queue",
+    "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= ?2 AND org_id = ?1 AND status = 0 AND ready = 0 \
+     AND begins_at <= ?2 GROUP BY kind, queue",
+    "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
+     WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
+];
+const RUNNING: [&str; 2] = [
+    "SELECT kind, queue, count(*) FROM agent_execution WHERE worker IS NOT NULL AND org_id = ?1 AND ?2 > 0 \
+     GROUP BY kind, queue",
+    "SELECT kind, queue, count(*) FROM task_execution WHERE lease_expires IS NOT NULL AND org_id = ?1 AND ?2 > 0 \
+     GROUP BY kind, queue",
+];
+
+/// What each queue has of each kind.
+pub(super) fn queues(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
+    let served = served(conn, now)?;
+    let polled = served.iter().filter(|kind| kind.0 == org);
+    let mut loads: BTreeMap<(String, String), (u64, u64)> =
+        polled.map(|(_, kind, queue)| ((kind.clone(), queue.clone()), (0, 0))).collect();
+    for sql in QUEUED.into_iter().chain(RUNNING) {
         let rows = all(conn, sql, params![blob(&org.0), now.0], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u64>(2)?))
         })?;
         for (kind, queue, count) in rows {
-            *waiting.entry((kind, queue)).or_default() += count;
+            let (queued, running) = loads.entry((kind, queue)).or_default();
+            *if RUNNING.contains(&sql) { running } else { queued } += count;
         }
     }
-    let served = served(conn, now)?;
-    waiting.retain(|(kind, queue), _| !served.contains(&(org, kind.clone(), queue.clone())));
-    Ok(waiting.into_iter().map(|((kind, queue), count)| (kind, queue, count)).collect())
+    let load = |((kind, queue), (queued, running)): ((String, String), (u64, u64))| {
+        let served = served.contains(&(org, kind.clone(), queue.clone()));
+        QueueLoad { kind, queue, queued, running, served }
+    };
+    Ok(loads.into_iter().map(load).collect())
 }
 
-fn served(conn: &Connection, now: Timestamp) -> Done<Serves> {
-    let alive =
-        all(conn, "SELECT kinds FROM worker WHERE alive_until > ?1", [now.0], |row| json_column::<Serves>(row, 0))?;
-    Ok(alive.into_iter().flatten().collect())
+/// What live workers serve: org, kind, queue.
+fn served(conn: &Connection, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
+    let alive = all(conn, "SELECT org_id, kinds FROM worker WHERE alive_until > ?1", [now.0], |row| {
+        Ok((OrgId(id(row, 0)?), json_column::<Serves>(row, 1)?))
+    })?;
+    let served = alive.into_iter().flat_map(|(org, serves)| serves.into_iter().map(move |kind| (org, kind)));
+    Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
 /// What has waited too long and was not told of it.

@@ -99,9 +99,9 @@ impl Adapter {
         };
         let now = self.storage().clock().now();
         if run.lease_expires.is_some_and(|at| at.since(now) < SHORT) {
-            let held = (caller.org, run.new.id, run.epoch, u64::MAX);
+            let held = (run.new.id, run.epoch, u64::MAX);
             let (executions, tasks, progress) = (vec![held], Vec::new(), Vec::new());
-            let beat = Heartbeat { worker, ttl: LEASE, executions, tasks, progress };
+            let beat = Heartbeat { org: caller.org, worker, ttl: LEASE, executions, tasks, progress };
             self.storage().heartbeat(beat).await.map_err(told)?;
         }
         let lease = Lease { worker, epoch: run.epoch };

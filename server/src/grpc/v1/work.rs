@@ -45,9 +45,9 @@ impl Adapter {
     async fn task_gives_sign(&self, task: &Task, progress: Option<String>) -> Result<(), Status> {
         let Some(worker) = task.worker.filter(|_| task.status == TaskStatus::Running) else { return Ok(()) };
         let (org, id, attempt) = (task.org, task.new.id, task.attempt);
-        let progress = progress.into_iter().map(|report| (org, id, attempt, report)).collect();
-        let tasks = vec![(org, id, attempt, true)];
-        let beat = Heartbeat { worker, ttl: LEASE, executions: Vec::new(), tasks, progress };
+        let progress = progress.into_iter().map(|report| (id, attempt, report)).collect();
+        let tasks = vec![(id, attempt, true)];
+        let beat = Heartbeat { org, worker, ttl: LEASE, executions: Vec::new(), tasks, progress };
         self.storage().heartbeat(beat).await.map_err(told)?;
         Ok(())
     }

@@ -48,7 +48,7 @@ const CALLS: [&str; 24] = [
     "pass",
     "executions",
     "task",
-    "unserved",
+    "queues",
 ];
 
 /// Refusals that must have been met somewhere.

@@ -283,10 +283,10 @@ impl<'p> Script<'p> {
         let worker = self.worker();
         let signed = self.random.percent(50);
         let mine = self.holders.iter().filter(|holder| holder.lease.worker == worker).rev().take(6);
-        let executions = mine.map(|holder| (ORG, holder.id, holder.lease.epoch, holder.known)).collect();
+        let executions = mine.map(|holder| (holder.id, holder.lease.epoch, holder.known)).collect();
         let tasks = self.claimed.iter().map(|claimed| &claimed.task).filter(|task| task.worker == Some(worker));
-        let tasks = tasks.rev().take(6).map(|task| (ORG, task.new.id, task.attempt, signed)).collect();
-        let beat = Heartbeat { worker, ttl: TTL, executions, tasks, progress: vec![] };
+        let tasks = tasks.rev().take(6).map(|task| (task.new.id, task.attempt, signed)).collect();
+        let beat = Heartbeat { org: ORG, worker, ttl: TTL, executions, tasks, progress: vec![] };
         let _ = both!(self.pair, "heartbeat", heartbeat(beat));
     }
 
@@ -294,10 +294,10 @@ impl<'p> Script<'p> {
         let worker = self.worker();
         match self.random.below(6) {
             0 => {
-                let _ = both!(self.pair, "unregister_worker", unregister_worker(worker));
+                let _ = both!(self.pair, "unregister_worker", unregister_worker(ORG, worker));
             }
             1 => {
-                let info = WorkerInfo { id: worker, name: "w".into(), queues: vec!["default".into()] };
+                let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
                 let _ = both!(self.pair, "register_worker", register_worker(info));
             }
             _ => {
@@ -423,7 +423,7 @@ impl<'p> Script<'p> {
         {
             self.read_payload(&run.new.input).await;
         }
-        let _ = both!(self.pair, "unserved", unserved(ORG));
+        let _ = both!(self.pair, "queues", queues(ORG));
         self.list().await;
     }
 

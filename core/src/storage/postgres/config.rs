@@ -1,0 +1,94 @@
+//! How a database is reached: its URL read, what it trusts, and its name without a password.
+
+use super::link;
+use crate::error::{Code, Error, Result};
+use crate::storage::trust;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// How a database is reached, and whose rows its sessions see.
+#[derive(Clone)]
+pub(super) struct Reach {
+    pub config: Config,
+    pub tls: Option<MakeRustlsConnect>,
+    /// Whether sessions see the rows of every org; else those of the org that a transaction names.
+    pub all_orgs: bool,
+}
+
+impl Reach {
+    /// Of a URL, trusting the certificates of a file, else the system's.
+    pub(super) fn of(url: &str, ca: Option<&Path>) -> Result<Self> {
+        let config = configure(url)?;
+        let tls = if config.get_ssl_mode() == SslMode::Require { Some(encrypted(ca)?) } else { None };
+        Ok(Self { config, tls, all_orgs: true })
+    }
+
+    /// For sessions that see nothing but the org their transaction names.
+    pub(super) fn of_named_orgs(&self) -> Self {
+        Self { all_orgs: false, ..self.clone() }
+    }
+}
+
+/// Connections to who proves its name by a certificate that is trusted.
+fn encrypted(ca: Option<&Path>) -> Result<MakeRustlsConnect> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(file) => {
+            let unusable = |error: &dyn std::fmt::Display| trust::unusable(file, &error.to_string());
+            for certificate in CertificateDer::pem_slice_iter(&trust::read(file)?) {
+                roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+            }
+        }
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    if roots.is_empty() {
+        let message = "no certificate is trusted on this system; name a file of those to trust in FLOVYN_CA";
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::new(Code::InvalidArgument, format!("connections cannot be encrypted: {error}")))?;
+    Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Reads a URL and fills in what it leaves open. All ways of asking for encryption check the certificate and its name.
+fn configure(url: &str) -> Result<Config> {
+    let strict = url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
+    let mut config: Config = strict.parse().map_err(|error: tokio_postgres::Error| {
+        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        Error::new(Code::InvalidArgument, format!("this is no PostgreSQL URL: {why}; write postgres://user@host/name"))
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(Error::new(
+            Code::InvalidArgument,
+            "the PostgreSQL URL names no host; write postgres://user@host/name",
+        ));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("flovyn");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(link::PATIENCE);
+    }
+    Ok(config)
+}
+
+/// The database for people, without its password.
+pub(super) fn describe(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => String::new(),
+    };
+    let port = config.get_ports().first().map_or_else(String::new, |port| format!(":{port}"));
+    format!("postgres://{host}{port}/{}", config.get_dbname().unwrap_or_default())
+}

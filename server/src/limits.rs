@@ -1,0 +1,209 @@
+//! How much a key may ask for: so many starts, signals and polls a second, and so many streams of events at a time. Each key
+//! has buckets of its own in its org; one that is empty refuses, and says when to come again.
+
+use crate::Identity;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::OrgId;
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The name of the field of an error that says when to come again, in milliseconds.
+pub(crate) const RETRY_AFTER: &str = "retry_after_ms";
+
+/// The table `[limits]` of a server's file; 0 is no limit. What is left out is as said here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Starts and forks a second, of a key: 500.
+    pub create: u32,
+    /// Signals a second, of a key: 1,000.
+    pub signal: u32,
+    /// Polls for work a second, of a key: 100.
+    pub poll: u32,
+    /// Streams of events at a time, of a key: 1,000.
+    pub streams: usize,
+    /// Connections at a time, of each port: 4,096. More wait.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { create: 500, signal: 1_000, poll: 100, streams: 1_000, connections: 4_096 }
+    }
+}
+
+impl Limits {
+    /// None but those of memory.
+    pub fn none() -> Self {
+        Self { create: 0, signal: 0, poll: 0, streams: 0, connections: 0 }
+    }
+}
+
+/// A kind of call that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rate {
+    Create,
+    Signal,
+    Poll,
+}
+
+impl Rate {
+    fn told(self) -> &'static str {
+        match self {
+            Self::Create => "starts",
+            Self::Signal => "signals",
+            Self::Poll => "polls",
+        }
+    }
+}
+
+/// A key, in its org.
+type Caller = (OrgId, Arc<str>);
+
+struct Bucket {
+    limiter: DefaultKeyedRateLimiter<Caller>,
+    each: NonZeroU32,
+    asked: AtomicU32,
+}
+
+/// The buckets of all keys. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Gauges(Arc<Shared>);
+
+struct Shared {
+    create: Option<Bucket>,
+    signal: Option<Bucket>,
+    poll: Option<Bucket>,
+    most_streams: usize,
+    streams: Mutex<HashMap<Caller, usize>>,
+}
+
+impl Gauges {
+    /// Full buckets.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        let bucket = |each: u32| {
+            let each = NonZeroU32::new(each)?;
+            Some(Bucket { limiter: RateLimiter::keyed(Quota::per_second(each)), each, asked: AtomicU32::new(0) })
+        };
+        Self(Arc::new(Shared {
+            create: bucket(limits.create),
+            signal: bucket(limits.signal),
+            poll: bucket(limits.poll),
+            most_streams: limits.streams,
+            streams: Mutex::default(),
+        }))
+    }
+
+    /// Takes one call out of a bucket.
+    ///
+    /// Errors: `RateLimited`, with the time until there is one again.
+    pub(crate) fn count(&self, rate: Rate, org: OrgId, who: &Identity) -> Result<()> {
+        let bucket = match rate {
+            Rate::Create => &self.0.create,
+            Rate::Signal => &self.0.signal,
+            Rate::Poll => &self.0.poll,
+        };
+        let Some(bucket) = bucket else { return Ok(()) };
+        // Buckets that are full again are forgotten.
+        if bucket.asked.fetch_add(1, Ordering::Relaxed) % 4_096 == 4_095 {
+            bucket.limiter.retain_recent();
+        }
+        let Err(empty) = bucket.limiter.check_key(&(org, who.name().clone())) else { return Ok(()) };
+        let wait = empty.wait_time_from(DefaultClock::default().now());
+        let (each, told) = (bucket.each, rate.told());
+        Err(limited(format!("the key may make {each} {told} a second and has made them; ask again later"), wait))
+    }
+
+    /// Counts a stream of events for as long as what this returns lives.
+    ///
+    /// Errors: `RateLimited` where the key has as many as it may.
+    pub(crate) fn stream(&self, org: OrgId, who: &Identity) -> Result<OpenStream> {
+        let caller = (org, who.name().clone());
+        let mut streams = self.0.streams.lock();
+        let open = streams.entry(caller.clone()).or_default();
+        let most = self.0.most_streams;
+        if most > 0 && *open >= most {
+            let told = format!("the key has {most} streams of events open, as many as it may; close some");
+            return Err(limited(told, Duration::from_secs(1)));
+        }
+        *open += 1;
+        Ok(OpenStream { gauges: self.clone(), caller })
+    }
+}
+
+impl std::fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gauges")
+    }
+}
+
+fn limited(message: String, wait: Duration) -> Error {
+    let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    Error::new(Code::RateLimited, message).with(RETRY_AFTER, wait)
+}
+
+/// Whole seconds after which a refused caller may come again.
+pub(crate) fn retry_after(error: &Error) -> Option<u64> {
+    let (_, wait) = error.context().iter().find(|(name, _)| *name == RETRY_AFTER)?;
+    Some(wait.parse::<u64>().ok()?.div_ceil(1_000).max(1))
+}
+
+/// A stream that is counted.
+pub(crate) struct OpenStream {
+    gauges: Gauges,
+    caller: Caller,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let mut streams = self.gauges.0.streams.lock();
+        if let Some(open) = streams.get_mut(&self.caller) {
+            *open -= 1;
+            if *open == 0 {
+                streams.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_of_one_key_and_one_kind_of_call() {
+        let gauges = Gauges::of(&Limits { create: 2, signal: 1, ..Limits::none() });
+        let (one, two) = (OrgId::fresh(), OrgId::fresh());
+        let (own, other) = (Identity::of_org(one), Identity::of_org(two));
+        let create = |org, who: &Identity| gauges.count(Rate::Create, org, who);
+        create(one, &own).unwrap();
+        create(one, &own).unwrap();
+        let refused = create(one, &own).unwrap_err();
+        assert_eq!((refused.code(), retry_after(&refused)), (Code::RateLimited, Some(1)), "{refused}");
+        assert!(refused.is_retryable() && refused.message().contains("2 starts"), "{refused}");
+        create(two, &other).unwrap();
+        gauges.count(Rate::Signal, one, &own).unwrap();
+        for _ in 0..1_000 {
+            gauges.count(Rate::Poll, one, &own).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_closed_stream_makes_room() {
+        let gauges = Gauges::of(&Limits { streams: 2, ..Limits::none() });
+        let (org, who) = (OrgId::DEFAULT, Identity::of_org(OrgId::DEFAULT));
+        let (first, _second) = (gauges.stream(org, &who).unwrap(), gauges.stream(org, &who).unwrap());
+        assert_eq!(gauges.stream(org, &who).err().map(|error| error.code()), Some(Code::RateLimited));
+        drop(first);
+        let _third = gauges.stream(org, &who).unwrap();
+        assert!(gauges.stream(org, &who).is_err());
+        assert!(gauges.stream(OrgId::fresh(), &who).is_ok(), "of another org");
+    }
+}

@@ -1,0 +1,132 @@
+//! Keys of an org: who has one may make and revoke others, and gives none more than it has itself.
+
+use super::executions::Items;
+use super::problem::Problem;
+use super::request::{Asked, Caller, Json};
+use axum::http::StatusCode;
+use flovyn_core::error::Code;
+use flovyn_core::id::KeyId;
+use flovyn_core::model::{ApiKey, NewKey, Scopes, TokenHash, fresh_token};
+use flovyn_core::storage::Directory;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Days that a key works where nothing is said, and at most.
+const DAYS: (u32, u32) = (90, 365);
+/// What a key may do where nothing is said.
+const SCOPES: &str = "member,worker";
+
+/// A key. Its token is shown when it is made, and never again.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct KeyView {
+    id: Uuid,
+    name: String,
+    /// What it allows, separated by spaces.
+    scopes: String,
+    created_at: String,
+    /// When it stops working; null: never.
+    expires_at: Option<String>,
+    revoked_at: Option<String>,
+}
+
+fn view(key: &ApiKey) -> KeyView {
+    KeyView {
+        id: key.id.0,
+        name: key.name.clone(),
+        scopes: key.scopes.to_string(),
+        created_at: key.created_at.to_string(),
+        expires_at: key.expires_at.map(|at| at.to_string()),
+        revoked_at: key.revoked_at.map(|at| at.to_string()),
+    }
+}
+
+/// A key to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreateKey {
+    /// What people call it: 1 to 200 characters.
+    name: String,
+    /// Roles or scopes, separated by commas or spaces; `member,worker` without it. None that the caller's own key lacks.
+    scopes: Option<String>,
+    /// Days that it works: 90 without it, at most 365.
+    expires_in_days: Option<u32>,
+    /// It works until it is revoked.
+    #[serde(default)]
+    never_expires: bool,
+}
+
+/// A key that was made.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CreatedKey {
+    #[serde(flatten)]
+    key: KeyView,
+    /// Shown this once: the store keeps a hash of it.
+    token: String,
+}
+
+fn directory(caller: &Caller) -> Result<&dyn Directory, Problem> {
+    let missing = || Problem::not_found("this server keeps no keys; its backend knows nobody");
+    caller.service.storage.directory().ok_or_else(missing)
+}
+
+/// Lists keys, oldest first, those that no longer work included.
+#[utoipa::path(get, path = "/api-keys", tag = "operators", responses((status = 200, body = Items<KeyView>)))]
+pub(super) async fn list(caller: Caller, asked: Asked) -> Result<axum::Json<Items<KeyView>>, Problem> {
+    asked.nothing_else()?;
+    let keys = directory(&caller)?.keys(caller.org()).await?;
+    Ok(axum::Json(Items { items: keys.iter().map(view).collect(), next_cursor: None }))
+}
+
+/// Makes a key.
+#[utoipa::path(
+    post, path = "/api-keys", tag = "operators", request_body = CreateKey,
+    responses((status = 201, body = CreatedKey))
+)]
+pub(super) async fn create(
+    caller: Caller,
+    Json(body): Json<CreateKey>,
+) -> Result<(StatusCode, axum::Json<CreatedKey>), Problem> {
+    if !(1..=200).contains(&body.name.chars().count()) {
+        return Err(Problem::invalid("the name of a key has 1 to 200 characters"));
+    }
+    let scopes: Scopes = body.scopes.as_deref().unwrap_or(SCOPES).parse()?;
+    if !caller.by.who.scopes().cover(&scopes) {
+        let detail = format!(
+            "a key gives no more than it has: {scopes} was asked for, the caller has {}",
+            caller.by.who.scopes()
+        );
+        return Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail));
+    }
+    let expires_in = match (body.expires_in_days, body.never_expires) {
+        (None, true) => None,
+        (days, false) if (1..=DAYS.1).contains(&days.unwrap_or(DAYS.0)) => Some(DAY * days.unwrap_or(DAYS.0)),
+        _ => {
+            let most = DAYS.1;
+            return Err(Problem::invalid(format!("give expiresInDays from 1 to {most}, or neverExpires alone")));
+        }
+    };
+    let token = fresh_token();
+    let (org, hash, actor) = (caller.org(), TokenHash::of(&token), caller.by.to_string());
+    let key = directory(&caller)?.create_key(NewKey { org, name: body.name, scopes, expires_in, hash, actor }).await?;
+    Ok((StatusCode::CREATED, axum::Json(CreatedKey { key: view(&key), token })))
+}
+
+/// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
+#[utoipa::path(
+    delete, path = "/api-keys/{keyId}", tag = "operators",
+    responses((status = 200, body = KeyView))
+)]
+pub(super) async fn revoke(caller: Caller) -> Result<axum::Json<KeyView>, Problem> {
+    let id = KeyId(caller.parsed("keyId", "id of a key")?);
+    let revoked = directory(&caller)?.revoke_key(caller.org(), id, &caller.by.to_string()).await;
+    let key = revoked.map_err(|error| match error.code() {
+        Code::ExecutionNotFound => Problem::not_found(format!("no key of this org has the id {id}")),
+        _ => error.into(),
+    })?;
+    Ok(axum::Json(view(&key)))
+}

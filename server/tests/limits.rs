@@ -1,0 +1,167 @@
+//! What a key may ask for: rates, streams, connections, and the sizes of what it sends.
+
+mod house;
+
+use flovyn_core::Payload;
+use flovyn_core::client::StartOptions;
+use flovyn_core::error::Code;
+use flovyn_core::id::{OrgId, WorkerId};
+use flovyn_core::model::{NewKey, TokenHash, fresh_token};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::storage::{ClaimRequest, WorkSource};
+use flovyn_server::{Access, Doors, Limits, ServerConfig, serve_behind};
+use house::{BASE, House};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A server with limits, and two keys of its org.
+async fn limited(limits: Limits) -> (House, [String; 2]) {
+    let house = House::open().await;
+    let storage = house.runtime.storage().clone();
+    let tokens = [fresh_token(), fresh_token()];
+    for token in &tokens {
+        let (name, scopes, actor) = ("k".to_owned(), "admin".parse().unwrap(), "a test".to_owned());
+        let hash = TokenHash::of(token);
+        let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash, actor };
+        storage.directory().unwrap().create_key(key).await.unwrap();
+    }
+    let access = Access::keys_of(storage.clone());
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let doors = Doors { limits, certificate: None };
+    let serving = serve_behind(storage, house.runtime.chunks().clone(), config, doors).await.unwrap();
+    (House { serving, ..house }, tokens)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_asks_too_often_is_told_when_to_come_again() {
+    let (house, [one, two]) = limited(Limits { create: 1, signal: 1, ..Limits::none() }).await;
+    let start = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &bearer[..]), ("content-type", "application/json")];
+        house.raw("POST", BASE, &headers, r#"{"kind": "nobody"}"#).await
+    };
+    assert_eq!(start(&one).await.status(), 201);
+    let mut refused = start(&one).await;
+    // A slow machine may have waited for a second: then it is the next one.
+    for _ in 0..100 {
+        if refused.status() == 429 {
+            break;
+        }
+        refused = start(&one).await;
+    }
+    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().unwrap()), (429, "1"));
+    assert_eq!(start(&two).await.status(), 201, "each key has its own");
+
+    // What was refused was not done, and comes in again after its time.
+    let mut left = 100;
+    while start(&one).await.status() == 429 {
+        left -= 1;
+        assert!(left > 0, "it is never let in again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_is_counted_with_rest() {
+    let (house, [one, _]) = limited(Limits { create: 2, poll: 3, ..Limits::none() }).await;
+    let remote = RemoteStorage::connect(&house.serving.url(), RemoteOptions { token: Some(one) }).await.unwrap();
+    let claim = ClaimRequest {
+        org: OrgId::DEFAULT,
+        worker: WorkerId::fresh(),
+        queue: "default".into(),
+        kinds: ["agent".to_owned()].into(),
+        limit: 1,
+        ttl: Duration::from_secs(30),
+        only: None,
+    };
+    let mut polls = Vec::new();
+    for _ in 0..200 {
+        polls.push(remote.claim_agents(claim.clone()).await);
+    }
+    let refused = polls.into_iter().find_map(Result::err).expect("200 polls are more than 3 a second");
+    assert_eq!(refused.code(), Code::RateLimited);
+    assert!(refused.is_retryable() && refused.context().iter().any(|(name, _)| *name == "retry_after_ms"), "{refused}");
+
+    let client = Runtime::over(Arc::new(remote));
+    let mut last = None;
+    for _ in 0..200 {
+        last = client.client().start("nobody", Payload::null(), StartOptions::default()).await.err();
+        if last.is_some() {
+            break;
+        }
+    }
+    assert_eq!(last.map(|error| error.code()), Some(Code::RateLimited));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_has_so_many_streams_at_a_time() {
+    let (house, [one, two]) = limited(Limits { streams: 1, ..Limits::none() }).await;
+    let bearer = |token: &str| format!("Bearer {token}");
+    let body = json!({ "kind": "nobody", "id": "s" }).to_string();
+    assert_eq!(house.ask("POST", BASE, &[("authorization", &bearer(&one))], &body).await.0, 201);
+    let follow = async |token: &str| {
+        house.raw("GET", &format!("{BASE}/s/stream"), &[("authorization", &bearer(token))], "").await
+    };
+    let open = follow(&one).await;
+    assert_eq!(open.status(), 200);
+    assert_eq!(follow(&one).await.status(), 429);
+    assert_eq!(follow(&two).await.status(), 200, "each key has its own");
+    drop(open);
+    let mut left = 600;
+    while follow(&one).await.status() == 429 {
+        left -= 1;
+        assert!(left > 0, "a stream that was closed still counts");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_the_limit_wait() {
+    let (house, _) = limited(Limits { connections: 2, ..Limits::none() }).await;
+    let held = [
+        TcpStream::connect(house.serving.http()).await.unwrap(),
+        TcpStream::connect(house.serving.http()).await.unwrap(),
+    ];
+    let mut third = TcpStream::connect(house.serving.http()).await.unwrap();
+    let host = house.serving.http();
+    let request = format!("GET /_/health HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    third.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let early = tokio::time::timeout(Duration::from_millis(300), third.read_to_end(&mut answer)).await;
+    assert!(early.is_err() && answer.is_empty(), "there was room for it");
+    drop(held);
+    tokio::time::timeout(Duration::from_secs(30), third.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_have_a_size_and_an_end() {
+    let house = House::open().await;
+    let host = house.serving.http();
+    let mut client = TcpStream::connect(host).await.unwrap();
+    let request = format!("GET /_/health HTTP/1.1\r\nhost: {host}\r\nx-much: {}\r\n\r\n", "x".repeat(100_000));
+    let _ = client.write_all(request.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+
+    // Whoever says nothing at all is shut out, on both ports.
+    for address in [house.serving.http(), house.serving.grpc()] {
+        let mut mute = TcpStream::connect(address).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), mute.read_to_end(&mut Vec::new())).await;
+        let _ = ended.expect("it is shut out");
+    }
+
+    // Whoever never ends its headers, too.
+    let mut slow = TcpStream::connect(host).await.unwrap();
+    slow.write_all(format!("GET /_/health HTTP/1.1\r\nhost: {host}\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), slow.read_to_end(&mut answer)).await;
+    ended.expect("it is shut out").unwrap();
+    assert!(!String::from_utf8_lossy(&answer).contains("200"));
+}
