@@ -39,11 +39,14 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
+use futures::Stream;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::transport::server::Connected;
 
 /// What a server needs to start.
 #[derive(Debug, Clone)]
@@ -163,16 +166,40 @@ pub async fn serve_behind(
     let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors, protocols);
     let (grpc_door, http_door) = (open(grpc_listener, &[b"h2"])?, open(http_listener, &[b"h2", b"http/1.1"])?);
     let (stop, stopping) = watch::channel(false);
-    let metrics = Metrics::default();
-    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    let gauges = Gauges::of(&doors.limits);
-    let service = Service { storage, chunks, access: config.access, gauges, metrics, stopping: stopping.clone() };
+    let service = service(storage, chunks, config.access, &doors.limits, stopping.clone());
     let listening = vec![
-        tokio::spawn(grpc::serve(service.clone(), grpc_door, stopping)),
+        tokio::spawn(grpc::serve(service.clone(), grpc_door.connections(), stopping)),
         tokio::spawn(http::serve(service.clone(), http_door, http.ip().is_loopback())),
     ];
     let encrypted = doors.certificate.is_some();
     Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
+}
+
+/// Serves gRPC alone, without limits, to connections that come from another network than the machine's, for as long as they
+/// come.
+pub async fn serve_connections<C>(
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    access: Access,
+    connections: impl Stream<Item = std::io::Result<C>>,
+) -> Result<()>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let (_stop, stopping) = watch::channel(false);
+    grpc::serve(service(storage, chunks, access, &Limits::none(), stopping.clone()), connections, stopping).await
+}
+
+fn service(
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    access: Access,
+    limits: &Limits,
+    stopping: watch::Receiver<bool>,
+) -> Service {
+    let metrics = Metrics::default();
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
+    Service { storage, chunks, access, gauges: Gauges::of(limits), metrics, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -11,7 +11,6 @@ use self::links::Links;
 use self::v1::V1;
 use crate::Identity;
 use crate::limits::retry_after;
-use crate::listen::Door;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
@@ -28,11 +27,14 @@ use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
 use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
 use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
 use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
+use futures::Stream;
 use std::fmt::Display;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
@@ -45,8 +47,15 @@ const HEADERS: u32 = 16 << 10;
 #[derive(Clone)]
 struct Grpc(Service, Links);
 
-/// Serves until told to stop.
-pub(crate) async fn serve(service: Service, door: Door, mut stopping: watch::Receiver<bool>) -> Result<()> {
+/// Serves what connects until told to stop.
+pub(crate) async fn serve<C>(
+    service: Service,
+    connections: impl Stream<Item = std::io::Result<C>>,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<()>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let grpc = Grpc(service, Links::default());
     let first = V1::over(grpc.clone());
     let (health, healthy) = tonic_health::server::health_reporter();
@@ -74,7 +83,7 @@ pub(crate) async fn serve(service: Service, door: Door, mut stopping: watch::Rec
         .max_concurrent_streams(Some(STREAMS))
         .http2_max_header_list_size(Some(HEADERS))
         .add_routes(Routes::from(routes))
-        .serve_with_incoming_shutdown(door.connections(), async move {
+        .serve_with_incoming_shutdown(connections, async move {
             let _ = stopping.wait_for(|stop| *stop).await;
             health.set_not_serving::<AgentsServer<Grpc>>().await;
             health.set_not_serving::<WorkerServer<Grpc>>().await;

@@ -4,6 +4,7 @@ use crate::error::{Code, Error, Result};
 use crate::storage::trust;
 use std::path::Path;
 use std::time::Duration;
+use tonic::codegen::{Service, StdError, http::Uri};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
@@ -16,6 +17,21 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::fro
 
 /// Connects to a URL; over `https:` to a server whose certificate is signed by one of the file `ca`, else of the system's.
 pub(super) async fn connect(url: &str, ca: Option<&Path>) -> Result<Channel> {
+    endpoint(url, ca)?.connect().await.map_err(|error| unreached(url, error))
+}
+
+/// Connects to a URL by connections that `connector` makes.
+pub(super) async fn connect_through<C>(url: &str, connector: C) -> Result<Channel>
+where
+    C: Service<Uri> + Send + 'static,
+    C::Response: hyper::rt::Read + hyper::rt::Write + Send + Unpin,
+    C::Future: Send,
+    StdError: From<C::Error> + Send,
+{
+    endpoint(url, None)?.connect_with_connector(connector).await.map_err(|error| unreached(url, error))
+}
+
+fn endpoint(url: &str, ca: Option<&Path>) -> Result<Endpoint> {
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| {
         Error::new(
             Code::InvalidArgument,
@@ -26,27 +42,24 @@ pub(super) async fn connect(url: &str, ca: Option<&Path>) -> Result<Channel> {
         Some(scheme) if scheme.eq_ignore_ascii_case("https:") => encrypted(endpoint, ca)?,
         _ => endpoint,
     };
-    endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)
         .http2_keep_alive_interval(KEEP_ALIVE.0)
         .keep_alive_timeout(KEEP_ALIVE.1)
-        .keep_alive_while_idle(true)
-        .connect()
-        .await
-        .map_err(|error| {
-            Error::new(
-                Code::StorageUnavailable,
-                format!(
-                    "connect to {url}: nobody answers there ({}); start a server with `flovyn dev`, or check the address and \
-                     whose certificates are trusted (FLOVYN_CA)",
-                    chain(&error)
-                ),
-            )
-            .caused_by(error)
-        })
+        .keep_alive_while_idle(true);
+    Ok(endpoint)
+}
+
+fn unreached(url: &str, error: tonic::transport::Error) -> Error {
+    let message = format!(
+        "connect to {url}: nobody answers there ({}); start a server with `flovyn dev`, or check the address and whose \
+         certificates are trusted (FLOVYN_CA)",
+        chain(&error)
+    );
+    Error::new(Code::StorageUnavailable, message).caused_by(error)
 }
 
 fn encrypted(endpoint: Endpoint, ca: Option<&Path>) -> Result<Endpoint> {

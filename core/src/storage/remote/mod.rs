@@ -27,6 +27,8 @@ use futures::StreamExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::codegen::http::Uri;
+use tonic::codegen::{Service, StdError};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
@@ -86,7 +88,21 @@ impl RemoteStorage {
 
     /// As [`connect`](Self::connect), trusting the certificates of a file instead of `FLOVYN_CA`'s.
     pub async fn connect_trusting(url: &str, options: RemoteOptions, ca: Option<&Path>) -> Result<Self> {
-        let channel = channel::connect(url, ca).await?;
+        Self::over(url, channel::connect(url, ca).await?, options).await
+    }
+
+    /// Connects to a server by connections that `connector` makes: another network than the machine's.
+    pub async fn connect_through<C>(url: &str, options: RemoteOptions, connector: C) -> Result<Self>
+    where
+        C: Service<Uri> + Send + 'static,
+        C::Response: hyper::rt::Read + hyper::rt::Write + Send + Unpin,
+        C::Future: Send,
+        StdError: From<C::Error> + Send,
+    {
+        Self::over(url, channel::connect_through(url, connector).await?, options).await
+    }
+
+    async fn over(url: &str, channel: Channel, options: RemoteOptions) -> Result<Self> {
         let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
         let (hints, link) = (Hints::default(), Uuid::new_v4());
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
