@@ -24,6 +24,7 @@ from harness.processes import ending_with_us
 
 PATIENCE_S = 60.0
 USER = "bench"
+OWNER = "owner"
 INSERT = "INSERT INTO floor(body) VALUES(repeat('x', 200));\n"
 CONNECTIONS = 32
 SETTINGS = (
@@ -90,13 +91,16 @@ class Postgres:
                 **self._user,
             )
         self._wait()
+        # As in production: one who is held by row-level security.
+        self._run("createuser", *self._reached(), "--createdb", OWNER)
+        self._run("createdb", *self._reached(), "--owner", OWNER, OWNER)
         self._run("createdb", *self._reached(), USER)
         self._sql("CREATE TABLE floor(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text)")
 
     @property
     def url(self) -> str:
         """The URL of the database, as every driver reads it."""
-        return f"postgresql://{USER}@127.0.0.1:{self._port}/{USER}"
+        return f"postgresql://{OWNER}@127.0.0.1:{self._port}/{OWNER}"
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of the server: its processes and those that have ended."""
