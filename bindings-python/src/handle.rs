@@ -3,7 +3,6 @@
 use crate::decode;
 use crate::encode;
 use crate::error::Failure;
-use crate::facts;
 use crate::hub::{Hub, spawn};
 use crate::reply::Reply;
 use crate::runtime::{GRACE, text};
@@ -11,6 +10,7 @@ use crate::session::{Branch, duration, failed, failure};
 use flovyn_core::Error;
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
+use flovyn_core::host::facts;
 use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,

@@ -7,7 +7,6 @@ mod blob;
 mod decode;
 mod encode;
 mod error;
-mod facts;
 mod given;
 mod handle;
 mod hub;

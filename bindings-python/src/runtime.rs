@@ -2,16 +2,16 @@
 
 use crate::encode;
 use crate::error::Failure;
-use crate::facts;
 use crate::handle::{Abort, Handle};
 use crate::hub::{Hub, spawn};
 use crate::session::duration;
-use crate::stage::{Mortal, bury, tell_end};
+use crate::stage::tell_end;
 use crate::worker::{Port, config};
 use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::error::Code;
-use flovyn_core::host::HostRuntime;
+use flovyn_core::host::stage::{Mortal, bury};
+use flovyn_core::host::{HostRuntime, facts};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
 use flovyn_core::runtime::Runtime as Core;

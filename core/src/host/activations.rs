@@ -5,9 +5,23 @@ use crate::model::{AttemptResult, ClaimedTask};
 use crate::session::{Port, Session};
 use crate::worker::{Host, Ticket};
 use parking_lot::{Mutex, RwLock};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+thread_local! {
+    /// A call on this thread takes the effects itself: the loop need not be rung for them.
+    static TAKES_EFFECTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something to a session after which the calling thread takes the session's effects itself, without a ring.
+pub fn quietly<T>(act: impl FnOnce() -> T) -> T {
+    TAKES_EFFECTS.set(true);
+    let done = act();
+    TAKES_EFFECTS.set(false);
+    done
+}
 
 /// How a host's loop is told to look: a byte in a pipe, a thread-safe callback. Called from any thread; must not block.
 pub trait Wake: Send + Sync {
@@ -124,7 +138,9 @@ struct Doorbell {
 
 impl Port for Doorbell {
     fn ready(&self, _: &Arc<Session>) {
-        if let Some(activations) = self.activations.upgrade() {
+        if !TAKES_EFFECTS.get()
+            && let Some(activations) = self.activations.upgrade()
+        {
             activations.push(Activation::Effects(self.id));
         }
     }

@@ -5,8 +5,10 @@
 //! `ready` only makes the host's loop look. A binding converts values and drives coroutines; it decides nothing.
 
 mod activations;
+pub mod facts;
+pub mod stage;
 
-pub use activations::{Activation, Activations, AgentSpec, Wake};
+pub use activations::{Activation, Activations, AgentSpec, Wake, quietly};
 
 use crate::client::Client;
 use crate::error::{Code, Error, Result};
@@ -74,6 +76,11 @@ impl HostRuntime {
     /// The URL it was opened with.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The engine's threads, for work that a binding starts itself.
+    pub fn handle(&self) -> tokio::runtime::Handle {
+        self.pool.handle().clone()
     }
 
     /// Refuses use in a forked process.

@@ -1,7 +1,7 @@
-//! Stored things as JSON facts for Python: what people look at, never what a program computes with on a hot path.
+//! Stored things as JSON facts for hosts: what people look at, never what a program computes with on a hot path.
 
-use flovyn_core::clock::Timestamp;
-use flovyn_core::model::{Checkpoint, Event, Execution, Failure, RecordedBody, RecordedOp, Task};
+use crate::clock::Timestamp;
+use crate::model::{Checkpoint, Event, Execution, Failure, RecordedBody, RecordedOp, Task};
 use serde_json::{Value, json};
 
 fn seconds(at: Timestamp) -> f64 {
@@ -13,7 +13,7 @@ fn failure(failure: &Failure) -> Value {
 }
 
 /// A run.
-pub(crate) fn execution(run: &Execution) -> Value {
+pub fn execution(run: &Execution) -> Value {
     json!({
         "id": run.new.id,
         "key": run.new.key,
@@ -46,7 +46,7 @@ pub(crate) fn execution(run: &Execution) -> Value {
 }
 
 /// A task.
-pub(crate) fn task(task: &Task) -> Value {
+pub fn task(task: &Task) -> Value {
     json!({
         "id": task.new.id,
         "op": format!("{}-{}", task.execution, task.slot),
@@ -64,7 +64,7 @@ pub(crate) fn task(task: &Task) -> Value {
 }
 
 /// A checkpoint, without its state.
-pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Value {
+pub fn checkpoint(checkpoint: &Checkpoint) -> Value {
     json!({
         "sequence": checkpoint.sequence,
         "leaf": checkpoint.saved.leaves.get(""),
@@ -75,7 +75,7 @@ pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Value {
 }
 
 /// A durable event.
-pub(crate) fn event(event: &Event) -> Value {
+pub fn event(event: &Event) -> Value {
     json!({
         "kind": event.kind,
         "at": seconds(event.at),
@@ -86,7 +86,7 @@ pub(crate) fn event(event: &Event) -> Value {
 }
 
 /// A recorded op: its place, what it is, what was handed over before it, and where its task stands.
-pub(crate) fn op(op: &RecordedOp) -> Value {
+pub fn op(op: &RecordedOp) -> Value {
     let status = match &op.body {
         RecordedBody::Task { status, .. } => Some(status),
         _ => None,
