@@ -10,9 +10,12 @@ BIN := $(CURDIR)/$(VENV)/bin
 PYTHON ?= python3
 RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.proto' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
-FEATURES := --workspace --exclude flovyn-python
+NODE := bindings-node
+NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
+NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
+FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy node node-test build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +38,25 @@ $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
 
 build-python: $(VENV)/.flovyn
 
+$(NODE)/node_modules/.installed: $(NODE)/package-lock.json
+	@echo "==> Node tools into $(NODE)/node_modules"
+	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' || { echo "Node 20 or newer is needed; found $$(node --version)"; exit 1; }
+	@cd $(NODE) && npm ci --silent
+	@touch $@
+
+$(NODE)/native/.built: $(RUST_SOURCES)
+	@echo "==> building the Node addon (profile demo)"
+	@cargo build --quiet --profile demo -p flovyn-node
+	@mkdir -p $(NODE)/native
+	@cp $${CARGO_TARGET_DIR:-target}/demo/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/flovyn.$(NODE_PLATFORM).node
+	@touch $@
+
+$(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NODE_BUILD)
+	@cd $(NODE) && npm run --silent build
+	@touch $@
+
+node: $(NODE)/dist/.built ## Build the Node package
+
 # The tests start a PostgreSQL server of their own.
 postgres:
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
@@ -47,7 +69,7 @@ nats:
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nats-server; } \
 	  || { echo "The tests need NATS: apt-get install nats-server"; exit 1; }
 
-setup: postgres nats $(VENV)/.flovyn ## Install what a fresh machine needs and build the packages
+setup: postgres nats $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -56,7 +78,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test openapi examples ## Lint, tidy and every suite
+test: lint rust-test python-test node-test openapi examples ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
@@ -74,6 +96,10 @@ python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
 	@cd bindings-python && $(BIN)/pyright --project pyproject.toml
 	@cd bindings-python && $(BIN)/python -m pytest -q tests
+
+node-test: postgres $(NODE)/dist/.built
+	@echo "==> TypeScript suites"
+	@cd $(NODE) && npm run --silent check && npm test --silent
 
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"
@@ -111,4 +137,4 @@ docs: ## Build the Rust API reference
 	@cargo doc --no-deps $(FEATURES)
 
 clean: ## Remove what was built
-	@rm -rf target $(VENV) dist
+	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm)

@@ -51,12 +51,17 @@ fn every_file_says_what_it_owns() {
             without.push(name);
         }
     }
+    for (name, text) in sources(&[".ts", ".mts", ".mjs", ".cjs"]) {
+        if !text.starts_with("// ") && !text.starts_with("#!") && !name.ends_with(".d.ts") {
+            without.push(name);
+        }
+    }
     assert!(without.is_empty(), "files without a header that says what they own: {without:#?}");
 }
 
 #[test]
 fn no_file_is_too_long() {
-    let long: Vec<_> = sources(&[".rs", ".py"])
+    let long: Vec<_> = sources(&[".rs", ".py", ".ts"])
         .into_iter()
         .filter(|(name, _)| !is_test(name))
         .map(|(name, text)| (text.lines().count(), name))
@@ -148,6 +153,17 @@ fn every_error_code_is_a_python_class() {
 }
 
 #[test]
+fn every_error_code_is_a_typescript_class() {
+    let text = fs::read_to_string(root().join("bindings-node/ts/errors.ts")).expect("errors.ts is there");
+    let (classes, listed) = text.split_once("export const byCode").expect("errors.ts lists the class of each code");
+    let missing: Vec<_> = Code::ALL
+        .iter()
+        .filter(|code| !classes.contains(&format!("class {code} ")) || !listed.contains(&format!("    {code},")))
+        .collect();
+    assert!(missing.is_empty(), "codes without a class in errors.ts, or not in byCode: {missing:?}");
+}
+
+#[test]
 fn every_rule_of_the_engine_has_its_test() {
     let text: String = sources(&[".rs"])
         .into_iter()
@@ -161,7 +177,7 @@ fn every_rule_of_the_engine_has_its_test() {
 #[test]
 fn names_say_what_they_hold() {
     const FORBIDDEN: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc", "base", "impl"];
-    for (name, _) in sources(&[".rs", ".py", ".sql"]) {
+    for (name, _) in sources(&[".rs", ".py", ".ts", ".sql"]) {
         for part in name.split(['/', '.', '_']) {
             assert!(!FORBIDDEN.contains(&part), "{name}: {part:?} says nothing about what is inside");
         }
@@ -182,6 +198,11 @@ fn there_is_one_version() {
     }
     let python = fs::read_to_string(root().join("bindings-python/pyproject.toml")).expect("pyproject.toml");
     assert!(python.contains("dynamic = [\"version\"]"), "the Python package takes its version from the workspace");
+    for file in ["package.json", "package-lock.json"] {
+        let node = fs::read_to_string(root().join("bindings-node").join(file)).expect("the Node package is there");
+        let ours = node.lines().find_map(|line| line.trim().strip_prefix("\"version\": \""));
+        assert!(ours.is_some_and(|rest| rest.starts_with(&format!("{version}\""))), "{file} has another version");
+    }
 }
 
 #[test]
@@ -194,7 +215,7 @@ fn nothing_unfinished_is_left_in_the_code() {
         concat!("todo", "!("),
         concat!("unimplemented", "!("),
     ];
-    for (name, text) in sources(&[".rs", ".py", ".sql", ".md"]) {
+    for (name, text) in sources(&[".rs", ".py", ".ts", ".sql", ".md"]) {
         for word in words {
             assert!(!text.contains(word), "{name} contains {word}");
         }

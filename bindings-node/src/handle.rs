@@ -1,0 +1,397 @@
+//! One run in the hands of a caller.
+
+use crate::error::{invalid, thrown};
+use crate::hub::{Abort, Hub, Reply};
+use crate::session::{FailureDraft, told};
+use crate::value::{Given, Shown, duration, payload};
+use flovyn_core::Result;
+use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
+use flovyn_core::error::Code;
+use flovyn_core::host::facts;
+use flovyn_core::id::{ExecutionId, OpId, RequestId};
+use flovyn_core::model::{
+    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
+};
+use futures::FutureExt;
+use napi::Env;
+use napi::bindgen_prelude::Array;
+use napi_derive::napi;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Events handed over at a time.
+const BATCH: usize = 256;
+
+/// How long a run may tidy up when nothing else is said.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Where a fork starts.
+#[napi(object)]
+pub struct ForkPlace {
+    pub checkpoint: Option<u32>,
+    pub entry: Option<String>,
+    pub op: Option<String>,
+    pub id: Option<String>,
+}
+
+/// Fresh limits of a paused run.
+#[napi(object)]
+pub struct ResumeSettings {
+    pub max_steps: Option<u32>,
+    pub max_tail: Option<u32>,
+    /// JSON text.
+    pub budget: Option<String>,
+}
+
+/// One run.
+#[napi]
+pub struct Handle {
+    core: Core,
+    threads: tokio::runtime::Handle,
+}
+
+/// A handle on its way to JavaScript.
+pub(crate) struct Run(pub(crate) Handle);
+
+impl Handle {
+    pub(crate) fn of(core: Core, threads: tokio::runtime::Handle) -> Self {
+        Self { core, threads }
+    }
+}
+
+/// How a run ended, or where it waits: `[0, value]`, `[1, failure]`, `[2, what was kept]`, `[3, facts]`.
+pub(crate) struct Ended(std::result::Result<Outcome, Box<Execution>>);
+
+impl Ended {
+    pub(crate) fn listed<'env>(self, env: &'env Env) -> napi::Result<Array<'env>> {
+        let mut list = env.create_array(0)?;
+        match self.0 {
+            Ok(Outcome::Completed(output)) => {
+                list.insert(0u32)?;
+                list.insert(Shown(output))?;
+            }
+            Ok(Outcome::Failed(failure)) => {
+                list.insert(1u32)?;
+                list.insert(told(&failure))?;
+            }
+            Ok(Outcome::Cancelled(kept)) => {
+                list.insert(2u32)?;
+                if let Some(kept) = kept {
+                    list.insert(Shown(kept))?;
+                }
+            }
+            Err(run) => {
+                list.insert(3u32)?;
+                list.insert(facts::execution(&run).to_string())?;
+            }
+        }
+        Ok(list)
+    }
+}
+
+#[napi]
+impl Handle {
+    #[napi(getter)]
+    pub fn id(&self) -> String {
+        self.core.id().to_string()
+    }
+
+    #[napi(getter)]
+    pub fn key(&self) -> Option<String> {
+        self.core.key().map(str::to_owned)
+    }
+
+    /// Ends with facts.
+    #[napi]
+    pub fn describe(&self, hub: &Hub, token: u32) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let mut described = facts::execution(&core.describe().await?);
+            let unserved = core.unserved().await?.into_iter();
+            described["no_worker"] =
+                unserved.map(|(kind, queue)| serde_json::json!({"kind": kind, "queue": queue})).collect();
+            Ok(Reply::Facts(described))
+        })
+    }
+
+    /// Ends with the status word.
+    #[napi]
+    pub fn status(&self, hub: &Hub, token: u32) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Text(core.status().await?.as_str().to_owned())) })
+    }
+
+    /// Ends with how the run ended.
+    #[napi]
+    pub fn outcome(&self, hub: &Hub, token: u32, timeout_ms: Option<f64>) -> napi::Result<Abort> {
+        let (core, timeout) = (self.core.clone(), timeout_ms.map(duration).transpose()?);
+        Ok(hub.inbox.spawn(
+            &self.threads,
+            token,
+            async move { Ok(Reply::Ended(Ended(Ok(core.outcome(timeout).await?)))) },
+        ))
+    }
+
+    /// Ends with how the run ended, or with what it waits for.
+    #[napi]
+    pub fn outcome_or_wait(&self, hub: &Hub, token: u32) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Ended(Ended(core.outcome_or_wait().await?))) })
+    }
+
+    /// Reads the run's events, from the start or after one.
+    #[napi]
+    pub fn stream(&self, after: Option<String>) -> napi::Result<Watching> {
+        let after = after.as_deref().map(str::parse).transpose().map_err(thrown)?;
+        let _inside = self.threads.enter();
+        let reader = Arc::new(tokio::sync::Mutex::new(self.core.stream(after)));
+        Ok(Watching { execution: self.core.id(), reader, threads: self.threads.clone() })
+    }
+
+    /// Ends with the signal's UUID.
+    #[napi]
+    pub fn signal(
+        &self,
+        hub: &Hub,
+        token: u32,
+        name: String,
+        value: Given<'_>,
+        delivery: String,
+        idempotency_key: Option<String>,
+    ) -> napi::Result<Abort> {
+        let delivery = match &*delivery {
+            "next_step" => Delivery::NextStep,
+            "next_turn" => Delivery::NextTurn,
+            "now" => Delivery::Now,
+            other => {
+                let known = "pass \"next_step\", \"next_turn\" or \"now\"";
+                return Err(invalid(format!("delivery: {other:?} is unknown; {known}")));
+            }
+        };
+        let (core, value) = (self.core.clone(), payload(value));
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Text(core.signal(&name, value, delivery, idempotency_key).await?.id.to_string()))
+        }))
+    }
+
+    /// Ends with the status word.
+    #[napi]
+    pub fn cancel(&self, hub: &Hub, token: u32, mode: String, timeout_ms: Option<f64>) -> napi::Result<Abort> {
+        let mode = match &*mode {
+            "graceful" => CancelMode::Graceful,
+            "hard" => CancelMode::Hard,
+            other => return Err(invalid(format!("mode: {other:?} is unknown; pass \"graceful\" or \"hard\""))),
+        };
+        let (core, grace) = (self.core.clone(), timeout_ms.map(duration).transpose()?.unwrap_or(GRACE));
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Text(core.cancel(mode, grace).await?.status.as_str().to_owned()))
+        }))
+    }
+
+    /// Ends with the status word.
+    #[napi]
+    pub fn resume(&self, hub: &Hub, token: u32, settings: ResumeSettings, message: Option<Given<'_>>) -> Abort {
+        let ResumeSettings { max_steps, max_tail, budget } = settings;
+        let message = message.map(payload);
+        let request = ResumeRequest { max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Text(core.resume(request).await?.status.as_str().to_owned()))
+        })
+    }
+
+    /// Ends with the fork's `Handle`.
+    #[napi]
+    pub fn fork(
+        &self,
+        hub: &Hub,
+        token: u32,
+        place: ForkPlace,
+        state: Option<Given<'_>>,
+        input: Option<Given<'_>>,
+    ) -> napi::Result<Abort> {
+        let from = match (place.checkpoint, place.entry, place.op) {
+            (None, None, None) => ForkFrom::Latest,
+            (Some(sequence), None, None) => ForkFrom::Checkpoint(sequence),
+            (None, Some(entry), None) => {
+                ForkFrom::Entry(entry.parse().map_err(|_| invalid(format!("{entry:?} is no entry id")))?)
+            }
+            (None, None, Some(op)) => {
+                ForkFrom::Op(OpId::parse(&op).ok_or_else(|| invalid(format!("{op:?} is no op id")))?.slot)
+            }
+            _ => return Err(invalid("a fork starts at one place: give checkpoint, entry or op, not several")),
+        };
+        let (state, input) = (state.map(payload), input.map(payload));
+        let (core, threads, id) = (self.core.clone(), self.threads.clone(), place.id);
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            let fork = core.fork(from, id.as_deref(), state, input).await?;
+            Ok(Reply::Handle(Run(Handle::of(fork, threads))))
+        }))
+    }
+
+    /// With a result or a failure; without both: retry. Ends with facts of the task.
+    #[napi]
+    pub fn resolve(
+        &self,
+        hub: &Hub,
+        token: u32,
+        op: String,
+        result: Option<Given<'_>>,
+        failure: Option<FailureDraft>,
+    ) -> napi::Result<Abort> {
+        let op =
+            OpId::parse(&op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
+        let resolution = match (result, failure) {
+            (Some(value), _) => Resolution::Result(payload(value)),
+            (None, Some(failure)) => Resolution::Error(failure.into_failure(Code::TaskFailed)),
+            (None, None) => Resolution::Retry,
+        };
+        let core = self.core.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Facts(facts::task(&core.resolve(op, resolution).await?)))
+        }))
+    }
+
+    /// Ends with the `Handle` that goes on.
+    #[napi]
+    pub fn resolve_divergence(&self, hub: &Hub, token: u32, decision: String) -> napi::Result<Abort> {
+        let decision = match &*decision {
+            "continue" => Divergence::Continue,
+            "fork" => Divergence::Fork,
+            "stay" => Divergence::Stay,
+            other => {
+                return Err(invalid(format!("{other:?} is no decision; pass \"continue\", \"fork\" or \"stay\"")));
+            }
+        };
+        let (core, threads) = (self.core.clone(), self.threads.clone());
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Handle(Run(Handle::of(core.resolve_divergence(decision).await?, threads))))
+        }))
+    }
+
+    /// Ends with the conversation.
+    #[napi]
+    pub fn messages(&self, hub: &Hub, token: u32) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Messages(core.messages().await?)) })
+    }
+
+    /// Ends with `[messages, next]`.
+    #[napi]
+    pub fn entries(&self, hub: &Hub, token: u32, limit: u32, after: Option<String>) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let page = core.entries(PageRequest { limit: limit as usize, after: after.map(Cursor) }).await?;
+            Ok(Reply::Page(page.items, page.next.map(|cursor| cursor.0)))
+        })
+    }
+
+    /// Ends with `{items, next}` as JSON text.
+    #[napi]
+    pub fn checkpoints(&self, hub: &Hub, token: u32, limit: u32, after: Option<String>) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let page = core.checkpoints(PageRequest { limit: limit as usize, after: after.map(Cursor) }).await?;
+            let items: Vec<_> = page.items.iter().map(facts::checkpoint).collect();
+            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
+        })
+    }
+
+    /// Ends with `{items, next}` as JSON text.
+    #[napi]
+    pub fn tasks(&self, hub: &Hub, token: u32, limit: u32, after: Option<String>) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let page = core.tasks(PageRequest { limit: limit as usize, after: after.map(Cursor) }).await?;
+            let items: Vec<_> = page.items.iter().map(facts::task).collect();
+            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
+        })
+    }
+}
+
+/// A reader of a run's events.
+#[napi]
+pub struct Watching {
+    execution: ExecutionId,
+    reader: Arc<tokio::sync::Mutex<CoreWatching>>,
+    threads: tokio::runtime::Handle,
+}
+
+#[napi]
+impl Watching {
+    /// Ends with a list of events; an empty one after the terminal event.
+    #[napi]
+    pub fn next(&self, hub: &Hub, token: u32) -> Abort {
+        let reader = self.reader.clone();
+        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Events(Events(batch(&reader).await?))) })
+    }
+
+    /// Ends with the bytes of some server-sent events; with none after the terminal event.
+    #[napi]
+    pub fn next_sent(&self, hub: &Hub, token: u32) -> Abort {
+        let (reader, execution) = (self.reader.clone(), self.execution);
+        hub.inbox.spawn(&self.threads, token, async move {
+            let events = batch(&reader).await?;
+            Ok(Reply::Bytes(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
+        })
+    }
+}
+
+/// The next event, with those that are there already; none after the terminal event.
+async fn batch(reader: &tokio::sync::Mutex<CoreWatching>) -> Result<Vec<StreamEvent>> {
+    let mut reader = reader.lock().await;
+    let mut events = Vec::new();
+    if let Some(event) = reader.next().await? {
+        events.push(event);
+        while events.len() < BATCH
+            && let Some(Ok(Some(event))) = reader.next().now_or_never()
+        {
+            events.push(event);
+        }
+    }
+    Ok(events)
+}
+
+/// Events on their way to JavaScript.
+pub(crate) struct Events(Vec<StreamEvent>);
+
+impl Events {
+    /// Arrays `[what, id, …]`; data is JSON text, tokens are text.
+    pub(crate) fn listed<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
+        let mut list = env.create_array(0)?;
+        for event in &self.0 {
+            let mut parts = env.create_array(0)?;
+            let id = event.id().to_string();
+            match event {
+                StreamEvent::Durable(event) => {
+                    parts.insert("durable")?;
+                    parts.insert(id)?;
+                    parts.insert(facts::event(event).to_string())?;
+                }
+                StreamEvent::Chunk(_, chunk) => {
+                    parts.insert(match chunk.kind {
+                        ChunkKind::Token => "token",
+                        ChunkKind::Data => "data",
+                        ChunkKind::Error => "error",
+                        ChunkKind::Progress => "progress",
+                    })?;
+                    parts.insert(id)?;
+                    parts.insert(&*chunk.data)?;
+                    parts.insert(format!("{}-{}-{}", chunk.execution, chunk.segment, chunk.sequence))?;
+                    parts.insert(chunk.attempt)?;
+                }
+                StreamEvent::Retract { op: (segment, sequence), .. } => {
+                    parts.insert("retract")?;
+                    parts.insert(id)?;
+                    parts.insert(format!("{segment}-{sequence}"))?;
+                }
+                StreamEvent::Gap(_) => {
+                    parts.insert("gap")?;
+                    parts.insert(id)?;
+                }
+            }
+            list.insert(parts)?;
+        }
+        Ok(list)
+    }
+}

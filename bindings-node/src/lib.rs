@@ -1,0 +1,28 @@
+//! The native half of the `@flovyn/sdk` package: conversion, and the bridge between the engine and Node's event loop.
+//!
+//! Rust never runs JavaScript but for one callback without arguments, which says that something is there to take. What
+//! JavaScript asks is either answered at once or ends through the queue of a [`hub`].
+
+mod error;
+mod handle;
+mod hub;
+mod runtime;
+mod session;
+mod stage;
+mod task;
+mod value;
+mod worker;
+
+use napi_derive::napi;
+
+/// The version of the package.
+#[napi]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Runs the `flovyn` command with the program's name and its arguments; gives the exit code.
+#[napi]
+pub fn cli(words: Vec<String>) -> i32 {
+    flovyn_cli::run(words.into_iter().map(Into::into).collect())
+}

@@ -1,0 +1,217 @@
+//! An open backend.
+
+use crate::error::{invalid, thrown};
+use crate::handle::{Handle, Run};
+use crate::hub::{Abort, Hub, Reply};
+use crate::value::{Given, duration, payload};
+use flovyn_core::Error;
+use flovyn_core::client::{Client, StartOptions};
+use flovyn_core::error::Code;
+use flovyn_core::host::stage::{Mortal, bury};
+use flovyn_core::host::{HostRuntime, facts};
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::runtime::Runtime as Core;
+use napi_derive::napi;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How a run is to be started.
+#[napi(object)]
+pub struct StartSettings {
+    pub id: Option<String>,
+    pub queue: Option<String>,
+    pub metadata: Option<HashMap<String, String>>,
+    pub max_steps: Option<u32>,
+    pub max_total_steps: Option<u32>,
+    pub max_tail: Option<u32>,
+    /// JSON text.
+    pub budget: Option<String>,
+    pub timeout_ms: Option<f64>,
+    pub priority: Option<i32>,
+    pub concurrency_key: Option<String>,
+    pub delay_ms: Option<f64>,
+    pub traceparent: Option<String>,
+}
+
+/// Which runs are listed.
+#[napi(object)]
+pub struct RunsFilter {
+    pub statuses: Vec<String>,
+    pub kind: Option<String>,
+    pub metadata: Option<HashMap<String, String>>,
+    pub limit: u32,
+    pub after: Option<String>,
+}
+
+/// An open backend.
+#[napi]
+pub struct Runtime {
+    pub(crate) host: HostRuntime,
+    pub(crate) core: Core,
+    pub(crate) threads: tokio::runtime::Handle,
+    life: Option<Arc<Mortal>>,
+    client: Client,
+}
+
+impl Runtime {
+    /// A life on a stage.
+    pub(crate) fn of_life(host: HostRuntime, core: Core, life: Arc<Mortal>) -> Self {
+        Self { threads: host.handle(), client: core.client(), host, core, life: Some(life) }
+    }
+
+    fn mortal(&self) -> napi::Result<&Arc<Mortal>> {
+        self.life.as_ref().ok_or_else(|| invalid("only a life on a stage can crash"))
+    }
+}
+
+#[napi]
+impl Runtime {
+    /// Opens a URL; ends with a `Runtime`.
+    #[napi]
+    pub fn open(hub: &Hub, token: u32, url: Option<String>) -> napi::Result<()> {
+        hub.inbox.on_thread(token, move || {
+            let host = HostRuntime::open(url.as_deref())?;
+            let (client, core, threads) = (host.client(), host.runtime().clone(), host.handle());
+            Ok(Reply::Runtime(Box::new(Self { host, core, threads, life: None, client })))
+        })
+    }
+
+    // ── a life on a stage ───────────────────────────────────────────────────────────────────────────────────────
+
+    /// Ends the life at its `n`-th commit: `before` it, `after` it, or with its `answer_lost`.
+    #[napi]
+    pub fn crash_at(&self, n: u32, how: String) -> napi::Result<()> {
+        self.mortal()?.crash_at(u64::from(n), &how).map_err(thrown)
+    }
+
+    /// Commits of the life so far.
+    #[napi]
+    pub fn commits(&self) -> napi::Result<u32> {
+        Ok(self.mortal()?.commits() as u32)
+    }
+
+    /// Ends with the life.
+    #[napi]
+    pub fn ended(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
+        let mortal = self.mortal()?.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            mortal.ended().await;
+            Ok(Reply::Nothing)
+        }))
+    }
+
+    /// Ends the life, and lets the store notice.
+    #[napi]
+    pub fn bury(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
+        let mortal = self.mortal()?.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move { bury(&mortal).await.map(|()| Reply::Nothing) }))
+    }
+
+    /// Ends with the recorded ops of a run, segment by segment, as facts.
+    #[napi]
+    pub fn journal(&self, hub: &Hub, token: u32, id: String) -> napi::Result<Abort> {
+        let id: ExecutionId = id.parse().map_err(|error| invalid(format!("{id:?} is no UUID: {error}")))?;
+        let (storage, org) = (self.core.storage().clone(), self.client.org());
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            let last = storage.execution(org, id).await?.segment;
+            let mut ops = Vec::new();
+            for segment in 0..=last {
+                ops.extend(storage.journal(org, id, segment).await?.iter().map(facts::op));
+            }
+            Ok(Reply::Facts(serde_json::Value::Array(ops)))
+        }))
+    }
+
+    // ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The URL it was opened with.
+    #[napi(getter)]
+    pub fn url(&self) -> &str {
+        self.host.url()
+    }
+
+    /// Starts a run; ends with a `Handle`.
+    #[napi]
+    pub fn start(
+        &self,
+        hub: &Hub,
+        token: u32,
+        kind: String,
+        input: Given<'_>,
+        settings: StartSettings,
+    ) -> napi::Result<Abort> {
+        self.host.check_process().map_err(thrown)?;
+        let input = payload(input);
+        let limits = StartLimits {
+            max_steps: settings.max_steps,
+            max_total_steps: settings.max_total_steps,
+            max_tail: settings.max_tail,
+            budget: settings.budget,
+            timeout: settings.timeout_ms.map(duration).transpose()?,
+        };
+        let options = StartOptions {
+            id: settings.id,
+            queue: settings.queue,
+            metadata: settings.metadata.unwrap_or_default().into_iter().collect(),
+            limits,
+            priority: settings.priority.unwrap_or(0),
+            concurrency_key: settings.concurrency_key,
+            delay: settings.delay_ms.map(duration).transpose()?,
+            traceparent: settings.traceparent,
+        };
+        let (client, threads) = (self.client.clone(), self.threads.clone());
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            let run = client.start(&kind, input, options).await?;
+            Ok(Reply::Handle(Run(Handle::of(run, threads))))
+        }))
+    }
+
+    /// Finds a run; ends with a `Handle`.
+    #[napi]
+    pub fn handle(&self, hub: &Hub, token: u32, id: String) -> napi::Result<Abort> {
+        self.host.check_process().map_err(thrown)?;
+        let (client, threads) = (self.client.clone(), self.threads.clone());
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Handle(Run(Handle::of(client.handle(&id).await?, threads))))
+        }))
+    }
+
+    /// Lists runs; ends with `{items, next}` as JSON text.
+    #[napi]
+    pub fn runs(&self, hub: &Hub, token: u32, filter: RunsFilter) -> napi::Result<Abort> {
+        self.host.check_process().map_err(thrown)?;
+        let statuses = filter.statuses.iter().map(|word| status(word)).collect::<napi::Result<Vec<_>>>()?;
+        let page = PageRequest { limit: filter.limit as usize, after: filter.after.map(Cursor) };
+        let filter = ExecutionFilter {
+            statuses,
+            kind: filter.kind,
+            metadata: filter.metadata.unwrap_or_default().into_iter().collect(),
+            ..ExecutionFilter::default()
+        };
+        let client = self.client.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            let page = client.runs(filter, page).await?;
+            let items: Vec<_> = page.items.iter().map(facts::execution).collect();
+            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
+        }))
+    }
+
+    /// Closes workers and backend.
+    #[napi]
+    pub fn close(&self, hub: &Hub, token: u32, within_ms: f64) -> napi::Result<Abort> {
+        let (core, within) = (self.core.clone(), duration(within_ms)?);
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            tokio::time::timeout(within, core.close()).await.unwrap_or(Ok(()))?;
+            Ok(Reply::Nothing)
+        }))
+    }
+}
+
+fn status(word: &str) -> napi::Result<Status> {
+    Status::parse(word).ok_or_else(|| {
+        let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
+        let message = format!("{word:?} is no status; known are {}", known.join(", "));
+        thrown(Error::new(Code::InvalidArgument, message))
+    })
+}

@@ -1,0 +1,88 @@
+//! How a task is declared.
+
+use crate::error::invalid;
+use crate::value::duration;
+use flovyn_core::journal::Call;
+use flovyn_core::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
+use flovyn_core::payload::Payload;
+use napi_derive::napi;
+use std::sync::Arc;
+
+/// Options of a task as they are declared; times are milliseconds.
+#[napi(object)]
+pub struct TaskSettings {
+    pub retries: u32,
+    pub timeout_ms: Option<f64>,
+    pub heartbeat_timeout_ms: Option<f64>,
+    pub deadline_ms: Option<f64>,
+    pub no_retry: Vec<String>,
+    pub queue: Option<String>,
+    pub side_effects: String,
+    pub detached: bool,
+    pub interruptible: bool,
+    pub inline: bool,
+}
+
+/// Kind and options of a task, made once per declaration.
+#[napi]
+pub struct TaskSpec {
+    kind: Arc<str>,
+    options: TaskOptions,
+    placement: Placement,
+    queue: String,
+}
+
+impl TaskSpec {
+    /// The call that schedules it.
+    pub(crate) fn call(&self, input: Payload, key: Option<Arc<str>>) -> Call {
+        Call::Task {
+            kind: self.kind.clone(),
+            input,
+            options: self.options.clone(),
+            placement: self.placement,
+            queue: self.queue.clone(),
+            key,
+        }
+    }
+}
+
+#[napi]
+impl TaskSpec {
+    /// Checks and keeps a declaration.
+    #[napi(constructor)]
+    pub fn new(kind: String, settings: TaskSettings) -> napi::Result<Self> {
+        let side_effects = match &*settings.side_effects {
+            "idempotent" => SideEffects::Idempotent,
+            "at_most_once" => SideEffects::AtMostOnce,
+            "reconcile" => SideEffects::Reconcile,
+            other => {
+                return Err(invalid(format!(
+                    "sideEffects: {other:?} of task {kind:?} is unknown; pass \"idempotent\" or \"at_most_once\", or give reconcile"
+                )));
+            }
+        };
+        if side_effects == SideEffects::AtMostOnce && settings.retries > 0 {
+            return Err(invalid(format!(
+                "task {kind:?} is at_most_once and has retries: {}; an error of such a task is final, so drop one of the two",
+                settings.retries
+            )));
+        }
+        let options = TaskOptions {
+            retry: RetryPolicy { retries: settings.retries, no_retry: settings.no_retry, ..RetryPolicy::default() },
+            timeout: settings.timeout_ms.map(duration).transpose()?,
+            heartbeat_timeout: settings.heartbeat_timeout_ms.map(duration).transpose()?,
+            deadline: settings.deadline_ms.map(duration).transpose()?,
+            side_effects,
+            detached: settings.detached,
+            interruptible: settings.interruptible,
+        };
+        let placement = if settings.inline { Placement::Inline } else { Placement::Queue };
+        Ok(Self { kind: kind.into(), options, placement, queue: settings.queue.unwrap_or_else(|| "default".into()) })
+    }
+
+    /// The queue whose workers may run it.
+    #[napi(getter)]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+}

@@ -1,0 +1,187 @@
+//! Values on their way between JavaScript and the engine: JSON text as a string, raw bytes as a Buffer, blobs as sources.
+
+use crate::error::{invalid, thrown};
+use flovyn_core::error::Code;
+use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
+use napi::bindgen_prelude::{BufferSlice, ClassInstance, Either3, Null, ToNapiValue, TypeName, ValueType};
+use napi::{Env, sys};
+use napi_derive::napi;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that are copied at once while a blob is saved.
+const PIECE: usize = 1 << 20;
+
+/// A value as JavaScript gives it: JSON text, bytes, or a blob.
+pub(crate) type Given<'a> = Either3<String, BufferSlice<'a>, ClassInstance<'a, Source>>;
+
+/// A given value as a payload.
+pub(crate) fn payload(given: Given<'_>) -> Payload {
+    match given {
+        Either3::A(text) => Payload::json(text.into_bytes()),
+        Either3::B(bytes) => Payload::raw(bytes.to_vec()),
+        Either3::C(source) => Payload::blob(source.0.clone()),
+    }
+}
+
+/// A payload on its way to JavaScript.
+pub struct Shown(pub(crate) Payload);
+
+impl TypeName for Shown {
+    fn type_name() -> &'static str {
+        "string | Buffer | Source"
+    }
+
+    fn value_type() -> ValueType {
+        ValueType::Unknown
+    }
+}
+
+impl ToNapiValue for Shown {
+    unsafe fn to_napi_value(env: sys::napi_env, shown: Self) -> napi::Result<sys::napi_value> {
+        let payload = shown.0;
+        if payload.encoding == Encoding::Blob {
+            let source: Arc<dyn ByteSource> = match &payload.body {
+                Body::Source(source) => source.clone(),
+                _ => Arc::new(Memory(payload.bytes().map_err(thrown)?.clone())),
+            };
+            // SAFETY: the environment is the one that asks.
+            return unsafe { Source::to_napi_value(env, Source(source)) };
+        }
+        let bytes = match &payload.body {
+            Body::Source(source) => {
+                let whole = source.piece(0, source.size() as usize);
+                whole.map_err(|error| invalid(format!("a value could not be read: {error}")))?
+            }
+            _ => payload.bytes().map_err(thrown)?.clone(),
+        };
+        if payload.encoding == Encoding::Json {
+            let text = std::str::from_utf8(&bytes).map_err(|error| {
+                let message = format!("a stored value is no JSON text: {error}");
+                thrown(flovyn_core::Error::new(Code::NotSerializable, message))
+            })?;
+            // SAFETY: the environment is the one that asks.
+            return unsafe { <&str>::to_napi_value(env, text) };
+        }
+        let buffer = BufferSlice::copy_from(&Env::from_raw(env), &bytes)?;
+        // SAFETY: as above.
+        unsafe { <&BufferSlice<'_>>::to_napi_value(env, &buffer) }
+    }
+}
+
+/// A value or nothing.
+pub struct Perhaps<T>(pub(crate) Option<T>);
+
+impl<T: ToNapiValue> ToNapiValue for Perhaps<T> {
+    unsafe fn to_napi_value(env: sys::napi_env, value: Self) -> napi::Result<sys::napi_value> {
+        // SAFETY: the environment is the one that asks.
+        unsafe {
+            match value.0 {
+                Some(value) => T::to_napi_value(env, value),
+                None => Null::to_napi_value(env, Null),
+            }
+        }
+    }
+}
+
+/// The bytes behind a `Blob`, which stay in their file or store until they are asked for.
+#[napi]
+pub struct Source(pub(crate) Arc<dyn ByteSource>);
+
+#[napi]
+impl Source {
+    /// Names a file.
+    #[napi(factory)]
+    pub fn from_path(path: String) -> napi::Result<Self> {
+        let opened = std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size, file) = opened.map_err(|error| invalid(format!("{path} could not be opened: {error}")))?;
+        Ok(Self(Arc::new(FileSource { file, size })))
+    }
+
+    /// Keeps a copy of bytes.
+    #[napi(factory)]
+    pub fn from_bytes(bytes: BufferSlice<'_>) -> Self {
+        Self(Arc::new(Memory(bytes.to_vec().into())))
+    }
+
+    /// The number of bytes.
+    #[napi(getter)]
+    pub fn size(&self) -> f64 {
+        self.0.size() as f64
+    }
+
+    /// Bytes from `offset` on, at most `length`, all without one.
+    #[napi]
+    pub fn read<'env>(&self, env: &'env Env, offset: f64, length: Option<f64>) -> napi::Result<BufferSlice<'env>> {
+        let offset = offset.max(0.0) as u64;
+        let left = self.0.size().saturating_sub(offset);
+        let wanted = length.map_or(left, |length| (length.max(0.0) as u64).min(left));
+        let mut bytes = vec![0; wanted as usize];
+        self.0.read_at(offset, &mut bytes).map_err(|error| unreadable(&error))?;
+        BufferSlice::from_data(env, bytes)
+    }
+
+    /// Writes the bytes into a file, piece by piece.
+    #[napi]
+    pub fn save(&self, path: String) -> napi::Result<()> {
+        let write = || {
+            let mut file = std::fs::File::create(path)?;
+            let size = self.0.size();
+            for offset in (0..size).step_by(PIECE) {
+                file.write_all(&self.0.piece(offset, PIECE.min((size - offset) as usize))?)?;
+            }
+            file.flush()
+        };
+        write().map_err(|error| unreadable(&error))
+    }
+}
+
+fn unreadable(error: &std::io::Error) -> napi::Error {
+    invalid(format!("a blob could not be read: {error}"))
+}
+
+struct Memory(bytes::Bytes);
+
+impl ByteSource for Memory {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        let from = offset as usize;
+        let there = self.0.get(from..from + into.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(there);
+        Ok(())
+    }
+}
+
+struct FileSource {
+    file: std::fs::File,
+    size: u64,
+}
+
+impl ByteSource for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
+    }
+
+    #[cfg(not(unix))]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(into)
+    }
+}
+
+/// Milliseconds as a duration; negative ones are over already.
+pub(crate) fn duration(ms: f64) -> napi::Result<Duration> {
+    Duration::try_from_secs_f64((ms / 1e3).max(0.0))
+        .map_err(|_| invalid(format!("{ms} is no number of milliseconds that can be waited for")))
+}

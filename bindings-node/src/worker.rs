@@ -1,0 +1,244 @@
+//! A worker: what it serves, and what of the engine waits for the loop.
+
+use crate::error::invalid;
+use crate::hub::{Abort, Hub, Reply};
+use crate::runtime::Runtime;
+use crate::session::{FailureDraft, Session, chunk};
+use crate::value::{Given, Shown, duration, payload};
+use flovyn_core::error::Code;
+use flovyn_core::host::{Activation, Activations, AgentSpec};
+use flovyn_core::id::ExecutionId;
+use flovyn_core::journal::{MachineConfig, OnDivergence};
+use flovyn_core::model::AttemptResult;
+use flovyn_core::worker::{Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
+use napi::Env;
+use napi::bindgen_prelude::Array;
+use napi_derive::napi;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// How an agent is declared.
+#[napi(object)]
+pub struct AgentSettings {
+    pub stateful: bool,
+    pub code: Option<String>,
+    pub on_divergence: String,
+    pub cancellable: bool,
+}
+
+/// How much a worker takes on.
+#[napi(object)]
+pub struct WorkerSettings {
+    pub queue: String,
+    pub max_agents: u32,
+    pub max_tasks: u32,
+    pub max_parked: Option<u32>,
+    pub only: Option<String>,
+}
+
+/// A worker: declared first, then started.
+#[napi]
+pub struct Worker {
+    activations: Arc<Activations>,
+    threads: tokio::runtime::Handle,
+    started: Arc<Mutex<Option<CoreWorker>>>,
+}
+
+#[napi]
+impl Worker {
+    #[napi(constructor)]
+    pub fn new(runtime: &Runtime, hub: &Hub) -> Self {
+        Self {
+            activations: Activations::new(hub.inbox.clone()),
+            threads: runtime.threads.clone(),
+            started: Arc::default(),
+        }
+    }
+
+    #[napi]
+    pub fn serve_agent(&self, kind: String, settings: AgentSettings) -> napi::Result<()> {
+        let on_divergence = match &*settings.on_divergence {
+            "continue" => OnDivergence::Continue,
+            "fail" => OnDivergence::Fail,
+            "pause" => OnDivergence::Pause,
+            other => {
+                let known = "pass \"continue\", \"fail\" or \"pause\"";
+                return Err(invalid(format!("onDivergence: {other:?} is unknown; {known}")));
+            }
+        };
+        let config = MachineConfig {
+            stateful: settings.stateful,
+            code: settings.code,
+            on_divergence,
+            not_cancellable: !settings.cancellable,
+        };
+        self.activations.serve_agent(&kind, AgentSpec { config });
+        Ok(())
+    }
+
+    /// Serves a task from now on.
+    #[napi]
+    pub fn serve_task(&self, kind: String) {
+        if self.activations.serve_task(&kind)
+            && let Some(worker) = &*self.started.lock()
+        {
+            worker.nudge();
+        }
+    }
+
+    /// Starts to poll.
+    #[napi]
+    pub fn start(&self, hub: &Hub, token: u32, runtime: &Runtime, settings: WorkerSettings) -> napi::Result<Abort> {
+        let only = match settings.only {
+            Some(id) => {
+                Some(id.parse::<ExecutionId>().map_err(|error| invalid(format!("{id:?} is no UUID: {error}")))?)
+            }
+            None => None,
+        };
+        let mut options = WorkerOptions {
+            queue: settings.queue,
+            max_agents: settings.max_agents as usize,
+            max_tasks: settings.max_tasks as usize,
+            only,
+            ..WorkerOptions::default()
+        };
+        options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
+        let (host, core) = (runtime.host.clone(), runtime.core.clone());
+        let (activations, started) = (self.activations.clone(), self.started.clone());
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            host.check_process()?;
+            let worker = core.worker(activations, options).await?;
+            *started.lock() = Some(worker);
+            Ok(Reply::Nothing)
+        }))
+    }
+
+    /// Takes what waits: `[0, id, session, kind]` to run an agent, `[1, id]` to take effects of its session,
+    /// `[2, id, ticket, kind, input, task, attempt, reconcile]` to run a task, `[3, id]` to stop it.
+    #[napi]
+    pub fn poll<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
+        let mut list = env.create_array(0)?;
+        for activation in self.activations.poll() {
+            let mut parts = env.create_array(0)?;
+            match activation {
+                Activation::Agent(id, core) => {
+                    parts.insert(0u32)?;
+                    parts.insert(id as f64)?;
+                    let kind = core.execution().new.kind.clone();
+                    parts.insert(Session::of(core, self.threads.clone()))?;
+                    parts.insert(kind)?;
+                }
+                Activation::Effects(id) => {
+                    parts.insert(1u32)?;
+                    parts.insert(id as f64)?;
+                }
+                Activation::Task(id, claimed) => {
+                    let Some(core) = self.activations.ticket(id) else { continue };
+                    let task = claimed.task;
+                    parts.insert(2u32)?;
+                    parts.insert(id as f64)?;
+                    parts.insert(Ticket { id, core, activations: self.activations.clone() })?;
+                    parts.insert(&*task.new.kind)?;
+                    parts.insert(Shown(task.new.input))?;
+                    parts.insert(task.new.id.to_string())?;
+                    parts.insert(task.attempt)?;
+                    parts.insert(claimed.reconcile)?;
+                }
+                Activation::CancelTask(id) => {
+                    parts.insert(3u32)?;
+                    parts.insert(id as f64)?;
+                }
+            }
+            list.insert(parts)?;
+        }
+        Ok(list)
+    }
+
+    /// Looks for work now.
+    #[napi]
+    pub fn nudge(&self) {
+        if let Some(worker) = &*self.started.lock() {
+            worker.nudge();
+        }
+    }
+
+    /// Drops waiting runs from memory.
+    #[napi]
+    pub fn evict(&self) {
+        if let Some(worker) = &*self.started.lock() {
+            worker.evict_parked();
+        }
+    }
+
+    /// Stops: runs are put away and given back, tasks get the grace.
+    #[napi]
+    pub fn close(&self, hub: &Hub, token: u32, grace_ms: f64) -> napi::Result<Abort> {
+        let (worker, grace) = (self.started.lock().clone(), duration(grace_ms)?);
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            if let Some(worker) = worker {
+                worker.close(grace).await?;
+            }
+            Ok(Reply::Nothing)
+        }))
+    }
+}
+
+/// A claimed attempt of a task; its first reported end counts.
+#[napi]
+pub struct Ticket {
+    id: u64,
+    core: CoreTicket,
+    activations: Arc<Activations>,
+}
+
+#[napi]
+impl Ticket {
+    #[napi]
+    pub fn heartbeat(&self) {
+        self.core.heartbeat();
+    }
+
+    #[napi(getter)]
+    pub fn is_cancelled(&self) -> bool {
+        self.core.is_cancelled()
+    }
+
+    #[napi]
+    pub fn progress(&self, fraction: f64, message: String) {
+        self.core.progress(fraction, &message);
+    }
+
+    /// `kind` is 0 for a token, 1 for data.
+    #[napi]
+    pub fn stream(&self, kind: u32, data: String) {
+        self.core.stream(chunk(kind), &data);
+    }
+
+    #[napi]
+    pub fn completed(&self, output: Given<'_>) {
+        self.activations.task_ended(self.id, AttemptResult::Completed(payload(output)));
+    }
+
+    #[napi]
+    pub fn failed(&self, failure: FailureDraft, retryable: bool) {
+        let failure = failure.into_failure(Code::TaskFailed);
+        self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable });
+    }
+
+    #[napi]
+    pub fn cancelled(&self) {
+        self.activations.task_ended(self.id, AttemptResult::Cancelled);
+    }
+
+    /// `reconcile` found that it did not take effect.
+    #[napi]
+    pub fn not_done(&self) {
+        self.activations.task_ended(self.id, AttemptResult::NotDone);
+    }
+
+    /// The process ends before the task did: another worker takes it.
+    #[napi]
+    pub fn released(&self) {
+        self.activations.task_ended(self.id, AttemptResult::Released);
+    }
+}

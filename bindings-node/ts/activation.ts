@@ -1,0 +1,288 @@
+// One activation of an agent on the event loop: runs its function, carries out what the engine asks.
+//
+// The engine decides; this file only runs code. Its one duty beside that is to tell the engine when the agent's code is
+// quiet, so that outcomes are handed over one at a time, in the same order live and on replay. A copy that is put away is
+// left alone: its promises never end, and the garbage collector takes it.
+
+import { AsyncLocalStorage } from "node:async_hooks";
+
+import type { AnyAgent } from "./agent.js";
+import { AgentContext } from "./context.js";
+import { Cancelled, FlovynError, messageOf, OutsideAgent, Suspended, typeName } from "./errors.js";
+import { hub } from "./hub.js";
+import type { Effects, NativeSession, Wire } from "./native.js";
+import { type Scope, scopes } from "./scope.js";
+import { decode, encode } from "./serde.js";
+import { Step } from "./step.js";
+import { type Declared, failureOf, TaskContext, type TaskLink } from "./task.js";
+import { anyLeft } from "./timers.js";
+import type { Worker } from "./worker.js";
+
+const DELIVER = 0;
+const START = 1;
+const CANCEL_TASK = 2;
+
+/** The op of a pending checkpoint, which is awaited by being asked for. */
+const CHECKPOINT = 0xffff_ffff;
+
+/** Rounds of empty queues after which code counts as quiet; one would do, but for code that uses `nextTick` itself. */
+const QUIET_ROUNDS = 2;
+
+/** How an inline attempt speaks with the engine: through its run's session. */
+class InlineLink implements TaskLink {
+  constructor(
+    private readonly session: NativeSession,
+    private readonly op: number,
+    private readonly attempt: number,
+  ) {}
+
+  heartbeat(): void {
+    this.session.taskHeartbeat(this.op);
+  }
+
+  progress(fraction: number, message: string): void {
+    this.session.taskProgress(this.op, this.attempt, fraction, message);
+  }
+
+  stream(kind: number, data: string): void {
+    this.session.stream(kind, data, this.op, this.attempt);
+  }
+}
+
+/** One copy of an agent in memory. Thousands may wait, so it is kept small. */
+export class Activation {
+  /** Takes nothing more of the agent's code; its run goes on from its journal. */
+  sealed = false;
+  state: unknown;
+  input: unknown;
+  private readonly steps = new Map<number, Step<unknown>>();
+  private readonly attempts = new Map<number, AbortController>();
+  private readonly causes = new Map<number, unknown>();
+  private awaiting = 0;
+  private concurrent = false;
+  private armed = false;
+  private stirred = false;
+  private rounds = 0;
+
+  constructor(
+    readonly worker: Worker,
+    readonly id: number,
+    readonly session: NativeSession,
+    readonly agent: AnyAgent,
+  ) {}
+
+  // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Enters the agent's function at its top. */
+  async start(): Promise<void> {
+    let effects: Effects;
+    try {
+      const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.session.load(hub, token));
+      if (this.sealed) return;
+      this.input = decode(input);
+      this.state = this.agent.initialState(state.length === 0 ? undefined : [decode(state[0])]);
+      const given = await this.agent.checked(this.input);
+      if (this.sealed) return;
+      const ctx = new AgentContext<never>(this);
+      const scope: Scope = { activation: this };
+      this.stir();
+      const output = await scopes.run(scope, () => this.agent.fn(ctx, given as never));
+      if (this.sealed) return;
+      effects = this.session.completed(encode(output));
+    } catch (error) {
+      if (this.sealed || error instanceof Suspended) return;
+      effects = error instanceof Cancelled ? this.session.cancelled() : this.failed(error);
+    }
+    this.act(effects);
+  }
+
+  private failed(error: unknown): Effects {
+    return this.session.failed({
+      code: error instanceof FlovynError ? error.code : "AgentFailed",
+      errorType: typeName(error),
+      message: messageOf(error),
+      traceback: error instanceof Error ? error.stack : undefined,
+    });
+  }
+
+  /** Puts the copy away. */
+  drop(): void {
+    this.sealed = true;
+    this.steps.clear();
+    for (const attempt of this.attempts.values()) attempt.abort(new Suspended("the run was put away"));
+    this.attempts.clear();
+    this.worker.closed(this);
+  }
+
+  // ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Refuses ops of a copy that was put away, and ops that are not made by the agent's own code; gives the scope. */
+  check(): Scope {
+    if (this.sealed) throw new Suspended("this copy of the agent was put away; its run goes on from its journal");
+    const scope = scopes.getStore();
+    if (scope?.activation !== this) {
+      throw new OutsideAgent(
+        "a context was used by code that is not its agent's, such as a task; let the task return what the agent " +
+          "needs, and make the call in the agent",
+      );
+    }
+    return scope;
+  }
+
+  /** Schedules a task: takes its slot now, starts once the code is quiet. */
+  schedule(task: Declared, input: unknown): Step<unknown> {
+    const scope = this.check();
+    const wire = encode(input);
+    const [op, id] = this.session.callTask(task.spec, wire, task.key, scope.once);
+    const step = new Step<unknown>(this, op, id);
+    step.task = task;
+    step.input = wire;
+    step.inContext = AsyncLocalStorage.snapshot();
+    this.worker.meet(task);
+    return this.made(step, scope);
+  }
+
+  /** The step of an op that was just called. */
+  step<R>(op: number, scope: Scope, what = "", id = "", rebuild?: (value: unknown) => unknown): Step<R> {
+    return this.made(new Step<R>(this, op, id, what, rebuild), scope);
+  }
+
+  private made<R>(step: Step<R>, scope: Scope): Step<R> {
+    this.steps.set(step.op, step as Step<unknown>);
+    scope.group?.add(step as Step<unknown>);
+    this.stir();
+    return step;
+  }
+
+  /** Notes a call that has no outcome. */
+  touched(): void {
+    this.stir();
+  }
+
+  /** Registers an await with the engine; in a copy that was put away it never ends. */
+  beginAwait(step: Step<unknown>): void {
+    if (this.sealed) return;
+    if (step.op !== CHECKPOINT) this.session.awaitOp(step.op);
+    this.steps.set(step.op, step);
+    this.awaiting += 1;
+    if (this.awaiting > 1) this.concurrent = true;
+    this.stir();
+  }
+
+  /** Records that an await was given up. */
+  giveUp(step: Step<unknown>): void {
+    if (this.sealed) return;
+    this.awaiting -= 1;
+    this.act(this.session.abandon(step.op));
+    this.stir();
+  }
+
+  /** Forgets the steps of the segment that a checkpoint ended. */
+  saved(): void {
+    this.steps.clear();
+    this.causes.clear();
+  }
+
+  // ── quiet ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Something may run now: look for quiet from here. */
+  private stir(): void {
+    this.stirred = true;
+    if (!this.armed) this.arm();
+  }
+
+  /** A tick that is asked for in a microtask comes once all microtasks are done. */
+  private arm(): void {
+    this.armed = true;
+    queueMicrotask(() => process.nextTick(() => this.look()));
+  }
+
+  private look(): void {
+    this.armed = false;
+    if (this.sealed) return;
+    if (this.stirred) {
+      this.stirred = false;
+      this.rounds = QUIET_ROUNDS;
+    }
+    this.rounds -= 1;
+    if (this.rounds > 0) this.arm();
+    else this.act(this.session.settle(this.concurrent, anyLeft(this)));
+  }
+
+  // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
+
+  /** Carries out what the engine asks. */
+  act(effects: Effects): void {
+    if (effects === null) return;
+    for (let at = 0; at < effects.length; at += 4) {
+      const op = effects[at + 1] as number;
+      switch (effects[at]) {
+        case DELIVER:
+          this.deliver(op, effects[at + 2] as number, effects[at + 3]);
+          break;
+        case START:
+          this.startAttempt(op, effects[at + 2] as number, effects[at + 3] as string);
+          break;
+        case CANCEL_TASK:
+          this.stopAttempt(op);
+          break;
+        default:
+          this.drop();
+          return;
+      }
+    }
+  }
+
+  private deliver(op: number, tag: number, value: unknown): void {
+    const step = this.steps.get(op);
+    if (step === undefined) return;
+    this.steps.delete(op);
+    this.awaiting -= 1;
+    const cause = this.causes.get(op);
+    this.causes.delete(op);
+    step.deliver(tag, value, cause);
+    this.stir();
+  }
+
+  private stopAttempt(op: number): void {
+    const running = this.attempts.get(op);
+    this.attempts.delete(op);
+    running?.abort(new Cancelled("the run wants this attempt to stop"));
+  }
+
+  private startAttempt(op: number, attempt: number, id: string): void {
+    const step = this.steps.get(op);
+    const { task, inContext } = step ?? {};
+    if (step === undefined || task === undefined || inContext === undefined) {
+      const failure = { code: "TaskFailed", errorType: "LookupError", message: "nothing here runs this task" };
+      this.act(this.session.taskFailed(op, attempt, failure, false));
+      return;
+    }
+    const controller = new AbortController();
+    this.attempts.set(op, controller);
+    const ctx = new TaskContext(id, attempt, controller.signal, new InlineLink(this.session, op, attempt));
+    const fn = this.worker.functionOf(task.kind, task.fn, id);
+    const ended = (report: () => Effects): void => {
+      if (this.sealed || this.attempts.get(op) !== controller) return;
+      this.attempts.delete(op);
+      this.act(report());
+    };
+    const failed = (error: unknown): void => {
+      ended(() => {
+        this.causes.set(op, error);
+        return this.session.taskFailed(op, attempt, ...failureOf(error));
+      });
+    };
+    const input = decode(step.input);
+    inContext(() => task.execute(fn, input, ctx)).then((output) => {
+      let wire: Wire;
+      try {
+        wire = encode(output);
+      } catch (error) {
+        failed(error);
+        return;
+      }
+      ended(() => this.session.taskCompleted(op, attempt, wire));
+    }, failed);
+  }
+}

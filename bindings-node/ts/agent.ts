@@ -1,0 +1,145 @@
+// Agents: functions over a durable context.
+
+import { createHash } from "node:crypto";
+
+import type { AgentContext } from "./context.js";
+import { InvalidArgument } from "./errors.js";
+import { checked, type StandardSchema } from "./schema.js";
+
+/** What an agent's function is. */
+export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
+
+/** What happens when edited code no longer matches a recorded run. */
+export type OnDivergence = "continue" | "fail" | "pause";
+
+/** Joins the new value of a field with the old one; see `ctx.update`. */
+export type Reducer<T> = (old: T, value: never) => T;
+
+/** How an agent is declared. */
+export interface AgentOptions<S> {
+  /**
+   * Makes the state to start with. Without it recovery replays the recorded run, so linear code just works. With it
+   * recovery enters the function at its top with `ctx.state` as of the last checkpoint: read it, then loop.
+   */
+  state?: () => S;
+  /** How `ctx.update` joins new values with old ones, by field. */
+  reducers?: { [K in keyof S]?: Reducer<S[K]> };
+  /** Identifies the code; else a fingerprint of the function does. */
+  version?: string;
+  /** Turns an older stored state into the present one. */
+  migrate?: (stored: unknown) => S;
+  /** What happens when edited code no longer matches a recorded run. */
+  onDivergence?: OnDivergence;
+  /** The limit of a run. */
+  timeoutMs?: number;
+  /** For people. */
+  name?: string;
+  /** For people. */
+  description?: string;
+  /** For people. */
+  tags?: readonly string[];
+  /** Whether `handle.cancel()` reaches its awaits. */
+  cancellable?: boolean;
+}
+
+/** A declared agent. Start it with `run` or `client.start`. */
+export class Agent<I = unknown, R = unknown, S = unknown> {
+  /** The plain function, for tests: `agent.fn(ctx, input)`. */
+  readonly fn: AgentFunction<never, R, S>;
+  /** Its name in journals. */
+  readonly kind: string;
+  /** How it was declared. */
+  readonly options: AgentOptions<S>;
+  /** What its input must fit. */
+  readonly schema: StandardSchema | undefined;
+  /** The type of its input; there is no value. */
+  declare readonly inputType: I;
+
+  /** @internal */
+  constructor(
+    kind: string,
+    fn: AgentFunction<never, R, S>,
+    options: AgentOptions<S>,
+    schema: StandardSchema | undefined,
+  ) {
+    this.kind = kind;
+    this.fn = fn;
+    this.options = options;
+    this.schema = schema;
+  }
+
+  /** Whether it was declared with `state`. */
+  get isStateful(): boolean {
+    return this.options.state !== undefined;
+  }
+
+  /** What identifies its code: the version, else a fingerprint of the function's text. */
+  get code(): string {
+    const { version } = this.options;
+    return version ?? createHash("sha256").update(this.fn.toString()).digest("hex").slice(0, 24);
+  }
+
+  /** Checks an input where there is a schema; gives what the schema makes of it. */
+  async checked(input: unknown): Promise<unknown> {
+    return this.schema === undefined ? input : checked(this.schema, input, `input of agent "${this.kind}"`);
+  }
+
+  /** @internal The state to start with: the stored one, migrated, or a new one. */
+  initialState(stored: [unknown] | undefined): S | undefined {
+    const { state, migrate } = this.options;
+    if (state === undefined) return undefined;
+    if (stored === undefined) return state();
+    return migrate === undefined ? (stored[0] as S) : migrate(stored[0]);
+  }
+
+  /** @internal The state with fields changed by their reducers. */
+  reduced(state: S, fields: Partial<Record<keyof S, unknown>>): S {
+    const changed = { ...state };
+    for (const name of Object.keys(fields) as (keyof S)[]) {
+      const reducer = this.options.reducers?.[name];
+      const value = fields[name];
+      changed[name] = reducer === undefined ? (value as S[keyof S]) : reducer(state[name], value as never);
+    }
+    return changed;
+  }
+}
+
+/** Any declared agent. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export type AnyAgent = Agent<any, any, any>;
+
+/** Adds items to a list: one item, or each of a list. A reducer. */
+export function append<T>(old: T[], value: T | T[]): T[] {
+  return Array.isArray(value) ? [...old, ...value] : [...old, value];
+}
+
+/** Joins two objects, the new one's values counting. A reducer. */
+export function merge<T extends object>(old: T, value: Partial<T>): T {
+  return { ...old, ...value };
+}
+
+/**
+ * Declares an agent: a function over an `AgentContext` and one input or none.
+ *
+ * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; `start` refuses an input that does
+ * not fit, and the function gets what the schema makes of it.
+ */
+export function agent<I, R>(kind: string, fn: AgentFunction<I, R, never>): Agent<I, Awaited<R>, never>;
+export function agent<In, Out, R, S = never>(
+  kind: string,
+  options: AgentOptions<S> & { input: StandardSchema<In, Out> },
+  fn: AgentFunction<Out, R, S>,
+): Agent<In, Awaited<R>, S>;
+export function agent<I, R, S = never>(
+  kind: string,
+  options: AgentOptions<S>,
+  fn: AgentFunction<I, R, S>,
+): Agent<I, Awaited<R>, S>;
+export function agent(kind: string, ...rest: unknown[]): unknown {
+  const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema }) : {};
+  const { input, ...options } = given;
+  const fn = rest[rest.length - 1] as AgentFunction<never, unknown, unknown>;
+  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("an agent needs a kind, its name in journals");
+  if (typeof fn !== "function") throw new InvalidArgument(`agent "${kind}" needs a function`);
+  return new Agent<unknown, unknown, unknown>(kind, fn, options, input);
+}

@@ -1,0 +1,165 @@
+// Clients: the door to a backend. Start runs, find them, make workers.
+
+import type { Agent, AnyAgent } from "./agent.js";
+import { Handle, type Execution } from "./handle.js";
+import { hub } from "./hub.js";
+import { native, type NativeHandle, type NativeRuntime } from "./native.js";
+import { encode, facts, json } from "./serde.js";
+import type { Arguments } from "./task.js";
+import { Worker, type WorkerOptions } from "./worker.js";
+
+const CLOSE_WITHIN_MS = 10_000;
+const PAGE = 100;
+
+/** How a run is to be started. */
+export interface StartOptions {
+  /** Any string up to 200 characters, unique per org; one that is no UUID is the run's key. */
+  id?: string;
+  queue?: string;
+  metadata?: Record<string, string>;
+  maxSteps?: number;
+  maxTotalSteps?: number;
+  maxTail?: number;
+  budget?: unknown;
+  timeoutMs?: number;
+  priority?: number;
+  /** Of the runs of one key one runs at a time. */
+  concurrencyKey?: string;
+  delayMs?: number;
+  traceparent?: string;
+}
+
+/** Which runs are listed. */
+export interface RunsFilter {
+  status?: string | readonly string[];
+  kind?: string;
+  metadata?: Record<string, string>;
+}
+
+/** An open backend. Close it; its workers are closed first. */
+export class Client {
+  /** @internal */
+  readonly native: NativeRuntime;
+  private readonly workers = new Set<Worker>();
+  private closing: Promise<void> | undefined;
+
+  /** @internal */
+  constructor(native: NativeRuntime) {
+    this.native = native;
+  }
+
+  /** The URL it was opened with. */
+  get url(): string {
+    return this.native.url;
+  }
+
+  /** Whether it can still be used. */
+  get isOpen(): boolean {
+    return this.closing === undefined;
+  }
+
+  /**
+   * Starts a run and gives its handle; the run is durable when this resolves.
+   *
+   * The same `id` with the same input gives the same run, with another input it throws `ExecutionExists`.
+   */
+  start<I, R, S>(agent: Agent<I, R, S>, ...args: [...Arguments<I>, options?: StartOptions]): Promise<Handle<R>>;
+  /** Starts a run of an agent that any worker serves, by its kind. */
+  start<R = unknown>(kind: string, input?: unknown, options?: StartOptions): Promise<Handle<R>>;
+  async start(agent: AnyAgent | string, input?: unknown, options: StartOptions = {}): Promise<Handle<never>> {
+    const declared = typeof agent === "string" ? undefined : agent;
+    await declared?.checked(input);
+    const value = encode(input);
+    const { budget, timeoutMs = declared?.options.timeoutMs, ...rest } = options;
+    const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
+    const kind = typeof agent === "string" ? agent : agent.kind;
+    const made = await hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
+    return new Handle<never>(this, made);
+  }
+
+  /** The handle of a run that exists; `ExecutionNotFound` otherwise. */
+  async handle<R = unknown>(idOrKey: string): Promise<Handle<R>> {
+    return new Handle<R>(this, await hub.call((hub, token) => this.native.handle(hub, token, idOrKey)));
+  }
+
+  /** Runs, newest first. */
+  async *runs(filter: RunsFilter = {}): AsyncGenerator<Execution, void, void> {
+    const { status = [], kind, metadata } = filter;
+    const statuses = typeof status === "string" ? [status] : [...status];
+    for (let after: string | undefined; ; ) {
+      const wanted = { statuses, kind, metadata, limit: PAGE, after };
+      const text = await hub.call<string>((hub, token) => this.native.runs(hub, token, wanted));
+      const page = facts<{ items: Execution[]; next: string | null }>(text);
+      yield* page.items;
+      if (page.next === null) return;
+      after = page.next;
+    }
+  }
+
+  /** Makes a worker: `start()` it and `close()` it, or `run()` it. */
+  worker(options: WorkerOptions): Worker {
+    return new Worker(this, options);
+  }
+
+  /** Closes the workers, then the backend; everything acknowledged is safe when it resolves. */
+  close(): Promise<void> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  private async end(): Promise<void> {
+    for (const worker of [...this.workers]) await worker.close();
+    await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** @internal Leaves the backend as a killed process would: without closing it. */
+  forget(): void {
+    this.closing ??= Promise.resolve();
+    for (const worker of [...this.workers]) worker.abandon();
+  }
+
+  /** @internal Notes a worker that polls. */
+  opened(worker: Worker): void {
+    this.workers.add(worker);
+  }
+
+  /** @internal Forgets a worker. */
+  gone(worker: Worker): void {
+    this.workers.delete(worker);
+  }
+}
+
+/**
+ * Opens a backend: `sqlite:agents.db`, `memory:`, `postgres://…` or `https://…`.
+ *
+ * Without a URL `FLOVYN_URL` counts, else `sqlite:flovyn.db`.
+ */
+export async function connect(url?: string): Promise<Client> {
+  return new Client(await hub.call((hub, token) => native.Runtime.open(hub, token, url)));
+}
+
+const SHARED = Symbol.for("flovyn.shared");
+
+/**
+ * The one client of a URL in this process, opened on first use: the same across hot reloads and copies of this package,
+ * as in the development server of Next.js.
+ */
+export function shared(url?: string): Promise<Client> {
+  const holder = globalThis as { [SHARED]?: Map<string, Promise<Client>> };
+  const clients = (holder[SHARED] ??= new Map<string, Promise<Client>>());
+  const name = url ?? "";
+  const open = clients.get(name);
+  const made: Promise<Client> =
+    open === undefined
+      ? connect(url)
+      : open.then(
+          (client) => (client.isOpen ? client : connect(url)),
+          () => connect(url),
+        );
+  clients.set(name, made);
+  return made;
+}

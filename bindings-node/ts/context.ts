@@ -1,0 +1,403 @@
+// What agent code sees: the durable context.
+//
+// Plain methods take their place in the journal when called and join the batch; nothing leaves the process before an
+// await that cannot be served. The others give a `Step`: await it, or hand it to `Promise.all` and the like.
+
+import type { Activation } from "./activation.js";
+import { Cancelled, InvalidArgument, StateNotDeclared, Timeout } from "./errors.js";
+import { hub } from "./hub.js";
+import { type Message, messagesOf } from "./message.js";
+import type { Wire } from "./native.js";
+import type { StandardSchema } from "./schema.js";
+import { checked } from "./schema.js";
+import { scopes } from "./scope.js";
+import { decode, encode, json } from "./serde.js";
+import { Step } from "./step.js";
+import { type Arguments, Declared, isTask, type Task } from "./task.js";
+
+/** More about an entry. */
+export interface EntryOptions {
+  /** `message` where nothing else is said. */
+  entryType?: string;
+  turnId?: string;
+  metadata?: Record<string, unknown>;
+}
+
+/** What a model call cost. */
+export interface UsageOptions {
+  inputTokens?: number;
+  outputTokens?: number;
+  cacheReadTokens?: number;
+  cacheWriteTokens?: number;
+  costUsd?: number;
+}
+
+/** A small value that stands for a conversation at one point. */
+export interface ContextRef {
+  execution: string;
+  thread: string;
+  leaf: string | null;
+}
+
+/** What is awaited together: steps or any other promises. */
+type Awaitables = readonly unknown[];
+type Results<T extends Awaitables> = { -readonly [K in keyof T]: Awaited<T[K]> };
+
+/** The durable context of a running agent. */
+export class AgentContext<S = unknown> {
+  private readonly activation: Activation;
+  private readonly branch: string;
+
+  /** @internal */
+  constructor(activation: Activation, branch = "") {
+    this.activation = activation;
+    this.branch = branch;
+  }
+
+  // ── who and what ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** The run's UUID. */
+  get agentExecutionId(): string {
+    return this.activation.session.executionId;
+  }
+
+  /** The tenant's UUID. */
+  get orgId(): string {
+    return this.activation.session.orgId;
+  }
+
+  /** The id the run was started with, where that is no UUID. */
+  get key(): string | null {
+    return this.activation.session.key;
+  }
+
+  /** The input as JSON, as it was given to start. */
+  get input(): unknown {
+    return this.activation.input;
+  }
+
+  /** The state as of the last checkpoint, or what the code has made of it since. */
+  get state(): S {
+    this.checkStateful("ctx.state");
+    return this.activation.state as S;
+  }
+
+  set state(value: S) {
+    this.checkStateful("ctx.state");
+    this.activation.state = value;
+  }
+
+  /** Changes fields of the state by the reducers of the declaration; gives the state. */
+  update(fields: Partial<Record<keyof S, unknown>>): S {
+    this.checkStateful("ctx.update");
+    this.activation.state = this.activation.agent.reduced(this.activation.state, fields);
+    return this.activation.state as S;
+  }
+
+  /** Whether this copy is being put away: leave the outside as it is. */
+  get isSuspending(): boolean {
+    return this.activation.sealed;
+  }
+
+  /** Whether the run was asked to stop, as far as this process knows. Not recorded. */
+  get isCancellationRequested(): boolean {
+    return this.activation.session.isCancelRequested;
+  }
+
+  // ── conversation ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Appends an entry to the conversation and gives its UUID; durable with the next commit. */
+  appendEntry(role: string, content: unknown, options: EntryOptions = {}): string {
+    const scope = this.activation.check();
+    const { entryType = "message", turnId, metadata } = options;
+    const entry = this.activation.session.callEntry(
+      { role, entryType, turnId, metadata: metadata && json(metadata), thread: this.branch },
+      encode(content),
+      scope.once,
+    );
+    this.activation.touched();
+    return entry;
+  }
+
+  /** Reads the conversation at this point of the journal, from its root to its leaf. Blocks for the time it takes. */
+  loadMessages(): Message[] {
+    return messagesOf(this.activation.session.branchNow(this.branch));
+  }
+
+  /** Reads the conversation at this point of the journal without blocking the loop. */
+  async messages(): Promise<Message[]> {
+    const { session } = this.activation;
+    return messagesOf(await hub.call((hub, token) => session.branch(hub, token, this.branch)));
+  }
+
+  /** A small value that stands for the conversation at this point, to be passed to a task. */
+  contextRef(): ContextRef {
+    const { session } = this.activation;
+    return { execution: session.executionId, thread: this.branch, leaf: session.leaf(this.branch) };
+  }
+
+  /** The same context on a branch of the conversation with a leaf of its own. */
+  thread(name: string): AgentContext<S> {
+    this.activation.session.openThread(name);
+    return new AgentContext<S>(this.activation, name);
+  }
+
+  // ── time, chance, cost ────────────────────────────────────────────────────────────────────────────────────────
+
+  /** The run's time: the same on replay, never going back. */
+  currentTime(): Date {
+    return new Date(this.activation.session.time());
+  }
+
+  /** A number from 0 to 1, the same on replay. */
+  random(): number {
+    const bytes = this.activation.session.random();
+    return Number(BigInt(`0x${bytes.subarray(0, 7).toString("hex")}`)) / 2 ** 56;
+  }
+
+  /** A UUID (version 4), the same on replay. */
+  randomUuid(): string {
+    const bytes = this.activation.session.random();
+    bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
+    bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
+    return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+  }
+
+  /** Records what a model call cost; sums are in the checkpoint and in `describe()`. */
+  recordUsage(model: string, usage: UsageOptions): void {
+    const scope = this.activation.check();
+    const { inputTokens = 0, outputTokens = 0, cacheReadTokens = 0, cacheWriteTokens = 0, costUsd } = usage;
+    const costMicros = costUsd === undefined ? undefined : Math.round(costUsd * 1e6);
+    const draft = { inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, costMicros };
+    this.activation.session.callUsage(model, draft, scope.once);
+    this.activation.touched();
+  }
+
+  // ── streaming ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Shows watchers a piece of text before it is durable. */
+  streamToken(text: string): void {
+    this.activation.session.stream(0, text);
+  }
+
+  /** Shows watchers structured data before it is durable. */
+  streamData(data: unknown): void {
+    this.activation.session.stream(1, json(data));
+  }
+
+  /** Shows watchers an error worth seeing. */
+  streamError(error: unknown): void {
+    const shown = error instanceof Error ? { type: error.name, message: error.message } : error;
+    this.activation.session.stream(2, json(shown));
+  }
+
+  // ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Schedules a task: takes its place now, starts when the code next awaits; await the step for its result. */
+  scheduleTask<I, R>(task: Task<I, R>, ...args: Arguments<I>): Step<R>;
+  /** Schedules a task by its kind, which this worker or another one serves. */
+  scheduleTask<R = unknown>(kind: string, input?: unknown): Step<R>;
+  scheduleTask(task: Task<never, unknown> | string, input?: unknown): Step<unknown> {
+    if (isTask(task)) return this.activation.schedule(task.declared, input);
+    if (typeof task !== "string") throw new InvalidArgument("scheduleTask takes a declared task or a kind");
+    return this.activation.schedule(this.activation.worker.taskOf(task), input);
+  }
+
+  /** Runs any function as a durable inline step of this name. */
+  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>> {
+    const plain = isTask(fn) ? (fn.fn as unknown as typeof fn) : fn;
+    const many = args.length > 1;
+    const inline = new Declared(
+      name,
+      (input: never) => (many ? plain(...(input as A)) : plain(...([input] as unknown as A))),
+      { noRetry: [], interruptible: false, reconciles: false },
+      undefined,
+      undefined,
+    );
+    return this.activation.schedule(inline, many ? args : args[0]) as Step<Awaited<R>>;
+  }
+
+  /** Runs something once per execution, across checkpoints; later calls give the first result. */
+  async once<A extends unknown[], R>(
+    name: string,
+    fn: (...args: A) => R | Promise<R>,
+    ...args: A
+  ): Promise<Awaited<R>> {
+    const scope = this.activation.check();
+    const { session } = this.activation;
+    const given = encode(args);
+    const [how, value] = session.onceBegin(name, given);
+    if (how === 0) {
+      this.activation.touched();
+      return decode(value) as Awaited<R>;
+    }
+    if (how === 1) return this.activation.step<Awaited<R>>(value as number, scope);
+    const result = await scopes.run({ ...scope, once: name }, () => fn(...args));
+    return this.activation.step<Awaited<R>>(session.onceEnd(name, given, encode(result)), this.activation.check());
+  }
+
+  /** Joins a detached task by its `ref`. */
+  attach<R = unknown>(ref: string): Step<R> {
+    const scope = this.activation.check();
+    return this.activation.step<R>(this.activation.session.callAttach(ref, scope.once), scope, "", ref);
+  }
+
+  // ── several at once ───────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Waits for all; the first failure is thrown and the others go on. */
+  async joinAll<T extends Awaitables>(steps: readonly [...T]): Promise<Results<T>> {
+    return (await Promise.all(steps)) as Results<T>;
+  }
+
+  /** Waits for all and gives how each ended, in order. */
+  async joinAllSettled<T extends Awaitables>(
+    steps: readonly [...T],
+  ): Promise<{ -readonly [K in keyof T]: PromiseSettledResult<Awaited<T[K]>> }> {
+    return (await Promise.allSettled(steps)) as { -readonly [K in keyof T]: PromiseSettledResult<Awaited<T[K]>> };
+  }
+
+  /** Waits for the first and gives its index and result; the others are given up, as `Promise.race` does not do. */
+  select<T extends Awaitables>(steps: readonly [...T]): Promise<[index: number, result: Awaited<T[number]>]> {
+    return new Promise((resolve, reject) => {
+      let over = false;
+      const end = (index: number, then: () => void): void => {
+        if (over) return;
+        over = true;
+        steps.forEach((step, other) => void (other !== index && step instanceof Step && step.giveUp()));
+        then();
+      };
+      steps.forEach((step, index) => {
+        Promise.resolve(step as Promise<Awaited<T[number]>>).then(
+          (value) => end(index, () => resolve([index, value])),
+          (error: unknown) => end(index, () => reject(error as Error)),
+        );
+      });
+    });
+  }
+
+  // ── time and signals ──────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Sleeps durably: the time goes on while no process runs. */
+  sleep(ms: number): Step<void> {
+    const scope = this.activation.check();
+    return this.activation.step<void>(this.activation.session.callTimer(ms, scope.once), scope);
+  }
+
+  /**
+   * Limits what a function awaits by a durable timer; past it: `Timeout`. Its pending steps are given up then, and its
+   * `signal` aborts.
+   */
+  async timeout<R>(ms: number, fn: (signal: AbortSignal) => R | Promise<R>): Promise<Awaited<R>> {
+    const scope = this.activation.check();
+    const timer = this.sleep(ms);
+    const controller = new AbortController();
+    const group = new Set<Step<unknown>>();
+    const body = scopes.run({ ...scope, group }, async () => fn(controller.signal));
+    const outcome = await new Promise<{ value: Awaited<R> } | { error: unknown } | undefined>((resolve) => {
+      timer.then(
+        () => resolve(undefined),
+        (error: unknown) => resolve({ error }),
+      );
+      body.then(
+        (value) => resolve({ value: value as Awaited<R> }),
+        (error: unknown) => resolve({ error }),
+      );
+    });
+    if (outcome === undefined) {
+      for (const step of group) step.giveUp();
+      const late = new Timeout(`the block took longer than ${ms} ms`);
+      controller.abort(late);
+      throw late;
+    }
+    timer.giveUp();
+    if ("error" in outcome) throw outcome.error;
+    return outcome.value;
+  }
+
+  /** Waits for the next signal of a name; past `timeoutMs`: `SignalTimeout`. A `schema` checks what came. */
+  waitForSignal<T = unknown>(name: string, options: { timeoutMs?: number } = {}): Step<T> {
+    const scope = this.activation.check();
+    return this.activation.step<T>(this.activation.session.callSignal(name, options.timeoutMs, scope.once), scope, name);
+  }
+
+  /** Waits for the next signal of a name and checks it against a schema. */
+  async waitForSignalAs<Out>(
+    name: string,
+    schema: StandardSchema<unknown, Out>,
+    options: { timeoutMs?: number } = {},
+  ): Promise<Out> {
+    return (await checked(schema, await this.waitForSignal(name, options), `signal "${name}"`)) as Out;
+  }
+
+  /** Tells whether a signal of this name waits; recorded. */
+  async hasSignal(name: string): Promise<boolean> {
+    return this.read((once) => this.activation.session.hasSignal(name, once));
+  }
+
+  /** Takes all signals of this name that wait; with `turn` also those kept for the next turn. */
+  async drainSignals<T = unknown>(name: string, options: { turn?: boolean } = {}): Promise<T[]> {
+    const { session } = this.activation;
+    const values = this.read((once) =>
+      hub.call<Wire[]>((hub, token) => session.drainSignals(hub, token, name, options.turn ?? false, once)),
+    );
+    return (await values).map(decode) as T[];
+  }
+
+  /** Throws `Cancelled` if the run was asked to stop; recorded. */
+  async checkCancellation(): Promise<void> {
+    if (this.read((once) => this.activation.session.checkCancellation(once))) {
+      throw new Cancelled("the run was asked to stop");
+    }
+  }
+
+  /** What is left of the budget; null where there is none. Recorded. */
+  async remainingBudget(): Promise<unknown> {
+    return decode(this.read((once) => this.activation.session.remainingBudget(once)));
+  }
+
+  // ── progress ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * Saves the state and ends the segment: recovery replays only what follows.
+   *
+   * Without an argument it saves `ctx.state`; for an agent without state it only forces a commit. Every op must be
+   * settled (`OpenOperations` names the others). Durable when it resolves.
+   */
+  checkpoint(state?: S, options: { metadata?: Record<string, unknown> } = {}): Step<void> {
+    if (state === undefined && !this.activation.agent.isStateful) return this.flush();
+    const scope = this.activation.check();
+    this.checkStateful("checkpoint(state)");
+    const saved = state === undefined ? this.activation.state : state;
+    const op = this.activation.session.checkpoint(encode(saved), json(options.metadata ?? {}));
+    this.activation.state = saved;
+    this.activation.saved();
+    return this.activation.step<void>(op, scope);
+  }
+
+  /** Forces a commit; all earlier ops are durable when it resolves. */
+  flush(): Step<void> {
+    const scope = this.activation.check();
+    return this.activation.step<void>(this.activation.session.callFlush(scope.once), scope);
+  }
+
+  /** Begins a step: one model call with what it asks for. Counts towards `maxSteps`. */
+  step(): Step<void> {
+    const scope = this.activation.check();
+    return this.activation.step<void>(this.activation.session.callStep(scope.once), scope);
+  }
+
+  private read<T>(ask: (once: string | undefined) => T): T {
+    const answer = ask(this.activation.check().once);
+    this.activation.touched();
+    return answer;
+  }
+
+  private checkStateful(what: string): void {
+    if (this.activation.agent.isStateful) return;
+    throw new StateNotDeclared(
+      `${what} needs state, but agent "${this.activation.agent.kind}" is declared without it. Without state recovery ` +
+        "replays the recorded run, and local variables are the state. With state: () => ({…}) recovery enters the " +
+        "function at its top with ctx.state as of the last checkpoint(): read it, then loop.",
+    );
+  }
+}

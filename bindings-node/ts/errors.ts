@@ -1,0 +1,280 @@
+// The errors of Flovyn: one tree, one class per code, the same names in every language.
+
+/** Named facts of an error: ids, sizes, limits. */
+export type ErrorContext = Readonly<Record<string, unknown>>;
+
+/** What every error may be given. */
+export interface ErrorOptions {
+  context?: ErrorContext;
+  retryable?: boolean;
+  cause?: unknown;
+}
+
+/**
+ * The root of all errors. It says what was asked, what was found and what to do; programs compare `code`.
+ */
+export class FlovynError extends Error {
+  /** What precisely happened: the same word in every language. */
+  readonly code: string;
+  /** The named facts. */
+  readonly context: ErrorContext;
+  /** Whether the same request may succeed later without any change. */
+  readonly retryable: boolean;
+
+  constructor(message = "", options: ErrorOptions = {}) {
+    super(message, "cause" in options ? { cause: options.cause } : undefined);
+    this.code = new.target.name;
+    this.name = new.target.name;
+    this.context = options.context ?? {};
+    this.retryable = options.retryable ?? RETRYABLE.has(this.code);
+  }
+}
+
+const RETRYABLE = new Set(["StorageUnavailable", "Timeout", "RateLimited"]);
+
+/** An id is taken by a run with another input or kind. */
+export class ExecutionExists extends FlovynError {}
+/** No run has this id or key. */
+export class ExecutionNotFound extends FlovynError {}
+/** The run has ended and takes nothing more. */
+export class ExecutionClosed extends FlovynError {}
+
+/** The agent's function threw; `type` and the message are those of the causing error. */
+export class AgentFailed extends FlovynError {
+  /** The class of the causing error. */
+  readonly type: string;
+  /** Where it was thrown, as text. */
+  readonly traceback: string | undefined;
+
+  constructor(message = "", options: ErrorOptions & { type?: string; traceback?: string } = {}) {
+    super(message, options);
+    this.type = options.type ?? "";
+    this.traceback = options.traceback;
+  }
+}
+
+/** The run was cancelled; `output` is what it kept. */
+export class AgentCancelled extends FlovynError {
+  /** What the run kept. */
+  readonly output: unknown;
+
+  constructor(message = "", options: ErrorOptions & { output?: unknown } = {}) {
+    super(message, options);
+    this.output = options.output;
+  }
+}
+
+/** What a failed task tells beside its message. */
+export interface TaskFailedOptions extends ErrorOptions {
+  kind?: string;
+  type?: string;
+  attempts?: number;
+  taskId?: string;
+  traceback?: string;
+}
+
+/**
+ * A task failed for good: which, with what, after how many attempts.
+ *
+ * `cause` is the original error where it happened in this process.
+ */
+export class TaskFailed extends FlovynError {
+  /** The task's kind. */
+  readonly kind: string;
+  /** The class of the original error. */
+  readonly type: string;
+  /** Attempts that failed or ran out of time. */
+  readonly attempts: number;
+  /** The task. */
+  readonly taskId: string | undefined;
+  /** Where the original error was thrown, as text. */
+  readonly traceback: string | undefined;
+  /** The original error's message alone. */
+  readonly reason: string;
+
+  constructor(message = "", options: TaskFailedOptions = {}) {
+    const { kind = "", type = "", attempts = 1 } = options;
+    const tried = attempts <= 1 ? "" : ` after ${attempts} attempts`;
+    super(kind === "" ? message : `task "${kind}" failed${tried}: ${type}: ${message}`, options);
+    this.kind = kind;
+    this.type = type;
+    this.attempts = attempts;
+    this.taskId = options.taskId;
+    this.traceback = options.traceback;
+    this.reason = message;
+  }
+}
+
+/** A task ran out of time. */
+export class TaskTimeout extends TaskFailed {}
+/** No signal came in time. */
+export class SignalTimeout extends FlovynError {}
+/** Thrown by a task that must not be tried again. */
+export class NonRetryable extends FlovynError {}
+/** Thrown by a `reconcile` function: the lost attempt did not take effect, so the task may run again. */
+export class NotDone extends FlovynError {}
+/** Nobody knows whether a call took effect; a decision is waited for (`handle.resolve`). */
+export class InDoubt extends FlovynError {}
+/** The code no longer matches the recorded tail. */
+export class Diverged extends FlovynError {}
+/** A journal slot was named again with another label. */
+export class SlotTaken extends FlovynError {}
+/** A commit named a predecessor that is not the last one. */
+export class OutOfOrder extends FlovynError {}
+/** An agent with state called an op before its loop. */
+export class PreambleOp extends FlovynError {}
+/** A `once` was called again with another input. */
+export class OnceChanged extends FlovynError {}
+/** A context was used from another thread than its agent's. */
+export class WrongThread extends FlovynError {}
+/** The file system cannot hold a database safely. */
+export class UnsupportedFilesystem extends FlovynError {}
+/** State was used by an agent declared without it. */
+export class StateNotDeclared extends FlovynError {}
+/** A checkpoint's state is not of the declared type. */
+export class WrongStateType extends FlovynError {}
+
+/** A value has no JSON form; `path` says where, `type` what was found there. */
+export class NotSerializable extends FlovynError {
+  /** The place of the value, such as `$.items[3].when`. */
+  get path(): string {
+    return String(this.context["path"] ?? "$");
+  }
+
+  /** What was found there. */
+  get type(): string {
+    return String(this.context["type"] ?? "");
+  }
+}
+
+/** A payload is over the limit. */
+export class PayloadTooLarge extends FlovynError {}
+/** A budget is used up. */
+export class BudgetExceeded extends FlovynError {}
+/** The cumulative step limit of a run is reached. */
+export class StepLimitReached extends FlovynError {}
+/** A key asked a server more often than it may. */
+export class RateLimited extends FlovynError {}
+/** The thing's present status does not allow this. */
+export class InvalidTransition extends FlovynError {}
+/** Another worker holds the run now. */
+export class LeaseLost extends FlovynError {}
+/** A checkpoint was asked for while ops are open. */
+export class OpenOperations extends FlovynError {}
+/** A stored checkpoint or journal row failed its check. */
+export class CorruptCheckpoint extends FlovynError {}
+/** The backend did not answer; the outcome is unknown. */
+export class StorageUnavailable extends FlovynError {}
+/** The database was written by a newer version. */
+export class SchemaTooNew extends FlovynError {}
+/** Nobody here serves this kind. */
+export class UnknownKind extends FlovynError {}
+/** A context call was made outside an agent. */
+export class OutsideAgent extends FlovynError {}
+/** A client was used in a forked process. */
+export class ForkedProcess extends FlovynError {}
+/** The argument is wrong. */
+export class InvalidArgument extends FlovynError {}
+/** The wait ended before the result came. */
+export class Timeout extends FlovynError {}
+/** A run is waiting and the caller asked not to; `context` says for what. */
+export class Waiting extends FlovynError {}
+/** The run was asked to stop: thrown into pending awaits, once per branch. Let it pass after tidying up. */
+export class Cancelled extends FlovynError {}
+/** This copy of the agent was put away; its run goes on from its journal. Let it pass. */
+export class Suspended extends FlovynError {}
+
+/** The class of each code. */
+export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorOptions) => FlovynError> = new Map(
+  [
+    ExecutionExists,
+    ExecutionNotFound,
+    ExecutionClosed,
+    AgentFailed,
+    AgentCancelled,
+    TaskFailed,
+    TaskTimeout,
+    SignalTimeout,
+    NonRetryable,
+    InDoubt,
+    Diverged,
+    SlotTaken,
+    OutOfOrder,
+    PreambleOp,
+    OnceChanged,
+    WrongThread,
+    UnsupportedFilesystem,
+    StateNotDeclared,
+    WrongStateType,
+    NotSerializable,
+    PayloadTooLarge,
+    BudgetExceeded,
+    StepLimitReached,
+    RateLimited,
+    InvalidTransition,
+    LeaseLost,
+    OpenOperations,
+    CorruptCheckpoint,
+    StorageUnavailable,
+    SchemaTooNew,
+    UnknownKind,
+    OutsideAgent,
+    ForkedProcess,
+    InvalidArgument,
+    Timeout,
+    Waiting,
+    Suspended,
+    Cancelled,
+  ].map((made) => [made.name, made]),
+);
+
+const MARK = "flovyn:";
+
+/** Makes the error of what the native part threw; other errors stay as they are. */
+export function fromNative(error: unknown): unknown {
+  if (!(error instanceof Error) || !error.message.startsWith(MARK)) return error;
+  return fromText(error.message.slice(MARK.length));
+}
+
+/** Makes an error of the text that carries it. */
+export function fromText(text: string): FlovynError {
+  const told = JSON.parse(text) as { code: string; message: string; context: ErrorContext; retryable: boolean };
+  const made = byCode.get(told.code) ?? FlovynError;
+  return new made(told.message, { context: told.context, retryable: told.retryable });
+}
+
+/** How the engine tells a failure. */
+export interface FailureFacts {
+  code: string;
+  error_type: string;
+  message: string;
+  traceback?: string;
+  kind?: string;
+  task?: string;
+  attempts: number;
+}
+
+/** Makes the error of a failed task. */
+export function taskFailed(failure: FailureFacts, cause?: unknown): TaskFailed {
+  const made = failure.code === "TaskTimeout" ? TaskTimeout : TaskFailed;
+  return new made(failure.message, {
+    kind: failure.kind,
+    type: failure.error_type,
+    attempts: failure.attempts,
+    taskId: failure.task,
+    traceback: failure.traceback,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+/** Names an error as journals and `noRetry` do: its own name, else that of its class. */
+export function typeName(error: unknown): string {
+  if (!(error instanceof Error)) return error === null ? "null" : typeof error;
+  return error.name !== "Error" && error.name !== "" ? error.name : error.constructor.name || "Error";
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  const text = error instanceof Error ? error.message || error.name : String(error);
+  return text.isWellFormed() ? text : text.toWellFormed();
+}

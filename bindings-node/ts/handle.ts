@@ -1,0 +1,302 @@
+// One run in the hands of a caller: watch it, steer it, wait for it.
+
+import type { Client } from "./client.js";
+import {
+  AgentCancelled,
+  AgentFailed,
+  byCode,
+  type FailureFacts,
+  InDoubt,
+  InvalidArgument,
+  messageOf,
+  typeName,
+  Waiting,
+} from "./errors.js";
+import { type Event, eventOf } from "./events.js";
+import { hub } from "./hub.js";
+import { type Message, messagesOf } from "./message.js";
+import type { NativeHandle } from "./native.js";
+import { decode, encode, facts, json } from "./serde.js";
+
+const PAGE = 200;
+
+/** When a signal reaches the run: at its next step, its next turn, or by interrupting the model call in flight. */
+export type Delivery = "next_step" | "next_turn" | "now";
+
+/** A status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
+export type Status = string;
+
+/** How something failed. */
+export interface Failure {
+  readonly code: string;
+  readonly errorType: string;
+  readonly message: string;
+  readonly traceback?: string;
+}
+
+/** Everything known about a run. */
+export interface Execution {
+  readonly id: string;
+  readonly key: string | null;
+  readonly kind: string;
+  readonly queue: string;
+  readonly status: Status;
+  readonly waitReason: string | null;
+  readonly waitsFor: readonly string[] | null;
+  readonly failure: Failure | null;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly priority: number;
+  readonly segment: number;
+  readonly stepCount: number;
+  readonly stepLimit: number | null;
+  readonly cancelRequested: boolean;
+  readonly usage: unknown;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  readonly endedAt: Date | null;
+  readonly [more: string]: unknown;
+}
+
+/** A run with the kinds it waits for that no live worker serves. */
+export interface Described extends Execution {
+  readonly noWorker: readonly { readonly kind: string; readonly queue: string }[];
+}
+
+/** A task of a run. */
+export interface TaskFacts {
+  readonly id: string;
+  readonly op: string;
+  readonly kind: string;
+  readonly queue: string;
+  readonly status: Status;
+  readonly attempt: number;
+  readonly failedAttempts: number;
+  readonly failure: Failure | null;
+  readonly progress: { readonly fraction: number; readonly message: string } | null;
+  readonly createdAt: Date;
+  readonly startedAt: Date | null;
+  readonly endedAt: Date | null;
+}
+
+/** A checkpoint of a run, without its state. */
+export interface CheckpointFacts {
+  readonly sequence: number;
+  readonly leaf: string | null;
+  readonly metadata: unknown;
+  readonly usage: unknown;
+  readonly createdAt: Date;
+}
+
+/** Where a fork starts, and what it starts with. */
+export interface ForkOptions {
+  checkpoint?: number;
+  entry?: string;
+  op?: string;
+  id?: string;
+  state?: unknown;
+  input?: unknown;
+}
+
+/** One run. Handles are cheap, and any number of them may speak of the same run. */
+export class Handle<R = unknown> {
+  /** The run's UUID. */
+  readonly id: string;
+  /** The id it was started with, where that is no UUID. */
+  readonly key: string | null;
+  /** @internal */
+  readonly client: Client;
+  private readonly native: NativeHandle;
+
+  /** @internal */
+  constructor(client: Client, native: NativeHandle) {
+    this.client = client;
+    this.native = native;
+    this.id = native.id;
+    this.key = native.key ?? null;
+  }
+
+  /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
+  status(): Promise<Status> {
+    return hub.call((hub, token) => this.native.status(hub, token));
+  }
+
+  /** Everything known about the run; `noWorker` lists the kinds it waits for that no live worker serves. */
+  async describe(): Promise<Described> {
+    return facts(await hub.call((hub, token) => this.native.describe(hub, token)));
+  }
+
+  /**
+   * Waits for the end and gives the agent's result.
+   *
+   * Throws `AgentFailed` or `AgentCancelled`; past `timeoutMs` `Timeout`, or `InDoubt` where a decision is waited for. A
+   * `signal` that aborts gives up the wait.
+   */
+  async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<R> {
+    const { timeoutMs, signal } = options;
+    return this.ended(await hub.call((hub, token) => this.native.outcome(hub, token, timeoutMs), signal));
+  }
+
+  /** @internal Waits for the end, but not for signals and decisions. */
+  async resultOrWait(options: { signal?: AbortSignal } = {}): Promise<R> {
+    return this.ended(await hub.call((hub, token) => this.native.outcomeOrWait(hub, token), options.signal));
+  }
+
+  private ended([tag, value]: [number, unknown]): R {
+    const name = this.key ?? this.id;
+    if (tag === 0) return decode(value) as R;
+    if (tag === 1) {
+      const failure = JSON.parse(value as string) as FailureFacts;
+      const made = byCode.get(failure.code);
+      const cause = made === undefined || made === AgentFailed ? {} : { cause: new made(failure.message) };
+      const { error_type: type, message, traceback } = failure;
+      throw new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, ...cause });
+    }
+    if (tag === 2) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
+    const { status, waitReason, waitsFor } = facts<Execution>(value as string);
+    const reason = waitReason ?? status;
+    const context = { status, waitReason: reason, waitsFor };
+    if (reason === "in_doubt") {
+      const message = `run "${name}" waits for a decision on a task in doubt; answer with resolve()`;
+      throw new InDoubt(message, { context });
+    }
+    throw new Waiting(`run "${name}" has not ended: it waits for ${waitsFor?.join(", ") || reason}`, { context });
+  }
+
+  /** The run's events from the start, or after the id of one; ends after the terminal event. */
+  async *stream(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, void> {
+    const watching = this.native.stream(options.after);
+    for (;;) {
+      const events = await hub.call<unknown[][]>((hub, token) => watching.next(hub, token), options.signal);
+      if (events.length === 0) return;
+      for (const event of events) yield eventOf(event);
+    }
+  }
+
+  /**
+   * The run's events as server-sent events, with the names and bodies of the server's own: the body of a `Response`.
+   *
+   * Pass a `Last-Event-ID` as `after`. Ends after the terminal event.
+   */
+  sse(options: { after?: string } = {}): ReadableStream<Uint8Array> {
+    const watching = this.native.stream(options.after);
+    const gone = new AbortController();
+    return new ReadableStream<Uint8Array>({
+      async pull(controller): Promise<void> {
+        const sent = await hub.call<Buffer>((hub, token) => watching.nextSent(hub, token), gone.signal);
+        if (sent.length === 0) controller.close();
+        else controller.enqueue(new Uint8Array(sent));
+      },
+      cancel(reason): void {
+        gone.abort(reason);
+      },
+    });
+  }
+
+  /**
+   * Sends a signal and gives its UUID; it is durable when this resolves. It may come before the agent waits for it.
+   *
+   * A repeated `idempotencyKey` stores one signal and gives its id.
+   */
+  signal(
+    name: string,
+    payload?: unknown,
+    options: { idempotencyKey?: string; delivery?: Delivery } = {},
+  ): Promise<string> {
+    const { idempotencyKey, delivery = "next_step" } = options;
+    const value = encode(payload);
+    return hub.call((hub, token) => this.native.signal(hub, token, name, value, delivery, idempotencyKey));
+  }
+
+  /**
+   * Asks the run to stop and gives its status. Graceful: awaits throw `Cancelled`, and the run may tidy up for
+   * `timeoutMs` (30 s). Hard: it ends at once.
+   */
+  cancel(options: { mode?: "graceful" | "hard"; timeoutMs?: number } = {}): Promise<Status> {
+    const { mode = "graceful", timeoutMs } = options;
+    return hub.call((hub, token) => this.native.cancel(hub, token, mode, timeoutMs));
+  }
+
+  /** Continues a paused run, with fresh limits, and gives its status. */
+  resume(
+    options: { maxSteps?: number; maxTail?: number; budget?: unknown; message?: unknown } = {},
+  ): Promise<Status> {
+    const { maxSteps, maxTail, budget, message } = options;
+    const settings = { maxSteps, maxTail, budget: budget === undefined ? undefined : json(budget) };
+    const said = message === undefined ? undefined : encode(message);
+    return hub.call((hub, token) => this.native.resume(hub, token, settings, said));
+  }
+
+  /** Starts a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one. */
+  async fork(options: ForkOptions = {}): Promise<Handle<R>> {
+    const { state, input, ...place } = options;
+    const made = await hub.call<NativeHandle>((hub, token) =>
+      this.native.fork(
+        hub,
+        token,
+        place,
+        state === undefined ? undefined : encode(state),
+        input === undefined ? undefined : encode(input),
+      ),
+    );
+    return new Handle<R>(this.client, made);
+  }
+
+  /** Answers for a task in doubt: it has this result, or failed with this error, or shall run again. */
+  async resolve(
+    op: string,
+    answer: { result: unknown } | { error: unknown } | { retry: true },
+  ): Promise<TaskFacts> {
+    const given = ["result", "error", "retry"].filter((name) => name in answer);
+    if (given.length !== 1) throw new InvalidArgument("resolve() takes exactly one of result, error and retry: true");
+    const result = "result" in answer ? encode(answer.result) : undefined;
+    const failure =
+      "error" in answer
+        ? { code: "TaskFailed", errorType: typeName(answer.error), message: messageOf(answer.error) }
+        : undefined;
+    return facts(await hub.call((hub, token) => this.native.resolve(hub, token, op, result, failure)));
+  }
+
+  /** Decides a divergence; gives the handle of the run that goes on, the fork's for `fork`. */
+  async resolveDivergence(decision: "continue" | "fork" | "stay"): Promise<Handle<R>> {
+    const made = await hub.call<NativeHandle>((hub, token) => this.native.resolveDivergence(hub, token, decision));
+    return new Handle<R>(this.client, made);
+  }
+
+  /** The conversation as of the last commit, from its root to its leaf. */
+  async messages(): Promise<Message[]> {
+    return messagesOf(await hub.call((hub, token) => this.native.messages(hub, token)));
+  }
+
+  /** All entries the run appended, on whatever branch. */
+  async entries(): Promise<Message[]> {
+    const found: Message[] = [];
+    for (let after: string | undefined; ; ) {
+      const [items, next] = await hub.call<[unknown[][], string | null]>((hub, token) =>
+        this.native.entries(hub, token, PAGE, after),
+      );
+      found.push(...messagesOf(items));
+      if (next == null) return found;
+      after = next;
+    }
+  }
+
+  /** The run's checkpoints, oldest first. */
+  checkpoints(): Promise<CheckpointFacts[]> {
+    return this.listed((after) => hub.call((hub, token) => this.native.checkpoints(hub, token, PAGE, after)));
+  }
+
+  /** The run's tasks in order. */
+  tasks(): Promise<TaskFacts[]> {
+    return this.listed((after) => hub.call((hub, token) => this.native.tasks(hub, token, PAGE, after)));
+  }
+
+  private async listed<T>(ask: (after: string | undefined) => Promise<string>): Promise<T[]> {
+    const found: T[] = [];
+    for (let after: string | undefined; ; ) {
+      const page = facts<{ items: T[]; next: string | null }>(await ask(after));
+      found.push(...page.items);
+      if (page.next === null) return found;
+      after = page.next;
+    }
+  }
+}

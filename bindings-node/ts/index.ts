@@ -1,0 +1,57 @@
+// Flovyn for Node: durable execution of AI agents as plain async functions.
+
+import { native } from "./native.js";
+
+export {
+  Agent,
+  agent,
+  type AgentFunction,
+  type AgentOptions,
+  type AnyAgent,
+  append,
+  merge,
+  type OnDivergence,
+  type Reducer,
+} from "./agent.js";
+export { Blob } from "./blob.js";
+export { Client, connect, type RunsFilter, shared, type StartOptions } from "./client.js";
+export { AgentContext, type ContextRef, type EntryOptions, type UsageOptions } from "./context.js";
+export * from "./errors.js";
+export type {
+  DataEvent,
+  EntryEvent,
+  Event,
+  GapEvent,
+  LifecycleEvent,
+  RetractEvent,
+  TokenEvent,
+  UsageEvent,
+} from "./events.js";
+export {
+  type CheckpointFacts,
+  type Delivery,
+  type Described,
+  type Execution,
+  type Failure,
+  type ForkOptions,
+  Handle,
+  type Status,
+  type TaskFacts,
+} from "./handle.js";
+export type { Message } from "./message.js";
+export { run, type RunOptions, stream } from "./run.js";
+export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
+export { Step } from "./step.js";
+export {
+  type CallOptions,
+  type SideEffects,
+  type Task,
+  task,
+  TaskContext,
+  type TaskFunction,
+  type TaskOptions,
+} from "./task.js";
+export { type AnyTask, Worker, type WorkerOptions } from "./worker.js";
+
+/** The version of the package. */
+export const version: string = native.version();

@@ -1,0 +1,272 @@
+// The native half: conversion, and the bridge between the engine's threads and the event loop. Loads it, and declares it.
+
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+
+import { fromNative } from "./errors.js";
+
+/** A value as it crosses: JSON text, raw bytes, or a blob. */
+export type Wire = string | Buffer | NativeSource;
+
+/** The end of a call is told to the hub under its token. */
+type Call<A extends unknown[]> = (hub: NativeHub, token: number, ...args: A) => NativeAbort | void;
+
+export interface NativeAbort {
+  abort(): void;
+}
+
+export interface NativeSource {
+  readonly size: number;
+  read(offset: number, length?: number): Buffer;
+  save(path: string): void;
+}
+
+export interface NativeHub {
+  /** Token, whether it worked, value or error text, and so on. */
+  drain(): unknown[];
+}
+
+export interface StartSettings {
+  id?: string;
+  queue?: string;
+  metadata?: Record<string, string>;
+  maxSteps?: number;
+  maxTotalSteps?: number;
+  maxTail?: number;
+  budget?: string;
+  timeoutMs?: number;
+  priority?: number;
+  concurrencyKey?: string;
+  delayMs?: number;
+  traceparent?: string;
+}
+
+export interface NativeRuntime {
+  readonly url: string;
+  start: Call<[kind: string, input: Wire, settings: StartSettings]>;
+  handle: Call<[id: string]>;
+  runs: Call<
+    [filter: { statuses: string[]; kind?: string; metadata?: Record<string, string>; limit: number; after?: string }]
+  >;
+  close: Call<[withinMs: number]>;
+  crashAt(n: number, how: string): void;
+  commits(): number;
+  ended: Call<[]>;
+  bury: Call<[]>;
+  journal: Call<[id: string]>;
+}
+
+export interface NativeStage {
+  advance(ms: number): void;
+  now(): number;
+  passed: Call<[]>;
+  life(): NativeRuntime;
+}
+
+export interface WorkerSettings {
+  queue: string;
+  maxAgents: number;
+  maxTasks: number;
+  maxParked?: number;
+  only?: string;
+}
+
+export type Activated =
+  | [0, id: number, session: NativeSession, kind: string]
+  | [1, id: number]
+  | [2, id: number, ticket: NativeTicket, kind: string, input: Wire, task: string, attempt: number, reconcile: boolean]
+  | [3, id: number];
+
+export interface NativeWorker {
+  serveAgent(
+    kind: string,
+    settings: { stateful: boolean; code?: string; onDivergence: string; cancellable: boolean },
+  ): void;
+  serveTask(kind: string): void;
+  start: Call<[runtime: NativeRuntime, settings: WorkerSettings]>;
+  poll(): Activated[];
+  nudge(): void;
+  evict(): void;
+  close: Call<[graceMs: number]>;
+}
+
+export interface FailureDraft {
+  code: string;
+  errorType: string;
+  message: string;
+  traceback?: string;
+}
+
+export interface NativeTicket {
+  readonly isCancelled: boolean;
+  heartbeat(): void;
+  progress(fraction: number, message: string): void;
+  stream(kind: number, data: string): void;
+  completed(output: Wire): void;
+  failed(failure: FailureDraft, retryable: boolean): void;
+  cancelled(): void;
+  notDone(): void;
+  released(): void;
+}
+
+export interface NativeHandle {
+  readonly id: string;
+  readonly key: string | null;
+  describe: Call<[]>;
+  status: Call<[]>;
+  outcome: Call<[timeoutMs?: number]>;
+  outcomeOrWait: Call<[]>;
+  stream(after?: string): NativeWatching;
+  signal: Call<[name: string, value: Wire, delivery: string, idempotencyKey?: string]>;
+  cancel: Call<[mode: string, timeoutMs?: number]>;
+  resume: Call<[settings: { maxSteps?: number; maxTail?: number; budget?: string }, message?: Wire]>;
+  fork: Call<[place: { checkpoint?: number; entry?: string; op?: string; id?: string }, state?: Wire, input?: Wire]>;
+  resolve: Call<[op: string, result?: Wire, failure?: FailureDraft]>;
+  resolveDivergence: Call<[decision: string]>;
+  messages: Call<[]>;
+  entries: Call<[limit: number, after?: string]>;
+  checkpoints: Call<[limit: number, after?: string]>;
+  tasks: Call<[limit: number, after?: string]>;
+}
+
+export interface NativeWatching {
+  next: Call<[]>;
+  nextSent: Call<[]>;
+}
+
+export interface TaskSettings {
+  retries: number;
+  timeoutMs?: number;
+  heartbeatTimeoutMs?: number;
+  deadlineMs?: number;
+  noRetry: string[];
+  queue?: string;
+  sideEffects: string;
+  detached: boolean;
+  interruptible: boolean;
+  inline: boolean;
+}
+
+export interface NativeTaskSpec {
+  readonly queue: string;
+}
+
+/** Four places for each effect: its number, and three that depend on it. */
+export type Effects = unknown[] | null;
+
+export interface NativeSession {
+  readonly executionId: string;
+  readonly orgId: string;
+  readonly key: string | null;
+  readonly isCancelRequested: boolean;
+  load: Call<[]>;
+  callTask(spec: NativeTaskSpec, input: Wire, key?: string, once?: string): [op: number, task: string];
+  callEntry(
+    draft: { role: string; entryType: string; turnId?: string; metadata?: string; thread: string },
+    content: Wire,
+    once?: string,
+  ): string;
+  callSignal(name: string, timeoutMs?: number, once?: string): number;
+  callTimer(ms: number, once?: string): number;
+  callAttach(task: string, once?: string): number;
+  callUsage(
+    model: string,
+    usage: {
+      inputTokens: number;
+      outputTokens: number;
+      cacheReadTokens: number;
+      cacheWriteTokens: number;
+      costMicros?: number;
+    },
+    once?: string,
+  ): void;
+  callStep(once?: string): number;
+  callFlush(once?: string): number;
+  onceBegin(name: string, input: Wire): [how: number, value: unknown];
+  onceEnd(name: string, input: Wire, value: Wire): number;
+  checkpoint(state: Wire, metadata: string): number;
+  hasSignal(name: string, once?: string): boolean;
+  drainSignals: Call<[name: string, turn: boolean, once?: string]>;
+  checkCancellation(once?: string): boolean;
+  remainingBudget(once?: string): Wire | null;
+  time(): number;
+  random(): Buffer;
+  openThread(thread: string): void;
+  leaf(thread: string): string | null;
+  branch: Call<[thread: string]>;
+  branchNow(thread: string): unknown[][];
+  taskProgress(op: number, attempt: number, fraction: number, message: string): void;
+  stream(kind: number, data: string, op?: number, attempt?: number): void;
+  awaitOp(op: number): void;
+  abandon(op: number): Effects;
+  settle(concurrent: boolean, hostTimer: boolean): Effects;
+  takeEffects(): Effects;
+  completed(output: Wire): Effects;
+  failed(failure: FailureDraft): Effects;
+  cancelled(): Effects;
+  taskCompleted(op: number, attempt: number, output: Wire): Effects;
+  taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean): Effects;
+  taskHeartbeat(op: number): void;
+}
+
+interface Native {
+  version(): string;
+  cli(words: string[]): number;
+  Hub: new (ring: () => void) => NativeHub;
+  Runtime: { open(hub: NativeHub, token: number, url?: string): void };
+  Stage: new () => NativeStage;
+  Worker: new (runtime: NativeRuntime, hub: NativeHub) => NativeWorker;
+  TaskSpec: new (kind: string, settings: TaskSettings) => NativeTaskSpec;
+  Source: { fromPath(path: string): NativeSource; fromBytes(bytes: Buffer): NativeSource };
+}
+
+/** The name of this platform's addon, as npm's packages of it are named. */
+function platform(): string {
+  if (process.platform !== "linux") return `${process.platform}-${process.arch}`;
+  const header = (process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined)?.header;
+  return `linux-${process.arch}-${header?.glibcVersionRuntime === undefined ? "musl" : "gnu"}`;
+}
+
+function load(): Native {
+  const given = process.env["FLOVYN_NATIVE"];
+  const name = `flovyn.${platform()}.node`;
+  const path = given ?? join(__dirname, "..", "native", name);
+  if (!existsSync(path)) {
+    throw new Error(`@flovyn/sdk has no native part for ${platform()}: ${path} is not there`);
+  }
+  return require(path) as Native;
+}
+
+/** Does something natively; what it throws is thrown as our error. */
+export function natively<T>(ask: () => T): T {
+  try {
+    return ask();
+  } catch (error) {
+    throw fromNative(error);
+  }
+}
+
+/** Makes every method of an object throw our errors instead of the text that carries them. */
+function translate(owner: object): void {
+  for (const [name, known] of Object.entries(Object.getOwnPropertyDescriptors(owner))) {
+    const original: unknown = known.value;
+    if (name === "constructor" || typeof original !== "function") continue;
+    Object.defineProperty(owner, name, {
+      ...known,
+      value: function (this: unknown, ...args: unknown[]): unknown {
+        try {
+          return Reflect.apply(original, this, args);
+        } catch (error) {
+          throw fromNative(error);
+        }
+      },
+    });
+  }
+}
+
+export const native: Native = load();
+for (const made of Object.values(native) as { prototype?: object }[]) {
+  if (made.prototype !== undefined && Object.getOwnPropertyNames(made.prototype).length > 1) {
+    translate(made.prototype);
+  }
+}

@@ -1,0 +1,35 @@
+// Inputs that a schema checks: zod, valibot, arktype or anything else that speaks Standard Schema.
+
+import { InvalidArgument } from "./errors.js";
+
+/** The interface of https://standardschema.dev, version 1, as far as it is used here. */
+export interface StandardSchema<Input = unknown, Output = Input> {
+  readonly "~standard": {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
+    readonly types?: { readonly input: Input; readonly output: Output } | undefined;
+  };
+}
+
+/** What a schema says of a value. */
+export type SchemaResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly SchemaIssue[] };
+
+/** What a schema finds wrong. */
+export interface SchemaIssue {
+  readonly message: string;
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+}
+
+/** Checks a value and gives what the schema makes of it; `InvalidArgument` names every issue. */
+export async function checked(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
+  const result = await schema["~standard"].validate(value);
+  if (result.issues === undefined) return result.value;
+  const issues = result.issues.map(({ message, path }) => {
+    const place = (path ?? []).map((step) => String(typeof step === "object" ? step.key : step)).join(".");
+    return place === "" ? message : `${place}: ${message}`;
+  });
+  throw new InvalidArgument(`the ${what} does not fit its schema: ${issues.join("; ")}`, { context: { issues } });
+}

@@ -1,0 +1,143 @@
+// What an op of an agent gives back: a promise that takes its place in the journal when it is made.
+
+import type { Activation } from "./activation.js";
+import { Cancelled, type FailureFacts, OutsideAgent, SignalTimeout, taskFailed } from "./errors.js";
+import type { NativeTaskSpec, Wire } from "./native.js";
+import { decode } from "./serde.js";
+
+const VALUE = 0;
+const FAILED = 1;
+const TIMED_OUT = 2;
+
+/** What an inline attempt of a step needs. */
+export interface StepTask {
+  readonly kind: string;
+  readonly spec: NativeTaskSpec;
+  readonly fn: (input: never, ctx: never) => unknown;
+  execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
+}
+
+type Outcome = { ok: true; value: unknown } | { ok: false; error: unknown };
+
+/**
+ * One op of an agent on its way to its outcome: a promise. It takes its place in the journal when it is made, awaited or
+ * not; awaiting it again gives the same outcome.
+ */
+export class Step<R> implements Promise<R> {
+  readonly [Symbol.toStringTag] = "Step";
+  /** The UUID of the task behind it, its idempotency key; empty where there is none. */
+  readonly id: string;
+  /** @internal */
+  task: StepTask | undefined;
+  /** @internal */
+  input: Wire = "null";
+  /** @internal The context to run an attempt in. */
+  inContext: (<T>(fn: () => T) => T) | undefined;
+  private readonly activation: Activation | undefined;
+  /** @internal */
+  readonly op: number;
+  private readonly what: string;
+  private promise: Promise<R> | undefined;
+  private resolve: ((value: R) => void) | undefined;
+  private reject: ((error: unknown) => void) | undefined;
+  private outcome: Outcome | undefined;
+  private rebuild: ((value: unknown) => unknown) | undefined;
+
+  /** @internal */
+  constructor(
+    activation: Activation | undefined,
+    op: number,
+    id = "",
+    what = "",
+    rebuild?: (value: unknown) => unknown,
+  ) {
+    this.activation = activation;
+    this.op = op;
+    this.id = id;
+    this.what = what;
+    this.rebuild = rebuild;
+  }
+
+  /** @internal A task called outside an agent: it just runs. */
+  static local<R>(running: Promise<R>): Step<R> {
+    const step = new Step<R>(undefined, 0);
+    step.promise = running;
+    return step;
+  }
+
+  /** The name by which `ctx.attach` joins a detached task again. */
+  get ref(): string {
+    if (this.activation === undefined) throw new OutsideAgent("a task called outside an agent has no ref");
+    return this.id;
+  }
+
+  then<A = R, B = never>(
+    fulfilled?: ((value: R) => A | PromiseLike<A>) | null,
+    rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.awaited().then(fulfilled, rejected);
+  }
+
+  catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<R | B> {
+    return this.awaited().catch(rejected);
+  }
+
+  finally(ended?: (() => void) | null): Promise<R> {
+    return this.awaited().finally(ended);
+  }
+
+  /** @internal Takes the outcome and wakes whoever awaits it; the engine calls this, once. */
+  deliver(tag: number, value: unknown, cause: unknown): void {
+    let outcome: Outcome;
+    if (tag === VALUE) {
+      try {
+        const decoded = decode(value);
+        outcome = { ok: true, value: this.rebuild === undefined ? decoded : this.rebuild(decoded) };
+      } catch (error) {
+        outcome = { ok: false, error };
+      }
+    } else if (tag === FAILED) {
+      outcome = { ok: false, error: taskFailed(JSON.parse(value as string) as FailureFacts, cause) };
+    } else if (tag === TIMED_OUT) {
+      outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
+    } else {
+      outcome = { ok: false, error: new Cancelled("the run was asked to stop") };
+    }
+    this.outcome = outcome;
+    this.task = undefined;
+    this.inContext = undefined;
+    this.end(outcome);
+  }
+
+  /** @internal Stops awaiting it; true if somebody did. */
+  giveUp(): boolean {
+    if (this.outcome !== undefined || this.promise === undefined || this.activation === undefined) return false;
+    this.promise = this.resolve = this.reject = undefined;
+    this.activation.giveUp(this as unknown as Step<unknown>);
+    return true;
+  }
+
+  private awaited(): Promise<R> {
+    if (this.promise === undefined) {
+      this.promise = new Promise<R>((resolve, reject) => {
+        this.resolve = resolve;
+        this.reject = reject;
+      });
+      if (this.outcome !== undefined) this.end(this.outcome);
+      else {
+        try {
+          this.activation?.beginAwait(this as unknown as Step<unknown>);
+        } catch (error) {
+          this.reject?.(error);
+        }
+      }
+    }
+    return this.promise;
+  }
+
+  private end(outcome: Outcome): void {
+    if (outcome.ok) this.resolve?.(outcome.value as R);
+    else this.reject?.(outcome.error);
+    this.resolve = this.reject = undefined;
+  }
+}

@@ -1,0 +1,257 @@
+// Tasks: functions whose calls inside an agent are durable steps.
+
+import { InvalidArgument, messageOf, NonRetryable, NotSerializable, typeName } from "./errors.js";
+import { type FailureDraft, natively, native, type NativeTaskSpec } from "./native.js";
+import { checked, type StandardSchema } from "./schema.js";
+import { IN_TASK, scopes } from "./scope.js";
+import { json } from "./serde.js";
+import { Step } from "./step.js";
+
+/** How a running attempt speaks with the engine. */
+export interface TaskLink {
+  heartbeat(): void;
+  progress(fraction: number, message: string): void;
+  stream(kind: number, data: string): void;
+}
+
+const NOWHERE: TaskLink = { heartbeat: () => undefined, progress: () => undefined, stream: () => undefined };
+
+/** What a task may know and tell while it runs: its second parameter. */
+export class TaskContext {
+  /** The idempotency key for the outside world: the same in every attempt. */
+  readonly taskId: string;
+  /** The number of this attempt, from 1. */
+  readonly attempt: number;
+  /** Aborts when the run wants this attempt to stop: pass it to `fetch` and the like. */
+  readonly signal: AbortSignal;
+  private readonly link: TaskLink;
+
+  /** @internal */
+  constructor(taskId: string, attempt: number, signal: AbortSignal, link: TaskLink) {
+    this.taskId = taskId;
+    this.attempt = attempt;
+    this.signal = signal;
+    this.link = link;
+  }
+
+  /** Whether the run wants this attempt to stop. */
+  get isCancelled(): boolean {
+    return this.signal.aborted;
+  }
+
+  /** Gives a sign of life; needed when `heartbeatTimeoutMs` is set. */
+  heartbeat(): void {
+    this.link.heartbeat();
+  }
+
+  /** Tells how far the task is, from 0 to 1; a sign of life too. `handle.tasks()` shows the latest as `progress`. */
+  reportProgress(fraction: number, message = ""): void {
+    this.link.progress(fraction, message);
+  }
+
+  /** Shows watchers a piece of text; void once the task has a result. */
+  streamToken(text: string): void {
+    this.link.stream(0, text);
+  }
+
+  /** Shows watchers structured data; void once the task has a result. */
+  streamData(data: unknown): void {
+    this.link.stream(1, json(data));
+  }
+}
+
+/** What a task's function is. */
+export type TaskFunction<I, R> = (input: I, ctx: TaskContext) => R | Promise<R>;
+
+/** Whether a repetition after a crash is harmless, or must not happen unasked. */
+export type SideEffects = "idempotent" | "at_most_once";
+
+/** An error class, or the name of one. */
+export type ErrorType = string | (abstract new (...args: never[]) => unknown);
+
+/** How a task is declared. */
+export interface TaskOptions<I = unknown, R = unknown> {
+  /** `retries: n` allows n + 1 attempts that fail or time out. */
+  retries?: number;
+  /** The limit of one attempt. */
+  timeoutMs?: number;
+  /** The longest silence of one attempt between two heartbeats. */
+  heartbeatTimeoutMs?: number;
+  /** Errors that fail at once, as `NonRetryable` does. */
+  noRetry?: readonly ErrorType[];
+  /** The queue whose workers may run it; without one it runs in its agent's process. */
+  queue?: string;
+  /** `"at_most_once"`: a lost attempt waits for a decision instead of running again. */
+  sideEffects?: SideEffects;
+  /** Settles a lost attempt: its return value is the result, and `NotDone` says that it did not take effect. */
+  reconcile?: (input: I) => R | Promise<R>;
+  /** A model call that returns the text it streams: a signal sent with `delivery: "now"` ends it with that text. */
+  interruptible?: boolean;
+}
+
+/** Options of the calls made through `task.options`. */
+export interface CallOptions {
+  /** Names a call among identical ones. */
+  key?: string;
+  retries?: number;
+  timeoutMs?: number;
+  /** Limits all attempts together. */
+  deadlineMs?: number;
+  queue?: string;
+  sideEffects?: SideEffects;
+  /** Lets it outlive its segment. */
+  detached?: boolean;
+}
+
+/** What a task takes: one input, or none where the input may be missing. */
+export type Arguments<I> = unknown extends I ? [input?: I] : undefined extends I ? [input?: I] : [input: I];
+
+/** A declared task. Calling it inside an agent schedules a durable step; outside it just runs. */
+export interface Task<I = unknown, R = unknown> {
+  (...args: Arguments<I>): Step<R>;
+  /** Its name in journals. */
+  readonly kind: string;
+  /** The plain function. */
+  readonly fn: TaskFunction<never, R>;
+  /** The same task with other options for the calls made through it. */
+  options(changed: CallOptions): Task<I, R>;
+  /** @internal */
+  readonly declared: Declared;
+}
+
+interface Settings extends CallOptions {
+  heartbeatTimeoutMs?: number;
+  noRetry: string[];
+  interruptible: boolean;
+  reconciles: boolean;
+}
+
+type AnyFunction = (input: never, ctx: never) => unknown;
+
+/** What is known of a declared task, beside the function that it is to its callers. */
+export class Declared {
+  readonly spec: NativeTaskSpec;
+  readonly inline: boolean;
+
+  constructor(
+    readonly kind: string,
+    readonly fn: AnyFunction,
+    readonly settings: Settings,
+    readonly reconcile: AnyFunction | undefined,
+    readonly schema: StandardSchema | undefined,
+  ) {
+    this.inline = settings.queue === undefined && settings.detached !== true;
+    this.spec = natively(
+      () =>
+        new native.TaskSpec(kind, {
+          retries: settings.retries ?? 0,
+          timeoutMs: settings.timeoutMs,
+          heartbeatTimeoutMs: settings.heartbeatTimeoutMs,
+          deadlineMs: settings.deadlineMs,
+          noRetry: settings.noRetry,
+          queue: settings.queue,
+          sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),
+          detached: settings.detached ?? false,
+          interruptible: settings.interruptible,
+          inline: this.inline,
+        }),
+    );
+  }
+
+  get key(): string | undefined {
+    return this.settings.key;
+  }
+
+  /** Runs a function of it with a stored input. */
+  execute(fn: AnyFunction, input: unknown, ctx: unknown): Promise<unknown> {
+    return scopes.run(IN_TASK, async () => {
+      let value = input;
+      if (this.schema !== undefined) {
+        try {
+          value = await checked(this.schema, input, `input of task "${this.kind}"`);
+        } catch (error) {
+          throw new NonRetryable(messageOf(error), { cause: error });
+        }
+      }
+      return fn(value as never, ctx as never);
+    });
+  }
+
+  /** The function that it is to its callers. */
+  task<I, R>(): Task<I, R> {
+    const call = (...args: unknown[]): Step<R> => {
+      if (args.length > 1) throw new InvalidArgument(`task "${this.kind}" takes one input; make it an object`);
+      const activation = scopes.getStore()?.activation;
+      if (activation != null) return activation.schedule(this, args[0]) as Step<R>;
+      const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new AbortController().signal, NOWHERE);
+      return Step.local(this.execute(this.fn, args[0], ctx) as Promise<R>);
+    };
+    Object.defineProperty(call, "name", { value: this.kind });
+    return Object.assign(call, {
+      kind: this.kind,
+      fn: this.fn as TaskFunction<never, R>,
+      declared: this,
+      options: (changed: CallOptions) => this.with(changed).task<I, R>(),
+    }) as Task<I, R>;
+  }
+
+  private with(changed: CallOptions): Declared {
+    const settings: Settings = { ...this.settings };
+    for (const [name, value] of Object.entries(changed)) {
+      if (value !== undefined) Object.assign(settings, { [name]: value });
+    }
+    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema);
+  }
+}
+
+/** Whether something was declared with `task`. */
+export function isTask(thing: unknown): thing is Task<never, unknown> {
+  return typeof thing === "function" && (thing as { declared?: unknown }).declared instanceof Declared;
+}
+
+/**
+ * Declares a task: a function of one input (or none) whose calls inside an agent are durable steps.
+ *
+ * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; an input that does not fit fails
+ * the task at once.
+ */
+export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Awaited<R>>;
+export function task<In, Out, R>(
+  kind: string,
+  options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out> },
+  fn: TaskFunction<Out, R>,
+): Task<In, Awaited<R>>;
+export function task<I, R>(
+  kind: string,
+  options: TaskOptions<I, Awaited<R>>,
+  fn: TaskFunction<I, R>,
+): Task<I, Awaited<R>>;
+export function task(
+  kind: string,
+  given: (TaskOptions<never> & { input?: StandardSchema }) | AnyFunction,
+  last?: AnyFunction,
+): Task<never, unknown> {
+  const options = typeof given === "function" ? {} : given;
+  const fn = typeof given === "function" ? given : last;
+  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("a task needs a kind, its name in journals");
+  if (typeof fn !== "function") throw new InvalidArgument(`task "${kind}" needs a function`);
+  if (options.reconcile !== undefined && options.sideEffects === "at_most_once") {
+    throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
+  }
+  const { reconcile, input, noRetry = [], interruptible = false, ...rest } = options;
+  const settings: Settings = {
+    ...rest,
+    noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
+    interruptible,
+    reconciles: reconcile !== undefined,
+  };
+  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input).task();
+}
+
+/** Describes a task's error; whether it may be tried again. */
+export function failureOf(error: unknown): [failure: FailureDraft, retryable: boolean] {
+  const fixed =
+    error instanceof NonRetryable ? "NonRetryable" : error instanceof NotSerializable ? "NotSerializable" : undefined;
+  const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };
+  return [{ ...draft, traceback: error instanceof Error ? error.stack : undefined }, fixed === undefined];
+}

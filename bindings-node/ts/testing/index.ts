@@ -1,0 +1,3 @@
+// Tools for testing agents.
+
+export {};

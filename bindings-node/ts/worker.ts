@@ -1,0 +1,279 @@
+// Workers: the part of a process that advances runs and runs tasks.
+
+import { Activation } from "./activation.js";
+import { Agent, type AnyAgent } from "./agent.js";
+import type { Client } from "./client.js";
+import { Cancelled, InvalidArgument, NotDone } from "./errors.js";
+import { hub } from "./hub.js";
+import { native, type NativeTicket, type NativeWorker, type WorkerSettings } from "./native.js";
+import { decode, encode } from "./serde.js";
+import { Declared, failureOf, isTask, type Task, TaskContext, type TaskLink } from "./task.js";
+import { unwatch, watch } from "./timers.js";
+
+const CLOSE_GRACE_MS = 5_000;
+
+/** Any declared task. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export type AnyTask = Task<any, any>;
+type AnyFunction = (input: never, ctx: never) => unknown;
+
+/** What a worker serves, and how much it takes on. */
+export interface WorkerOptions {
+  agents?: readonly AnyAgent[];
+  tasks?: readonly AnyTask[];
+  /** The queue it polls. */
+  queue?: string;
+  /** Runs that advance at a time; waiting ones do not count. */
+  maxAgents?: number;
+  /** Claimed tasks that run at a time. */
+  maxTasks?: number;
+  /** Waiting runs kept in memory. */
+  maxParked?: number;
+}
+
+/** How a claimed attempt speaks with the engine: through its ticket. */
+class TicketLink implements TaskLink {
+  constructor(private readonly ticket: NativeTicket) {}
+
+  heartbeat(): void {
+    this.ticket.heartbeat();
+  }
+
+  progress(fraction: number, message: string): void {
+    this.ticket.progress(fraction, message);
+  }
+
+  stream(kind: number, data: string): void {
+    this.ticket.stream(kind, data);
+  }
+}
+
+/**
+ * Serves agents and tasks of a queue from `start()` to `close()`; `run()` does both. A kind stands for one function; two
+ * different ones of one kind are refused when the worker is made.
+ */
+export class Worker {
+  /** @internal Functions that stand in for tasks in tests, by kind. */
+  readonly fakes = new Map<string, AnyFunction>();
+  /** @internal Told of every attempt before it starts, in tests. */
+  onAttempt: ((kind: string, id: string) => void) | undefined;
+  private readonly client: Client;
+  private readonly settings: WorkerSettings;
+  private readonly agents = new Map<string, AnyAgent>();
+  private readonly tasks = new Map<string, Declared>();
+  private readonly met = new Set<string>();
+  private readonly activations = new Map<number, Activation>();
+  private readonly attempts = new Map<number, { controller: AbortController; end: Promise<void> }>();
+  private native: NativeWorker | undefined;
+  private starting: Promise<this> | undefined;
+  private closing: Promise<void> | undefined;
+  private over: (() => void)[] = [];
+
+  /** @internal */
+  constructor(client: Client, options: WorkerOptions & { only?: string } = {}) {
+    this.client = client;
+    const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks = 32, maxParked, only } = options;
+    this.settings = { queue, maxAgents, maxTasks, maxParked, only };
+    for (const agent of agents as readonly unknown[]) {
+      if (!(agent instanceof Agent)) throw new InvalidArgument("agents takes what agent(…) gave");
+      this.add(this.agents as Map<string, { fn: unknown }>, agent.kind, agent);
+    }
+    for (const task of tasks as readonly unknown[]) {
+      if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
+      this.add(this.tasks, task.kind, task.declared);
+    }
+  }
+
+  private add(known: Map<string, { fn: unknown }>, kind: string, made: { fn: unknown }): void {
+    const old = known.get(kind);
+    if (old !== undefined && old.fn !== made.fn) {
+      throw new InvalidArgument(`two different functions have the kind "${kind}"; give one of them another kind`);
+    }
+    known.set(kind, made);
+  }
+
+  // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Begins to poll; durable work is taken on from the moment it resolves. */
+  start(): Promise<this> {
+    this.starting ??= this.begin();
+    return this.starting;
+  }
+
+  private async begin(): Promise<this> {
+    const made = (this.native = new native.Worker(this.client.native, hub.native));
+    for (const agent of this.agents.values()) {
+      const { onDivergence = "continue", cancellable = true } = agent.options;
+      made.serveAgent(agent.kind, { stateful: agent.isStateful, code: agent.code, onDivergence, cancellable });
+    }
+    for (const kind of this.tasks.keys()) made.serveTask(kind);
+    hub.listen(this);
+    watch();
+    this.client.opened(this);
+    try {
+      await hub.call((hub, token) => made.start(hub, token, this.client.native, this.settings));
+    } catch (error) {
+      this.leave();
+      throw error;
+    }
+    return this;
+  }
+
+  /** Stops: runs are put away and given back, running tasks get `graceMs`. */
+  close(graceMs = CLOSE_GRACE_MS): Promise<void> {
+    this.closing ??= this.end(graceMs);
+    return this.closing;
+  }
+
+  private async end(graceMs: number): Promise<void> {
+    if (this.starting === undefined) return;
+    await this.starting.catch(() => undefined);
+    const made = this.native;
+    if (made === undefined) return;
+    try {
+      await hub.call((hub, token) => made.close(hub, token, graceMs));
+      this.take();
+      for (const { controller } of this.attempts.values()) controller.abort(new Cancelled("the worker was closed"));
+    } finally {
+      this.leave();
+    }
+  }
+
+  private leave(): void {
+    if (this.native === undefined) return;
+    this.native = undefined;
+    for (const activation of [...this.activations.values()]) activation.drop();
+    hub.forget(this);
+    unwatch();
+    this.client.gone(this);
+    for (const over of this.over.splice(0)) over();
+  }
+
+  /** @internal Drops everything as a killed process would: nothing is reported, nothing is given back. */
+  abandon(): void {
+    this.closing ??= Promise.resolve();
+    for (const { controller } of this.attempts.values()) controller.abort(new Cancelled("the process has died"));
+    this.attempts.clear();
+    this.leave();
+  }
+
+  /**
+   * Serves until the client or the worker is closed. SIGINT and SIGTERM close it in order: runs are given back at once
+   * instead of when their lease is over.
+   */
+  async run(): Promise<void> {
+    const stop = (): void => void this.close();
+    process.once("SIGINT", stop);
+    process.once("SIGTERM", stop);
+    try {
+      await this.start();
+      await new Promise<void>((resolve) => {
+        if (this.native === undefined) resolve();
+        else this.over.push(resolve);
+      });
+      await this.close();
+    } finally {
+      process.off("SIGINT", stop);
+      process.off("SIGTERM", stop);
+    }
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  // ── what agents ask ───────────────────────────────────────────────────────────────────────────────────────────
+
+  /** @internal Serves a task that an agent called, so that its later attempts find it here. */
+  meet(task: Declared): void {
+    if (this.met.has(task.kind) || task.fn === elsewhere) return;
+    this.met.add(task.kind);
+    if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
+    if (task.inline || task.spec.queue === this.settings.queue) this.native?.serveTask(task.kind);
+  }
+
+  /** @internal The task of a kind; one that runs elsewhere if none is served here. */
+  taskOf(kind: string): Declared {
+    const settings = { queue: this.settings.queue, noRetry: [], interruptible: false, reconciles: false };
+    return this.tasks.get(kind) ?? new Declared(kind, elsewhere, settings, undefined, undefined);
+  }
+
+  /** @internal The function that an attempt of a task runs. */
+  functionOf(kind: string, fn: AnyFunction, id: string): AnyFunction {
+    this.onAttempt?.(kind, id);
+    return this.fakes.get(kind) ?? fn;
+  }
+
+  /** @internal Forgets an activation. */
+  closed(activation: Activation): void {
+    this.activations.delete(activation.id);
+  }
+
+  // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
+
+  /** @internal Takes what the engine has for it. */
+  take(): void {
+    for (const news of this.native?.poll() ?? []) {
+      switch (news[0]) {
+        case 0: {
+          const [, id, session, kind] = news;
+          const agent = this.agents.get(kind);
+          if (agent === undefined) break;
+          const activation = new Activation(this, id, session, agent);
+          this.activations.set(id, activation);
+          void activation.start();
+          break;
+        }
+        case 1: {
+          const activation = this.activations.get(news[1]);
+          if (activation !== undefined) activation.act(activation.session.takeEffects());
+          break;
+        }
+        case 2: {
+          const [, id, ticket, kind, input, task, attempt, reconcile] = news;
+          const controller = new AbortController();
+          const end = this.attempt(id, ticket, controller, kind, decode(input), task, attempt, reconcile);
+          this.attempts.set(id, { controller, end });
+          break;
+        }
+        default:
+          this.attempts.get(news[1])?.controller.abort(new Cancelled("the run wants this attempt to stop"));
+      }
+    }
+  }
+
+  private async attempt(
+    id: number,
+    ticket: NativeTicket,
+    controller: AbortController,
+    kind: string,
+    input: unknown,
+    taskId: string,
+    attempt: number,
+    reconcile: boolean,
+  ): Promise<void> {
+    await Promise.resolve();
+    try {
+      const task = this.tasks.get(kind);
+      if (task === undefined) throw new InvalidArgument(`nothing here runs "${kind}"`);
+      const settles = reconcile && task.reconcile !== undefined;
+      const fn = settles ? (task.reconcile as AnyFunction) : this.functionOf(kind, task.fn, taskId);
+      const ctx = new TaskContext(taskId, attempt, controller.signal, new TicketLink(ticket));
+      const output = encode(await task.execute(fn, input, ctx));
+      if (this.attempts.has(id)) ticket.completed(output);
+    } catch (error) {
+      if (!this.attempts.has(id)) return;
+      if (error instanceof NotDone) ticket.notDone();
+      else if (controller.signal.aborted) {
+        if (ticket.isCancelled && this.closing === undefined) ticket.cancelled();
+        else ticket.released();
+      } else ticket.failed(...failureOf(error));
+    } finally {
+      this.attempts.delete(id);
+    }
+  }
+}
+
+function elsewhere(): never {
+  throw new InvalidArgument("this task runs in another worker");
+}
