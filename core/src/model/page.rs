@@ -1,6 +1,7 @@
 //! Listings: keyset pages and filters.
 
 use crate::clock::Timestamp;
+use crate::id::ExecutionId;
 use crate::model::Status;
 use std::collections::BTreeMap;
 
@@ -47,4 +48,8 @@ pub struct ExecutionFilter {
     pub created_from: Option<Timestamp>,
     /// Started before.
     pub created_until: Option<Timestamp>,
+    /// Children of this run.
+    pub parent: Option<ExecutionId>,
+    /// Below this run in its family: its children, theirs, and so on.
+    pub root: Option<ExecutionId>,
 }

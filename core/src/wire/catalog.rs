@@ -1,7 +1,7 @@
 //! What people and programs read: signals, checkpoints, events, previews, pages.
 
 use super::execution::{totals, usage};
-use super::{fixed, id, need, of_word, raw, v2, word, wrong};
+use super::{fixed, id, need, of_word, raw, some_id, v2, word, wrong};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, SignalId, WorkerId};
@@ -256,6 +256,8 @@ pub fn list_executions(filter: ExecutionFilter, page: PageRequest) -> v2::ListEx
         metadata: filter.metadata.into_iter().collect(),
         created_from: filter.created_from.map(|at| at.0),
         created_until: filter.created_until.map(|at| at.0),
+        parent: filter.parent.map(|id| raw(id.0)).unwrap_or_default(),
+        root: filter.root.map(|id| raw(id.0)).unwrap_or_default(),
         page: Some(page.into()),
     }
 }
@@ -270,6 +272,8 @@ pub fn execution_filter(wire: v2::ListExecutionsRequest) -> Result<(ExecutionFil
         metadata: wire.metadata.into_iter().collect(),
         created_from: wire.created_from.map(Timestamp),
         created_until: wire.created_until.map(Timestamp),
+        parent: some_id(&wire.parent, "parent")?.map(ExecutionId),
+        root: some_id(&wire.root, "root")?.map(ExecutionId),
     };
     Ok((filter, wire.page.map(Into::into).unwrap_or_default()))
 }

@@ -276,6 +276,8 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
         ("kind" = Option<String>, Query), ("queue" = Option<String>, Query),
         ("createdFrom" = Option<String>, Query, description = "RFC 3339: started then or later"),
         ("createdUntil" = Option<String>, Query, description = "RFC 3339: started before"),
+        ("parent" = Option<String>, Query, description = "Children of this run: its UUID or the id it was started with"),
+        ("root" = Option<String>, Query, description = "All below this run in its family"),
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
     ),
     responses((status = 200, body = Items<ExecutionView>))
@@ -295,13 +297,37 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
         metadata: asked.prefixed("metadata.").into_iter().collect(),
         created_from: asked.read::<Timestamp>("createdFrom", moment)?,
         created_until: asked.read::<Timestamp>("createdUntil", moment)?,
+        parent: asked.one("parent")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
+        root: asked.one("root")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
     };
+    listed(&caller, asked, filter).await
+}
+
+/// The runs that a run has started, newest first.
+#[utoipa::path(
+    get, path = "/agent-executions/{id}/children", tag = "runs",
+    params(
+        ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
+    ),
+    responses((status = 200, body = Items<ExecutionView>))
+)]
+pub(super) async fn children(caller: Caller, asked: Asked) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
+    let parent = Some(caller.run().await?.id());
+    listed(&caller, asked, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
+}
+
+/// A page of runs.
+async fn listed(
+    caller: &Caller,
+    mut asked: Asked,
+    filter: ExecutionFilter,
+) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
     let page = asked.page()?;
     asked.nothing_else()?;
     let page = caller.client.runs(filter, page).await?;
     let mut items = Vec::with_capacity(page.items.len());
     for run in &page.items {
-        items.push(view(&caller, run, IN_ROW).await?);
+        items.push(view(caller, run, IN_ROW).await?);
     }
     Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
 }

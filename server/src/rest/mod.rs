@@ -28,6 +28,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(executions::start, executions::list))
         .routes(routes!(executions::detail, steer::delete))
+        .routes(routes!(executions::children))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::signal))
         .routes(routes!(steer::resume))

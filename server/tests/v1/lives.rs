@@ -207,6 +207,11 @@ async fn family(rig: &mut Rig) {
         children.push(spawn(&mut parent, json!(n)).await);
     }
     assert!(child_events(&mut parent, &children).await.is_empty());
+    for route in [format!("{BASE}/{id}/children"), format!("{BASE}?parent={id}"), format!("{BASE}?root={id}")] {
+        let listed = rig.house.get(&route).await;
+        let ids: Vec<_> = listed["items"].as_array().unwrap().iter().map(|run| run["id"].clone()).collect();
+        assert_eq!(json!(ids), json!(children.iter().rev().collect::<Vec<_>>()), "{route}");
+    }
     parent.wait_on(first(&children)).await.unwrap();
     assert_eq!(rig.status(&id).await, "WAITING");
 

@@ -5,11 +5,12 @@ use super::rig::{AGENT, ORG, Rig, TASK, TTL, done, for_tasks, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{
-    BatchEnd, Committed, Consumed, Ends, EventKind, NewExecution, PageRequest, Status, TaskOptions, TaskStatus, Until,
-    Wait, child_signal,
+    BatchEnd, Committed, Consumed, Ends, EventKind, ExecutionFilter, NewExecution, PageRequest, Status, TaskOptions,
+    TaskStatus, Until, Wait, child_signal,
 };
 use crate::storage::ClaimRequest;
 use crate::storage::unfenced::{Serves, Work};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 fn named(names: &[&str]) -> Vec<String> {
@@ -167,6 +168,18 @@ pub async fn a_child_tells_its_parent(factory: &dyn Factory) {
     assert_eq!((there.parent, there.root), (Some(children[0].new.id), parent.id));
     let nobody = NewExecution::new(ExecutionId(rig.uuid()), AGENT, json(&"child")).unwrap();
     assert_eq!(refused(unfenced.spawn(ExecutionId(rig.uuid()), nobody).await), Code::ExecutionNotFound);
+    let listed = async |filter: ExecutionFilter| {
+        let page = rig.storage.executions(ORG, filter, PageRequest::default()).await.unwrap();
+        page.items.into_iter().map(|run| run.new.id).collect::<BTreeSet<_>>()
+    };
+    let ids: BTreeSet<_> = children.iter().map(|child| child.new.id).collect();
+    let of = ExecutionFilter::default();
+    assert_eq!(listed(ExecutionFilter { parent: Some(parent.id), ..of.clone() }).await, ids);
+    let family = ids.iter().copied().chain([grandchild.new.id]).collect();
+    assert_eq!(listed(ExecutionFilter { root: Some(parent.id), ..of.clone() }).await, family);
+    assert!(listed(ExecutionFilter { root: Some(children[0].new.id), ..of.clone() }).await.is_empty(), "it is no top");
+    let both = ExecutionFilter { parent: Some(children[0].new.id), root: Some(parent.id), ..of };
+    assert_eq!(listed(both).await, BTreeSet::from([grandchild.new.id]));
 
     let names: Vec<String> = children.iter().map(|child| child_signal(child.new.id)).collect();
     let ends = Ends { open: names.iter().cloned().collect(), until: Until::All };

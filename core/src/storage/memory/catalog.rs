@@ -95,6 +95,8 @@ impl ExecutionFilter {
             && self.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value))
             && self.created_from.is_none_or(|from| run.created_at >= from)
             && self.created_until.is_none_or(|until| run.created_at < until)
+            && self.parent.is_none_or(|parent| run.parent == Some(parent))
+            && self.root.is_none_or(|root| run.parent.is_some() && run.root == root)
     }
 }
 

@@ -34,7 +34,8 @@ macro_rules! listed {
             $condition,
             " AND (c.created_at, c.id) < ($2, $3) AND c.created_at >= $4 AND c.created_at < $5 \
              AND ($6::text IS NULL OR c.kind = $6) AND ($7::text IS NULL OR c.queue = $7) \
-             AND ($8::smallint[] IS NULL OR c.status = ANY($8)) ORDER BY c.created_at DESC, c.id DESC LIMIT $9) x \
+             AND ($8::smallint[] IS NULL OR c.status = ANY($8)) AND ($10::uuid IS NULL OR c.parent_id = $10) \
+             AND ($11::uuid IS NULL OR (c.parent_id IS NOT NULL AND c.root_id = $11)) ORDER BY c.created_at DESC, c.id DESC LIMIT $9) x \
              ORDER BY x.created_at DESC, x.id DESC LIMIT $9"
         )
     };
@@ -44,6 +45,9 @@ const LISTED: &str = listed!("(SELECT) AS one", "TRUE");
 const LISTED_OF_KIND: &str = listed!("(SELECT) AS one", "c.kind = $6");
 /// Most runs of a database are COMPLETED; the index of statuses leaves them out, and so does who asks this.
 const LISTED_OF_STATUS: &str = listed!("UNNEST($8::smallint[]) AS s(status)", "c.status = s.status AND c.status <> 5");
+/// Families are small.
+const LISTED_OF_PARENT: &str = listed!("(SELECT) AS one", "c.parent_id = $10");
+const LISTED_OF_ROOT: &str = listed!("(SELECT) AS one", "c.parent_id IS NOT NULL AND c.root_id = $11");
 
 /// Runs, newest first.
 pub(super) fn executions(tx: &Tx, org: OrgId, filter: &ExecutionFilter, page: &PageRequest) -> Done<Page<Execution>> {
@@ -53,6 +57,8 @@ pub(super) fn executions(tx: &Tx, org: OrgId, filter: &ExecutionFilter, page: &P
     })?
     .unwrap_or((i64::MAX, ExecutionId(uuid::Uuid::max())));
     let listed = match (&filter.statuses[..], &filter.kind) {
+        _ if filter.parent.is_some() => LISTED_OF_PARENT,
+        _ if filter.root.is_some() => LISTED_OF_ROOT,
         (named, _) if !named.is_empty() && !named.contains(&Status::Completed) => LISTED_OF_STATUS,
         (_, Some(_)) => LISTED_OF_KIND,
         (_, None) => LISTED,
@@ -78,6 +84,8 @@ pub(super) fn executions(tx: &Tx, org: OrgId, filter: &ExecutionFilter, page: &P
                 filter.queue.as_deref(),
                 statuses.clone(),
                 share as i64,
+                filter.parent.map(|id| id.0),
+                filter.root.map(|id| id.0),
             ],
             execution,
         )?;

@@ -21,6 +21,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0009_workers_of_orgs.sql"),
     include_str!("migrations/0010_row_level_security.sql"),
     include_str!("migrations/0011_found.sql"),
+    include_str!("migrations/0012_families.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -42,6 +42,9 @@ pub(super) fn executions(
         let all: Vec<_> = filter.statuses.iter().map(|status| (*status as u8).to_string()).collect();
         sql.push_str(&format!(" AND x.status IN ({})", all.join(", ")));
     }
+    sql.push_str(if filter.parent.is_some() { " AND x.parent_id = ?9" } else { " AND ?9 IS NULL" });
+    let below = if filter.root.is_some() { "x.parent_id IS NOT NULL AND x.root_id = ?10" } else { "?10 IS NULL" };
+    sql.push_str(&format!(" AND {below}"));
     sql.push_str(" ORDER BY x.created_at DESC, x.id DESC LIMIT ?8");
     let metadata =
         |run: &Execution| filter.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value));
@@ -60,6 +63,8 @@ pub(super) fn executions(
                 filter.kind,
                 filter.queue,
                 share as i64,
+                filter.parent.as_ref().map(|id| blob(&id.0)),
+                filter.root.as_ref().map(|id| blob(&id.0)),
             ],
             execution,
         )?;

@@ -23,6 +23,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0012_definitions.sql"),
     include_str!("migrations/0013_enrolled_worker.sql"),
     include_str!("migrations/0014_workers_of_orgs.sql"),
+    include_str!("migrations/0015_families.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -371,6 +371,8 @@ CREATE INDEX agent_execution_preferred ON agent_execution (org_id, last_worker) 
 
 CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, priority DESC, created_at, id) WHERE ready = 1;
 
+CREATE INDEX agent_execution_root ON agent_execution (root_id) WHERE parent_id IS NOT NULL;
+
 CREATE INDEX agent_op_armed ON agent_op (place) WHERE due_at IS NOT NULL;
 
 CREATE INDEX agent_op_due ON agent_op (due_at) WHERE due_at IS NOT NULL;
