@@ -114,8 +114,15 @@ async fn hints_travel_by_nats_both_ways() {
     let _listening = two.runtime.storage().hints().listen(move |change| {
         let _ = sender.send(change);
     });
-    let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 7, here: false };
-    let hint = v2::Hint { org: raw(change.org.0), execution: raw(change.execution.0), high: 7, ..Default::default() };
+    let change =
+        Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 7, ended: Some(false), here: false };
+    let hint = v2::Hint {
+        org: raw(change.org.0),
+        execution: raw(change.execution.0),
+        high: 7,
+        ended: change.ended,
+        ..Default::default()
+    };
     let found = tokio::time::timeout(PATIENCE, async {
         loop {
             for garbage in [&b"\xff\xff"[..], &b""[..]] {

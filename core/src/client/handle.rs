@@ -102,7 +102,7 @@ impl Handle {
                 if let Some(outcome) = self.ended(&execution).await? {
                     return Ok(outcome);
                 }
-                watch.changed().await;
+                watch.ended().await;
             }
         };
         let Some(limit) = timeout else { return wait.await };

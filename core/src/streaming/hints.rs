@@ -5,7 +5,14 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// How often who waits for the end of a run looks, at most, while nobody says whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long it trusts that it would have been told.
+const TRUST: Duration = Duration::from_secs(30);
 
 /// Where a backend announces changes and where loops and handles wait for them. Clones share one board.
 #[derive(Clone, Default)]
@@ -18,7 +25,7 @@ struct Board {
     leases: Bell,
     elsewhere: Bell,
     ever_at_risk: AtomicBool,
-    watched: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
+    watched: Mutex<HashMap<ExecutionId, watch::Sender<Heard>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
     herald: RwLock<Option<Arc<Herald>>>,
 }
@@ -62,8 +69,27 @@ pub struct Change {
     pub execution: ExecutionId,
     /// It has facts or events up to this number.
     pub high: u64,
+    /// `Some(true)` where it is known to have ended, `Some(false)` where these did not end it; `None` where that is not told.
+    pub ended: Option<bool>,
     /// This process wrote them, or the server that it is connected to; else another one told of them.
     pub here: bool,
+}
+
+impl Change {
+    /// Whether both are of one run.
+    pub(crate) fn is_of(&self, other: &Change) -> bool {
+        (self.org, self.execution) == (other.org, other.execution)
+    }
+
+    /// Takes in a later one of the same run.
+    pub(crate) fn join(&mut self, later: Change) {
+        self.ended = match (self.ended, later.ended) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        };
+        self.high = later.high;
+    }
 }
 
 /// What a process did that others may want to know at once.
@@ -104,9 +130,9 @@ impl Hints {
         self.0.leases.ring();
     }
 
-    /// A run of an org has new facts or events, up to this number.
-    pub fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
-        self.0.announce(News::Run(Change { org, execution, high, here: true }));
+    /// A run has new facts or events.
+    pub fn changed(&self, change: Change) {
+        self.0.announce(News::Run(change));
     }
 
     /// Takes what another process announced.
@@ -126,7 +152,7 @@ impl Hints {
             bell.ring();
         }
         for watched in self.0.watched.lock().values() {
-            watched.send_replace(());
+            watched.send_modify(Heard::of_everything);
         }
         self.0.tell(None);
     }
@@ -176,9 +202,9 @@ impl Hints {
 
     /// Watches one run until dropped.
     pub fn watch(&self, execution: ExecutionId) -> Watch {
-        let follow =
-            Follow(self.0.watched.lock().entry(execution).or_insert_with(|| watch::Sender::new(())).subscribe());
-        Watch { board: self.0.clone(), execution, follow: Some(follow) }
+        let heard = self.0.watched.lock().entry(execution).or_default().subscribe();
+        let known = *heard.borrow();
+        Watch { board: self.0.clone(), execution, heard: Some(heard), known }
     }
 }
 
@@ -198,7 +224,7 @@ impl Board {
             News::Timers => self.timers.ring(),
             News::Run(change) => {
                 if let Some(watched) = self.watched.lock().get(&change.execution) {
-                    watched.send_replace(());
+                    watched.send_modify(|heard| heard.of(change));
                 }
                 self.tell(Some(change));
             }
@@ -248,28 +274,132 @@ impl Follow {
     }
 }
 
+/// What was heard of a run: how often that it ended, and how often something that does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Heard {
+    ends: u64,
+    unsure: u64,
+}
+
+impl Heard {
+    fn of(&mut self, change: Change) {
+        match change.ended {
+            Some(ended) => self.ends += u64::from(ended),
+            None => self.unsure += 1,
+        }
+    }
+
+    fn of_everything(&mut self) {
+        self.unsure += 1;
+    }
+}
+
 /// News of one run. Create it before looking at the store, so that no change is missed.
 pub struct Watch {
     board: Arc<Board>,
     execution: ExecutionId,
-    follow: Option<Follow>,
+    heard: Option<watch::Receiver<Heard>>,
+    known: Heard,
 }
 
 impl Watch {
     /// Ends at the next change since the last wait.
     pub async fn changed(&mut self) {
-        if let Some(follow) = &mut self.follow {
-            follow.changed().await;
+        if let Some(heard) = &mut self.heard
+            && heard.changed().await.is_err()
+        {
+            // The board is gone: nothing will ever ring again.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Ends when it is time to look whether the run has ended: at once where it is said to have, and from time to time where
+    /// anything may have happened, or nothing is heard. For a caller that has just looked.
+    pub async fn ended(&mut self) {
+        let Some(heard) = &mut self.heard else { return };
+        let looked = Instant::now();
+        let mut due = looked + TRUST;
+        loop {
+            let now = *heard.borrow_and_update();
+            let known = std::mem::replace(&mut self.known, now);
+            if now.ends != known.ends {
+                return;
+            }
+            if now.unsure != known.unsure {
+                due = looked + LOOK_EVERY;
+            }
+            match timeout_at(due, heard.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => tokio::time::sleep_until(due).await,
+                Err(_) => return,
+            }
         }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.follow = None;
+        self.heard = None;
         let mut watched = self.board.watched.lock();
         if watched.get(&self.execution).is_some_and(|sender| sender.receiver_count() == 0) {
             watched.remove(&self.execution);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(execution: ExecutionId, ended: Option<bool>) -> Change {
+        Change { org: OrgId::DEFAULT, execution, high: 1, ended, here: true }
+    }
+
+    /// How often a waiter looks within 10 seconds in which this comes every 10 ms.
+    async fn looks(say: impl Fn(&Hints, ExecutionId)) -> u32 {
+        let (hints, run) = (Hints::default(), ExecutionId::fresh());
+        let mut watch = hints.watch(run);
+        let (end, mut looks) = (Instant::now() + Duration::from_secs(10), 0);
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        while Instant::now() < end {
+            let looked = async {
+                loop {
+                    tick.tick().await;
+                    say(&hints, run);
+                }
+            };
+            tokio::select! {
+                () = watch.ended() => looks += 1,
+                () = tokio::time::sleep_until(end) => {}
+                () = looked => {}
+            }
+        }
+        looks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_an_end_looks_no_oftener_than_needed() {
+        assert_eq!(looks(|hints, run| hints.changed(change(run, Some(false)))).await, 0);
+        let unsure = looks(|hints, run| hints.changed(change(run, None))).await;
+        assert!((90..=100).contains(&unsure), "{unsure}");
+        let everything = looks(|hints, _| hints.everything_changed()).await;
+        assert!((90..=100).contains(&everything), "{everything}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_is_told_is_looked_at_at_once_and_silence_now_and_then() {
+        let (hints, run) = (Hints::default(), ExecutionId::fresh());
+        let mut watch = hints.watch(run);
+        hints.changed(change(run, Some(true)));
+        let begun = Instant::now();
+        watch.ended().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        watch.ended().await;
+        assert!(begun.elapsed() >= TRUST);
+        hints.everything_changed();
+        hints.changed(change(run, Some(true)));
+        let begun = Instant::now();
+        watch.ended().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "not held back by what else is heard");
     }
 }

@@ -292,6 +292,7 @@ impl Worker for Grpc {
                 Some(change) => v2::Hint {
                     execution: raw(change.execution.0),
                     high: change.high,
+                    ended: change.ended,
                     org: raw(change.org.0),
                     ..Default::default()
                 },

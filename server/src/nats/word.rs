@@ -18,8 +18,8 @@ pub(super) fn of_news(news: News) -> Bytes {
         News::Agents => v2::Hint { agents: true, ..Default::default() },
         News::Tasks => v2::Hint { tasks: true, ..Default::default() },
         News::Timers => v2::Hint { timers: true, ..Default::default() },
-        News::Run(Change { org, execution, high, .. }) => {
-            v2::Hint { execution: raw(execution.0), org: raw(org.0), high, ..Default::default() }
+        News::Run(Change { org, execution, high, ended, .. }) => {
+            v2::Hint { execution: raw(execution.0), org: raw(org.0), high, ended, ..Default::default() }
         }
     };
     hint.encode_to_vec().into()
@@ -35,7 +35,7 @@ pub(super) fn hint(bytes: &[u8], hints: &Hints) {
     bells.into_iter().filter(|(rings, _)| *rings).for_each(|(_, news)| hints.receive(news));
     if let (Ok(org), Ok(execution)) = (id(&hint.org, "org"), id(&hint.execution, "execution")) {
         let (org, execution) = (OrgId(org), ExecutionId(execution));
-        hints.receive(News::Run(Change { org, execution, high: hint.high, here: false }));
+        hints.receive(News::Run(Change { org, execution, high: hint.high, ended: hint.ended, here: false }));
     }
 }
 
@@ -99,7 +99,8 @@ mod tests {
         let heard: Arc<parking_lot::Mutex<Vec<Option<Change>>>> = Arc::default();
         let into = heard.clone();
         let _listening = hints.listen(move |change| into.lock().push(change));
-        let change = Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9, here: false };
+        let change =
+            Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9, ended: Some(true), here: false };
         hint(&of_news(News::Run(change)), &hints);
         hint(&of_news(News::Agents), &hints);
         hint(b"\xff\xff", &hints);

@@ -2,8 +2,12 @@
 
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, TTL, done, ended, failed, for_signal, for_tasks, json};
-use crate::model::{BatchEnd, Event, EventKind, FactKind, RetryPolicy, TaskOptions};
+use crate::error::Code;
+use crate::model::{BatchEnd, Event, EventKind, FactKind, Failure, RetryPolicy, TaskOptions};
+use crate::streaming::Change;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 async fn a_busy_life<'a>(rig: &'a Rig) -> Holder<'a> {
@@ -135,4 +139,37 @@ pub async fn changes_are_announced(factory: &dyn Factory) {
     let mut watch = hints.watch(id);
     rig.signal(id, "s").await;
     soon(Box::pin(async move { watch.changed().await })).await;
+}
+
+/// A hint says whether its run ended, however it did; none before says that it did, or that it is not known.
+pub async fn ends_are_told(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let told: Arc<Mutex<Vec<Change>>> = Arc::default();
+    let into = told.clone();
+    let _listening = rig.storage.hints().listen(move |change| into.lock().extend(change));
+    let mut holder = rig.running().await;
+    let ops = vec![holder.entry("a")];
+    holder.commit(ops).await;
+    holder.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let mut failing = rig.running().await;
+    failing.end(vec![], BatchEnd::Fail(Failure::new(Code::AgentFailed, "E", "no"))).await;
+    let late = rig.running().await;
+    rig.storage.request_cancel(ORG, late.id, super::rig::gracefully(TTL)).await.unwrap();
+    rig.pass_after(TTL + Duration::from_secs(1)).await;
+    let idle = rig.start().await;
+    rig.storage.request_cancel(ORG, idle, super::rig::gracefully(TTL)).await.unwrap();
+    for id in [holder.id, failing.id, late.id, idle] {
+        assert!(rig.status(id).await.is_terminal());
+        let last = rig.high(id).await;
+        let heard = || told.lock().iter().filter(|change| change.execution == id).copied().collect::<Vec<_>>();
+        let all = async {
+            while !heard().iter().any(|change| change.high >= last) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all).await.expect("the last number is told");
+        for change in heard() {
+            assert_eq!(change.ended, Some(change.high >= last), "{change:?} of {last}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus};
 use crate::storage::WorkerInfo;
-use crate::streaming::Hints;
+use crate::streaming::{Change, Hints};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type RunKey = (OrgId, ExecutionId);
@@ -65,7 +65,7 @@ impl WorkerRow {
 /// What the call in progress has to announce once it is done.
 #[derive(Default)]
 pub(super) struct News {
-    changed: BTreeMap<RunKey, u64>,
+    changed: BTreeMap<RunKey, Change>,
     pub agents: bool,
     tasks: bool,
     pub timers: bool,
@@ -73,8 +73,8 @@ pub(super) struct News {
 
 impl News {
     pub fn announce(self, hints: &Hints) {
-        for ((org, execution), high) in self.changed {
-            hints.changed(org, execution, high);
+        for change in self.changed.into_values() {
+            hints.changed(change);
         }
         if self.agents {
             hints.agents_ready();
@@ -117,7 +117,9 @@ impl State {
     /// Brings the derived sets up to date after a write to a run.
     pub fn refresh(&mut self, key: RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
-        self.news.changed.insert(key, run.high);
+        let ended = Some(run.exec.status.is_terminal());
+        let change = Change { org: key.0, execution: key.1, high: run.high, ended, here: true };
+        self.news.changed.entry(key).and_modify(|known| known.join(change)).or_insert(change);
 
         if run.is_claimable() {
             self.news.agents |= self.ready.insert(key) || run.visible_at <= now;

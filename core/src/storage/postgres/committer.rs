@@ -297,8 +297,8 @@ fn undone(link: &mut Link, asked: &str, fault: Fault) -> Outcome {
 impl News {
     fn publish(self, desk: &Desk) {
         let hints = &desk.hints;
-        for (org, execution, high) in self.changed {
-            hints.changed(org, execution, high);
+        for change in self.changed {
+            hints.changed(change);
         }
         if self.agents {
             hints.agents_ready();

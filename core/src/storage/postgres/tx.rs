@@ -12,11 +12,12 @@ use super::sets::{Set, Value, Writes, row};
 use super::task::TaskRow;
 use super::values::{Key, Place, Row, cell, text_of};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OrgId};
+use crate::id::{EntryId, OrgId};
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::sql::log::Numbered;
 use crate::storage::sql::{self, Statements};
+use crate::streaming::Change;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
@@ -74,7 +75,7 @@ pub(super) struct Tx<'l> {
 /// What to announce once the transaction is durable.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub changed: Vec<(OrgId, ExecutionId, u64)>,
+    pub changed: Vec<Change>,
     pub agents: bool,
     pub tasks: bool,
     pub due: Option<i64>,
@@ -260,11 +261,11 @@ impl Statements for Tx<'_> {
         self.now
     }
 
-    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
+    fn changed(&self, change: Change) {
         let changed = &mut self.news.borrow_mut().changed;
         match changed.last_mut() {
-            Some((of, last, number)) if (*of, *last) == (org, execution) => *number = high,
-            _ => changed.push((org, execution, high)),
+            Some(last) if last.is_of(&change) => last.join(change),
+            _ => changed.push(change),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Caller;
 use crate::id::{ExecutionId, OrgId};
-use crate::streaming::Hints;
+use crate::streaming::{Change, Hints};
 use crate::wire::raw;
 use crate::wire::v2::{Hint, HintsRequest};
 use futures::StreamExt;
@@ -47,6 +47,7 @@ fn announce(hints: &Hints, own: OrgId, hint: &Hint) {
     }
     if let Ok(execution) = Uuid::from_slice(&hint.execution) {
         let org = Uuid::from_slice(&hint.org).map_or(own, OrgId);
-        hints.changed(org, ExecutionId(execution), hint.high);
+        let (execution, high) = (ExecutionId(execution), hint.high);
+        hints.changed(Change { org, execution, high, ended: hint.ended, here: true });
     }
 }

@@ -4,6 +4,7 @@ use super::Statements;
 use super::run::Run;
 use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::EventKind;
+use crate::streaming::Change;
 use serde_json::Value;
 
 /// An event with its number.
@@ -25,6 +26,7 @@ pub(in crate::storage) struct Log<'t, T: Statements> {
     pub segment: u32,
     /// The last number given.
     pub high: u64,
+    ended: bool,
     /// The last event, held back because a commit will be recorded on it.
     pub held: Option<Numbered>,
     holds: bool,
@@ -49,6 +51,7 @@ impl<'t, T: Statements> Log<'t, T> {
             id: run.id,
             segment: run.segment,
             high,
+            ended: false,
             held: None,
             holds,
         }
@@ -66,6 +69,7 @@ impl<'t, T: Statements> Log<'t, T> {
 
     fn write(&mut self, kind: EventKind, slot: Option<Slot>, data: String) -> Result<u64, T::Fault> {
         self.high += 1;
+        self.ended |= kind.is_terminal();
         let event = Numbered {
             number: self.high,
             kind,
@@ -83,6 +87,7 @@ impl<'t, T: Statements> Log<'t, T> {
 
 impl<T: Statements> Drop for Log<'_, T> {
     fn drop(&mut self) {
-        self.tx.changed(self.org, self.id, self.high);
+        let Self { org, id, high, ended, .. } = *self;
+        self.tx.changed(Change { org, execution: id, high, ended: Some(ended), here: true });
     }
 }

@@ -12,9 +12,10 @@ pub(super) mod values;
 
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::id::{ExecutionId, OrgId};
+use crate::id::OrgId;
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
+use crate::streaming::Change;
 use log::Numbered;
 use run::Run;
 use task::TaskRow;
@@ -33,7 +34,7 @@ pub(in crate::storage) trait Statements: Sized {
     /// The store's time, one for the whole transaction.
     fn now(&self) -> Timestamp;
     /// Announces that a run has events up to a number.
-    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64);
+    fn changed(&self, change: Change);
     /// Announces that a run may be claimed.
     fn agents_ready(&self);
     /// Announces that a task may be claimed.

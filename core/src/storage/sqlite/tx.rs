@@ -6,11 +6,12 @@ use super::run::{Home, Run};
 use super::task::TaskRow;
 use super::values::{Cell, key, number_of, span, text_of};
 use crate::clock::Timestamp;
-use crate::id::{ExecutionId, OrgId};
+use crate::id::OrgId;
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::sql::log::Numbered;
 use crate::storage::sql::{self, Statements};
+use crate::streaming::Change;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use std::cell::RefCell;
 
@@ -25,7 +26,7 @@ pub(super) struct Tx<'c> {
 /// What to announce once the transaction is durable.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub changed: Vec<(OrgId, ExecutionId, u64)>,
+    pub changed: Vec<Change>,
     pub agents: bool,
     pub tasks: bool,
     pub due: Option<i64>,
@@ -142,11 +143,11 @@ impl Statements for Tx<'_> {
         self.now
     }
 
-    fn changed(&self, org: OrgId, execution: ExecutionId, high: u64) {
+    fn changed(&self, change: Change) {
         let changed = &mut self.news.borrow_mut().changed;
         match changed.last_mut() {
-            Some((of, last, number)) if (*of, *last) == (org, execution) => *number = high,
-            _ => changed.push((org, execution, high)),
+            Some(last) if last.is_of(&change) => last.join(change),
+            _ => changed.push(change),
         }
     }
 

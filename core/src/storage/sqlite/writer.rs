@@ -459,8 +459,8 @@ enum Outcome {
 
 impl News {
     fn publish(self, hints: &Hints, next_due: &AtomicI64) {
-        for (org, execution, high) in self.changed {
-            hints.changed(org, execution, high);
+        for change in self.changed {
+            hints.changed(change);
         }
         if self.agents {
             hints.agents_ready();
