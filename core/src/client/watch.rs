@@ -11,8 +11,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Rows read at a time.
-const PAGE: usize = 256;
+/// Rows read at a time: what each reader holds that does not read on.
+const PAGE: usize = 32;
+/// Contents of entries that are read ahead of the reader, in bytes.
+const AHEAD: u64 = 16 << 10;
 
 /// What a reader gets.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +62,10 @@ pub struct Watching {
     news: Watch,
     previews: watch::Receiver<()>,
     elsewhere: Elsewhere,
+    /// To be told next.
     ready: VecDeque<StreamEvent>,
+    /// What comes behind; its entries have no content yet.
+    bare: VecDeque<StreamEvent>,
     look: Look,
     over: bool,
     fence: Fence,
@@ -115,6 +120,7 @@ impl Watching {
             previews,
             elsewhere,
             ready: VecDeque::new(),
+            bare: VecDeque::new(),
             look: Look::First,
             over: false,
             fence: Fence::default(),
@@ -141,6 +147,10 @@ impl Watching {
             if let Some(event) = self.ready.pop_front() {
                 self.at = self.at.max(event.id());
                 return Ok(Some(event));
+            }
+            if !self.bare.is_empty() {
+                self.read_contents().await?;
+                continue;
             }
             if self.over {
                 return Ok(None);
@@ -176,7 +186,6 @@ impl Watching {
             }
             for event in events {
                 self.take_chunks(event.number);
-                let event = self.with_content(event).await?;
                 self.read = EventId { number: event.number, chunk: 0 };
                 self.take_event(event);
             }
@@ -188,7 +197,27 @@ impl Watching {
         }
         // A preview behind an event that was not read yet waits for that event.
         self.take_chunks(self.read.number + 1);
-        Ok(!self.ready.is_empty())
+        Ok(!self.bare.is_empty())
+    }
+
+    /// Gives the next events their contents, as many as are held at once. Whoever drops the future loses nothing.
+    async fn read_contents(&mut self) -> Result<()> {
+        let mut held = 0;
+        while held < AHEAD
+            && let Some(next) = self.bare.front()
+        {
+            let next = match next {
+                StreamEvent::Durable(event) if event.kind == EventKind::Entry => {
+                    let (event, size) = self.with_content(event.clone()).await?;
+                    held += size;
+                    StreamEvent::Durable(event)
+                }
+                other => other.clone(),
+            };
+            self.bare.pop_front();
+            self.ready.push_back(next);
+        }
+        Ok(())
     }
 
     /// Looks where to read from; false where nothing comes any more: the position is at or behind the terminal event.
@@ -234,14 +263,15 @@ impl Watching {
         }
     }
 
-    /// An entry's event carries the entry, so that a reader ends with the exact transcript.
-    async fn with_content(&self, mut event: Event) -> Result<Event> {
+    /// An entry's event carries the entry, so that a reader ends with the exact transcript. Tells how many bytes that adds.
+    async fn with_content(&self, mut event: Event) -> Result<(Event, u64)> {
         let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
         if let (EventKind::Entry, Some(id)) = (event.kind, id)
             && event.number > self.after.number
         {
             let entry = self.storage.entry(self.org, id).await?;
             let content = &entry.new.content;
+            let mut size = 0;
             if content.size() > self.content_limit {
                 event.data["content_size"] = content.size().into();
                 event.data["content_hash"] = content.stored().map(|(hash, _)| format!("{hash:?}")).into();
@@ -250,12 +280,14 @@ impl Watching {
                     Body::Stored { .. } => self.storage.read_payload(self.org, content).await?,
                     _ => content.bytes()?.clone(),
                 };
+                size = content.len() as u64;
                 event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
             }
             event.data["parent"] = serde_json::json!(entry.new.parent);
             event.data["turn_id"] = serde_json::json!(entry.new.turn_id);
+            return Ok((event, size));
         }
-        Ok(event)
+        Ok((event, 0))
     }
 
     fn take_chunks(&mut self, before: u64) {
@@ -306,13 +338,13 @@ impl Watching {
     /// Tells that previews are gone, so that everything shown of ops in the making is void.
     fn gap(&mut self) {
         self.fence.shown.clear();
-        let last = self.ready.back().map_or(self.at, StreamEvent::id);
-        self.ready.push_back(StreamEvent::Gap(last));
+        let last = self.bare.back().or(self.ready.back()).map_or(self.at, StreamEvent::id);
+        self.bare.push_back(StreamEvent::Gap(last));
     }
 
     fn tell(&mut self, event: StreamEvent) {
         if event.id() > self.after {
-            self.ready.push_back(event);
+            self.bare.push_back(event);
         }
     }
 }
