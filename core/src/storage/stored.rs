@@ -78,6 +78,17 @@ fn damaged(hash: ContentHash, size: u64) -> Error {
     Error::new(Code::CorruptCheckpoint, message)
 }
 
+/// Waits on the thread of the caller. One that is the async runtime's own, as that of an agent is, gives its other work to the
+/// runtime's other threads first: what answers may be among it.
+fn wait<T>(answer: impl Future<Output = T>) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let wait = || futures::executor::block_on(answer);
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        _ => wait(),
+    }
+}
+
 /// A blob in a store. Its name is told, so that it is passed on without being read.
 struct StoredBlob {
     storage: Arc<dyn Storage>,
@@ -99,7 +110,7 @@ impl ByteSource for StoredBlob {
     fn piece(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
         let payload = Payload { encoding: Encoding::Blob, body: Body::Stored { hash: self.hash, size: self.size } };
         let read = self.storage.read_payload_part(self.org, &payload, offset, length);
-        futures::executor::block_on(read).map_err(std::io::Error::other)
+        wait(read).map_err(std::io::Error::other)
     }
 
     fn name(&self) -> Option<ContentHash> {
