@@ -232,6 +232,14 @@ pub struct Task {
 }
 
 impl Task {
+    /// Whether the end of its run ends it too: a detached one goes on while an attempt runs, or while nobody knows whether it
+    /// took effect; nobody would start another.
+    pub(crate) fn ends_with_run(&self) -> bool {
+        !self.new.options.detached || matches!(self.status, TaskStatus::Pending | TaskStatus::Quarantined)
+    }
+}
+
+impl Task {
     /// Whether this attempt of it runs.
     pub(crate) fn is_running(&self, attempt: u32) -> bool {
         self.status == TaskStatus::Running && self.attempt == attempt

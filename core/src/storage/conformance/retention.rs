@@ -1,10 +1,11 @@
 //! Runs that ended long ago are removed with all they have, unless others need them.
 
 use super::Factory;
-use super::rig::{Holder, ORG, Rig, done, json, refused};
+use super::rig::{Holder, ORG, Rig, TASK, at_once, done, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::ExecutionId;
-use crate::model::{BatchEnd, ForkFrom, ForkRequest, PageRequest, Status, TaskOptions};
+use crate::model::{BatchEnd, ForkFrom, ForkRequest, PageRequest, Status, TaskOptions, TaskStatus};
+use crate::storage::ClaimRequest;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -72,4 +73,28 @@ pub async fn what_others_need_is_kept(factory: &dyn Factory) {
     assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
     assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
     assert_eq!(refused(rig.storage.execution(ORG, origin.id).await), Code::ExecutionNotFound);
+}
+
+/// A detached task that nobody has started ends with its run, however that ends, and holds it no longer.
+pub async fn what_nobody_started_is_not_kept(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let detached = || TaskOptions { detached: true, ..TaskOptions::default() };
+    for stop in [at_once(), gracefully(Duration::from_secs(1))] {
+        let mut holder = rig.running().await;
+        let ops = vec![holder.queued(detached()), holder.queued(detached())];
+        holder.commit(ops).await;
+        let one = ClaimRequest { limit: 1, ..rig.asking(rig.worker(), TASK) };
+        let begun = rig.storage.claim_tasks(one).await.unwrap().remove(0);
+        rig.storage.request_cancel(ORG, holder.id, stop).await.unwrap();
+        rig.pass_after(Duration::from_secs(2)).await;
+        assert_eq!(rig.status(holder.id).await, Status::Cancelled);
+        for id in [holder.task_id(0), holder.task_id(1)] {
+            let expected = if id == begun.task.new.id { TaskStatus::Running } else { TaskStatus::Cancelled };
+            assert_eq!(rig.task(holder.id, id).await.status, expected);
+        }
+        assert!(rig.claim_tasks().await.is_empty());
+        assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
+        rig.report(&begun, done(1)).await.unwrap();
+        assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
+    }
 }

@@ -288,7 +288,8 @@ impl Run {
         // First of all, so that the ends of its tasks wake nobody.
         self.exec.wait = None;
         self.prefer_until = None;
-        for slot in self.open_attached() {
+        let ends = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| row.task.ends_with_run());
+        for slot in self.open.iter().filter(ends).copied().collect::<Vec<_>>() {
             self.cancel_task(slot, now);
         }
         self.timers.clear();

@@ -77,6 +77,11 @@ pub(in crate::storage) trait Statements: Sized {
         Ok(self.open_tasks(run)?.into_iter().filter(|row| row.task.status == status).collect())
     }
 
+    /// Open tasks that end with their run: of the detached ones those that would need another attempt.
+    fn open_at_end(&self, run: &Run<Self::Home>) -> Result<Vec<TaskRow<Self::Place>>, Self::Fault> {
+        Ok(self.open_tasks(run)?.into_iter().filter(|row| row.task.ends_with_run()).collect())
+    }
+
     /// Open tasks that do not outlive their segment.
     fn open_attached(&self, run: &Run<Self::Home>) -> Result<Vec<TaskRow<Self::Place>>, Self::Fault> {
         Ok(self.open_tasks(run)?.into_iter().filter(|row| !row.task.new.options.detached).collect())

@@ -172,7 +172,7 @@ impl<H> Run<H> {
         log.tx.put_failure(self, None)
     }
 
-    /// Ends it: open tasks are cancelled, timers disarmed, and it leaves what `end` says.
+    /// Ends it: open tasks are cancelled but for detached ones that run, timers disarmed, and it leaves what `end` says.
     /// The facts are those tasks' ends.
     pub(in crate::storage) fn finish<T: Statements<Home = H>>(
         &mut self,
@@ -192,7 +192,7 @@ impl<H> Run<H> {
         self.wait = None;
         self.prefer_until = None;
         let mut facts = Vec::new();
-        for mut task in log.tx.open_attached(self)? {
+        for mut task in log.tx.open_at_end(self)? {
             task.cancel(self, log)?;
             facts.extend(task.fact());
         }
