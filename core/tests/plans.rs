@@ -31,12 +31,8 @@ const MOST: f64 = 2_000.0;
 /// And in all, where it is done for each of some rows: all rows of as many runs as retention takes at once.
 const MOST_IN_ALL: f64 = 10.0 * MOST;
 /// Statements that look at all rows of a table, with the reason.
-const WHOLE: [(&str, &str); 3] = [
+const WHOLE: [(&str, &str); 2] = [
     ("DELETE FROM payload ", "once an hour, payloads that nobody has touched for a day are looked at"),
-    (
-        "no_worker IS DISTINCT FROM",
-        "once a second, work that waits and whose run was not told that nobody serves it is looked at",
-    ),
     ("queue, count(*) FROM", "who asks how much waits is told a number"),
 ];
 /// How long anything may take.

@@ -22,6 +22,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0010_row_level_security.sql"),
     include_str!("migrations/0011_found.sql"),
     include_str!("migrations/0012_families.sql"),
+    include_str!("migrations/0013_lone.sql"),
 ];
 
 /// Names the lock ("FLVN").

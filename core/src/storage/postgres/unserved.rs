@@ -84,15 +84,18 @@ macro_rules! kinds {
 const KINDS_OF_RUNS: &str = kinds!("agent_execution", "ready");
 const KINDS_OF_TASKS: &str = kinds!("task_execution", "status = 0");
 
-// Both have an index of what was not told yet: a backlog that was told of costs nothing more.
-const LONE_RUNS: &str = "SELECT x.org_id, x.id FROM agent_execution x WHERE x.ready AND x.org_id = $1 AND x.kind = $2 \
-     AND x.queue = $3 AND x.status = 0 AND x.no_worker IS DISTINCT FROM x.epoch AND coalesce(x.begins_at, 0) <= $4 AND \
+// Both take the first of an index of what was not told yet: a backlog that was told of costs nothing more, and one that was
+// not is told of a share at a time. A run that waits not long enough is looked at again with the next share.
+const LONE_RUNS: &str = "SELECT x.org_id, x.id FROM (SELECT org_id, id, run, begins_at FROM agent_execution \
+     WHERE ready AND org_id = $1 AND kind = $2 AND queue = $3 AND status = 0 AND no_worker IS DISTINCT FROM epoch \
+     ORDER BY run LIMIT $5) x WHERE coalesce(x.begins_at, 0) <= $4 AND \
      (SELECT at FROM event WHERE org_id = x.org_id AND run = x.run AND kind IN (1, 4, 25, 26, 27) \
-     ORDER BY number DESC LIMIT 1) <= $4 ORDER BY x.run LIMIT $5";
-const LONE_TASKS: &str = "SELECT t.org_id, x.id, t.segment, t.sequence FROM task_execution t \
+     ORDER BY number DESC LIMIT 1) <= $4 ORDER BY x.run";
+const LONE_TASKS: &str = "SELECT t.org_id, x.id, t.segment, t.sequence FROM (SELECT org_id, run, segment, sequence \
+     FROM task_execution WHERE status = 0 AND org_id = $1 AND kind = $2 AND queue = $3 AND visible_at <= $4 \
+     AND no_worker IS DISTINCT FROM visible_at ORDER BY visible_at LIMIT $5) t \
      JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
-     WHERE t.status = 0 AND t.org_id = $1 AND t.kind = $2 AND t.queue = $3 AND t.visible_at <= $4 AND x.status < 5 \
-     AND t.no_worker IS DISTINCT FROM t.visible_at ORDER BY t.run, t.segment, t.sequence LIMIT $5";
+     WHERE x.status < 5 ORDER BY t.run, t.segment, t.sequence";
 
 /// What has waited too long and was not told of it.
 #[derive(Debug, Default)]

@@ -363,6 +363,9 @@ CREATE UNIQUE INDEX agent_execution_id ON agent_execution (org_id, id);
 CREATE INDEX agent_execution_key_held ON agent_execution (org_id, concurrency_key)
     WHERE status = 1 AND concurrency_key IS NOT NULL;
 
+CREATE INDEX agent_execution_lone ON agent_execution (org_id, queue, kind)
+    WHERE ready = 1 AND status = 0 AND no_worker IS NOT epoch;
+
 CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
 
 CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;
@@ -400,6 +403,9 @@ CREATE INDEX task_execution_detached ON task_execution (place) WHERE detached = 
 CREATE INDEX task_execution_due ON task_execution (due_at) WHERE due_at IS NOT NULL;
 
 CREATE INDEX task_execution_held ON task_execution (worker) WHERE lease_expires IS NOT NULL;
+
+CREATE INDEX task_execution_lone ON task_execution (org_id, queue, kind, visible_at)
+    WHERE status = 0 AND no_worker IS NOT visible_at;
 
 CREATE UNIQUE INDEX task_execution_once ON task_execution (run, once_name, once_n) WHERE once_name IS NOT NULL;
 

@@ -4,7 +4,7 @@ use super::claims::Serves;
 use super::fault::Done;
 use super::run::Run;
 use super::task::TaskRow;
-use super::tx::{Log, Tx, all};
+use super::tx::{Log, Tx, all, first};
 use super::values::{SHIFT, blob, id, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::OrgId;
@@ -63,6 +63,24 @@ fn served(conn: &Connection, now: Timestamp) -> Done<BTreeSet<(OrgId, String, St
     Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
+/// The kind behind one in an index.
+const KINDS_OF_RUNS: &str = "SELECT org_id, queue, kind FROM agent_execution WHERE ready = 1 \
+     AND (org_id, queue, kind) > (?1, ?2, ?3) ORDER BY org_id, queue, kind LIMIT 1";
+const KINDS_OF_TASKS: &str = "SELECT org_id, queue, kind FROM task_execution WHERE status = 0 \
+     AND (org_id, queue, kind) > (?1, ?2, ?3) ORDER BY org_id, queue, kind LIMIT 1";
+
+// Both take the first of an index of what was not told yet: a backlog that was told of costs nothing more, and one that was
+// not is told of a share at a time. A run that waits not long enough is looked at again with the next share.
+const LONE_RUNS: &str = "SELECT x.run FROM (SELECT run, begins_at FROM agent_execution INDEXED BY agent_execution_lone \
+     WHERE ready = 1 AND org_id = ?1 AND kind = ?2 AND queue = ?3 AND status = 0 AND no_worker IS NOT epoch \
+     ORDER BY run LIMIT ?5) x WHERE ifnull(x.begins_at, 0) <= ?4 AND \
+     (SELECT at FROM event WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 AND kind IN (1, 4, 25, 26, 27) \
+     ORDER BY key DESC LIMIT 1) <= ?4";
+const LONE_TASKS: &str = "SELECT t.place FROM (SELECT place FROM task_execution INDEXED BY task_execution_lone \
+     WHERE status = 0 AND org_id = ?1 AND kind = ?2 AND queue = ?3 AND visible_at <= ?4 \
+     AND no_worker IS NOT visible_at ORDER BY visible_at LIMIT ?5) t \
+     JOIN agent_execution x ON x.run = t.place >> 31 WHERE x.status < 5 ORDER BY t.place";
+
 /// What has waited too long and was not told of it.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
@@ -80,29 +98,26 @@ impl Waits {
 pub(super) fn waits(conn: &Connection, now: Timestamp) -> Done<Waits> {
     let served = served(conn, now)?;
     let since = now.0.saturating_sub(micros(NO_WORKER_AFTER));
-    let of_unserved = |kinds: &str, sql: &str| -> Done<Vec<i64>> {
-        let kinds = all(conn, kinds, [], |row| Ok((OrgId(id(row, 0)?), row.get(1)?, row.get(2)?)))?;
+    let of_unserved = |next: &str, sql: &str| -> Done<Vec<i64>> {
         let mut found = Vec::new();
-        for work in kinds.into_iter().filter(|work: &(OrgId, String, String)| !served.contains(work)) {
-            let (org, kind, queue) = work;
-            found.extend(all(conn, sql, params![blob(&org.0), kind, queue, since, SHARE], |row| row.get::<_, i64>(0))?);
+        // One step for each kind, however many rows it has.
+        let mut last: Option<(OrgId, String, String)> = None;
+        loop {
+            let bound = last.as_ref().map(|(org, queue, kind)| (blob(&org.0), queue.as_str(), kind.as_str()));
+            let (org, queue, kind) = bound.unwrap_or_default();
+            let next = first(conn, next, params![org, queue, kind], |row| {
+                Ok((OrgId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+            })?;
+            let Some((org, queue, kind)) = next else { break };
+            if !served.contains(&(org, kind.clone(), queue.clone())) {
+                let waiting = params![blob(&org.0), kind, queue, since, SHARE];
+                found.extend(all(conn, sql, waiting, |row| row.get::<_, i64>(0))?);
+            }
+            last = Some((org, queue, kind));
         }
         Ok(found)
     };
-    let runs = of_unserved(
-        "SELECT org_id, kind, queue FROM agent_execution WHERE ready = 1 GROUP BY org_id, queue, kind",
-        "SELECT x.run FROM agent_execution x WHERE x.ready = 1 AND x.org_id = ?1 AND x.kind = ?2 AND x.queue = ?3 \
-         AND x.status = 0 AND ifnull(x.no_worker, -1) <> x.epoch AND ifnull(x.begins_at, 0) <= ?4 AND \
-         (SELECT at FROM event WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 AND kind IN (1, 4, 25, 26, 27) \
-         ORDER BY key DESC LIMIT 1) <= ?4 LIMIT ?5",
-    )?;
-    let tasks = of_unserved(
-        "SELECT org_id, kind, queue FROM task_execution WHERE status = 0 AND org_id IS NOT NULL \
-         GROUP BY org_id, queue, kind",
-        "SELECT t.place FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
-         WHERE t.status = 0 AND t.org_id = ?1 AND t.kind = ?2 AND t.queue = ?3 AND t.visible_at <= ?4 AND x.status < 5 \
-         AND ifnull(t.no_worker, -1) <> t.visible_at ORDER BY t.place LIMIT ?5",
-    )?;
+    let (runs, tasks) = (of_unserved(KINDS_OF_RUNS, LONE_RUNS)?, of_unserved(KINDS_OF_TASKS, LONE_TASKS)?);
     Ok(Waits { runs, tasks })
 }
 
@@ -135,4 +150,27 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::sqlite::migrations::STEPS;
+
+    /// However long the backlog, a look is served by indexes, in their order.
+    #[test]
+    fn a_look_reads_no_backlog() {
+        let conn = Connection::open_in_memory().unwrap();
+        STEPS.iter().for_each(|step| conn.execute_batch(step).unwrap());
+        for sql in [KINDS_OF_RUNS, KINDS_OF_TASKS, LONE_RUNS, LONE_TASKS] {
+            let mut asked = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let steps: Vec<String> = asked.raw_query().mapped(|row| row.get(3)).map(Result::unwrap).collect();
+            let tables = |step: &&String| step.contains("agent_execution") || step.contains("task_execution");
+            assert!(steps.iter().any(|step| tables(&step)), "{sql}: {steps:?}");
+            assert!(!steps.iter().any(|step| tables(&step) && step.starts_with("SCAN")), "{sql}: {steps:?}");
+            let sorts = steps.iter().filter(|step| step.contains("TEMP B-TREE")).count();
+            // What was found is put in order.
+            assert_eq!(sorts, usize::from(sql == LONE_TASKS), "{sql}: {steps:?}");
+        }
+    }
 }
