@@ -6,6 +6,7 @@ export default defineConfig({
   test: {
     include: ["tests/**/*.test.ts"],
     pool: "forks",
+    globalSetup: "tests/postgres.ts",
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // The package is tested as it is built, not as vite would transform it.

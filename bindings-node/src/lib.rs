@@ -24,5 +24,19 @@ pub fn version() -> &'static str {
 /// Runs the `flovyn` command with the program's name and its arguments; gives the exit code.
 #[napi]
 pub fn cli(words: Vec<String>) -> i32 {
+    forget_handlers();
     flovyn_cli::run(words.into_iter().map(Into::into).collect())
 }
+
+/// Takes Node's own handlers away from the signals that the command listens to. They raise the signal again, counting on
+/// being gone by then; called from another handler they would do so for ever.
+#[cfg(unix)]
+fn forget_handlers() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the default action needs nothing of this process.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+#[cfg(not(unix))]
+fn forget_handlers() {}

@@ -124,13 +124,13 @@ export function merge<T extends object>(old: T, value: Partial<T>): T {
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; `start` refuses an input that does
  * not fit, and the function gets what the schema makes of it.
  */
-export function agent<I, R>(kind: string, fn: AgentFunction<I, R, never>): Agent<I, Awaited<R>, never>;
-export function agent<In, Out, R, S = never>(
+export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Awaited<R>, undefined>;
+export function agent<In, Out, R, S = undefined>(
   kind: string,
   options: AgentOptions<S> & { input: StandardSchema<In, Out> },
   fn: AgentFunction<Out, R, S>,
 ): Agent<In, Awaited<R>, S>;
-export function agent<I, R, S = never>(
+export function agent<I, R, S = undefined>(
   kind: string,
   options: AgentOptions<S>,
   fn: AgentFunction<I, R, S>,

@@ -73,12 +73,14 @@ export class Step<R> implements Promise<R> {
 
   then<A = R, B = never>(
     fulfilled?: ((value: R) => A | PromiseLike<A>) | null,
-    rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+    // eslint-disable-next-line @typescript-eslint/no-explicit-any
+    rejected?: ((reason: any) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     return this.awaited().then(fulfilled, rejected);
   }
 
-  catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<R | B> {
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  catch<B = never>(rejected?: ((reason: any) => B | PromiseLike<B>) | null): Promise<R | B> {
     return this.awaited().catch(rejected);
   }
 

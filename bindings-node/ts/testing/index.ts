@@ -1,3 +1,8 @@
-// Tools for testing agents.
+// Tools for testing agents: crashes at every commit, a virtual clock, recorded cassettes.
+//
+// `check(agent, input)` proves that an agent survives: it runs it undisturbed, then with forced re-entry, then with a
+// crash at every commit, and compares. `harness` serves agents in memory on a clock that the test moves.
 
-export {};
+export { Cassette, CassetteMiss, record, replay } from "./cassette.js";
+export { check, type CheckOptions, Difference, type Report } from "./check.js";
+export { type Fakes, Harness, harness, type HarnessOptions } from "./harness.js";

@@ -1,0 +1,241 @@
+// Proof by construction: an agent must end the same, whatever happens to its process.
+//
+// It is run undisturbed first. Then its copy is dropped at every wait, and its process dies at every commit in turn:
+// before it, after it, and with only the answer lost. Outcome, conversation and steps must be those of the first run, and
+// no step that had its result may run again.
+
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type { Agent, AnyAgent } from "../agent.js";
+import type { Client } from "../client.js";
+import { FlovynError, Waiting } from "../errors.js";
+import type { Handle } from "../handle.js";
+import { hub } from "../hub.js";
+import { encode, facts, json } from "../serde.js";
+import type { Arguments } from "../task.js";
+import { bury, byKind, type Fakes, Stage } from "./harness.js";
+
+const KEY = "flovyn-check";
+/** Ops that depend on when something came, not only on what the code does. */
+const TIMING = new Set(["read", "abandon"]);
+const PAUSE_MS = 2;
+const STILL_POLLS = 5;
+/** How long nothing may happen before a signal is missed: the code may have a timer of its own. */
+const STUCK_MS = 1_000;
+const ENDED = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
+
+/** An agent did not end as in its undisturbed run. */
+export class Difference extends Error {
+  override readonly name = "Difference";
+}
+
+/** How a check is made. */
+export interface CheckOptions {
+  /** Sent at the start, in order. */
+  signals?: readonly (readonly [name: string, payload: unknown])[];
+  /** Functions that stand in for tasks; they must give the same result whenever they are called. */
+  tasks?: Fakes;
+  /** The limit of each run. */
+  timeoutMs?: number;
+  /** Crashes at no more commits than this. */
+  maxCommits?: number;
+}
+
+/** What a check has seen. */
+export interface Report {
+  /** How the undisturbed run ended: its result, or the name and text of its error. */
+  readonly outcome: unknown;
+  /** Commits of the undisturbed run. */
+  readonly commits: number;
+  /** Runs that were made. */
+  readonly runs: number;
+}
+
+/**
+ * Runs an agent with forced re-entry and with a crash at every commit; throws `Difference` at the first one.
+ *
+ * An `at_most_once` task that a crash leaves in doubt is answered with "run it again", as by a person who found that it
+ * did not happen. Durable sleeps cost no time.
+ */
+export async function check<I, R, S>(
+  agent: Agent<I, R, S>,
+  ...args: [...Arguments<I>, options?: CheckOptions]
+): Promise<Report> {
+  const [input, options = {}] = args as unknown as [unknown, CheckOptions?];
+  const made = new Case(agent, input, options);
+  const expected = await made.run("undisturbed", {});
+  let runs = 2;
+  compare(expected, await made.run("re-entered at every wait", { maxParked: 0 }), "re-entered at every wait");
+  for (let n = 1; n <= Math.min(expected.commits, options.maxCommits ?? 200); n++) {
+    for (const how of ["before", "after", "answer_lost"]) {
+      const what = `crash at commit ${n}, ${how}`;
+      compare(expected, await made.run(what, { crash: [n, how] }), what);
+      runs += 1;
+    }
+  }
+  return { outcome: expected.outcome, commits: expected.commits, runs };
+}
+
+interface Seen {
+  outcome: unknown;
+  entries: unknown[];
+  ops: string[];
+  commits: number;
+}
+
+interface Disturbance {
+  maxParked?: number;
+  crash?: [n: number, how: string];
+}
+
+/** One agent with one input, run again and again. */
+class Case {
+  private repeated: string | undefined;
+
+  constructor(
+    private readonly agent: AnyAgent,
+    private readonly input: unknown,
+    private readonly options: CheckOptions,
+  ) {}
+
+  async run(what: string, disturbance: Disturbance): Promise<Seen> {
+    const { timeoutMs = 60_000 } = this.options;
+    const limit = performance.now() + timeoutMs;
+    const stage = new Stage();
+    const lives: Client[] = [];
+    const begin = (): Client => {
+      const client = stage.beginLife();
+      lives.push(client);
+      return client;
+    };
+    try {
+      return await this.live(stage, begin, disturbance, limit);
+    } catch (error) {
+      if (error instanceof Difference) throw new Difference(`${what}: ${error.message}`);
+      throw error;
+    } finally {
+      for (const client of lives) if (client.isOpen) await client.close();
+    }
+  }
+
+  private async live(stage: Stage, begin: () => Client, disturbance: Disturbance, limit: number): Promise<Seen> {
+    let client = begin();
+    if (disturbance.crash !== undefined) client.native.crashAt(...disturbance.crash);
+    let handle: Handle = await client.start(this.agent as Agent, this.input, { id: KEY });
+    for (const [number, [name, value]] of (this.options.signals ?? []).entries()) {
+      await handle.signal(name, value, { idempotencyKey: `check-${number}` });
+    }
+    for (let commits = 0; ; ) {
+      await this.serve(client, handle, disturbance.maxParked);
+      const ended = await this.drive(stage, client, handle, limit);
+      commits += client.native.commits();
+      if (ended) return { ...(await seen(client, handle)), commits };
+      await bury(client);
+      client = begin();
+      handle = await client.handle(KEY);
+    }
+  }
+
+  private async serve(client: Client, handle: Handle, maxParked: number | undefined): Promise<void> {
+    const worker = client.worker({ agents: [this.agent], maxParked });
+    for (const [kind, fake] of byKind(this.options.tasks)) worker.fakes.set(kind, fake);
+    const done = new Set<string>();
+    for (const task of await handle.tasks()) if (task.status === "COMPLETED") done.add(task.id);
+    this.repeated = undefined;
+    worker.onAttempt = (kind, id) => {
+      if (done.has(id)) this.repeated ??= kind;
+    };
+    await worker.start();
+  }
+
+  /** Lets the life go on until the run or the life has ended; true for the run. Time passes when all wait. */
+  private async drive(stage: Stage, client: Client, handle: Handle, limit: number): Promise<boolean> {
+    const over = new AbortController();
+    let dead = false;
+    const end = hub
+      .call((hub, token) => client.native.ended(hub, token), over.signal)
+      .then(
+        () => void (dead = true),
+        () => undefined,
+      );
+    let still = 0;
+    let since = performance.now();
+    let last = "";
+    try {
+      for (;;) {
+        const run = await Promise.race([handle.describe(), end.then(() => undefined)]);
+        if (dead || run === undefined) return false;
+        if (this.repeated !== undefined) {
+          throw new Difference(`task "${this.repeated}" ran again although it had its result`);
+        }
+        if (ENDED.has(run.status)) return true;
+        if (run.status === "PAUSED") {
+          throw new Difference(`the run was paused: ${run.waitReason}, ${JSON.stringify(run.failure)}`);
+        }
+        const now = performance.now();
+        if (now > limit) throw new Difference("the run has not ended within the time limit");
+        const looks = `${run.status} ${String(run["epoch"])} ${run.updatedAt.getTime()}`;
+        if (looks !== last || run.status === "RUNNING") {
+          still = 0;
+          since = now;
+          last = looks;
+        }
+        still += 1;
+        if (still > STILL_POLLS) {
+          still = 0;
+          if (await stage.jump()) since = now;
+          else if (run.waitReason === "in_doubt") await answer(handle);
+          else if (now - since > STUCK_MS && run.waitReason === "signal") {
+            const names = (run.waitsFor ?? []).join(", ");
+            throw new Waiting(`the agent waits for signal "${names}"; pass it in signals`);
+          }
+        }
+        await Promise.race([sleep(PAUSE_MS), end]);
+      }
+    } finally {
+      over.abort(new Error("the check goes on"));
+    }
+  }
+}
+
+/** Is the person who is asked about tasks in doubt: they did not happen, so they shall run. */
+async function answer(handle: Handle): Promise<void> {
+  for (const task of await handle.tasks()) {
+    if (task.status === "IN_DOUBT") await handle.resolve(task.op, { retry: true });
+  }
+}
+
+async function seen(client: Client, handle: Handle): Promise<Omit<Seen, "commits">> {
+  let outcome: unknown;
+  try {
+    outcome = shown(await handle.result({ timeoutMs: 10_000 }));
+  } catch (error) {
+    if (!(error instanceof FlovynError)) throw error;
+    outcome = [error.name, error.message];
+  }
+  const entries = (await handle.messages()).map(({ role, entryType, content }) => [role, entryType, shown(content)]);
+  const text = await hub.call<string>((hub, token) => client.native.journal(hub, token, handle.id));
+  const ops = facts<{ segment: number; label: string; kind: string }[]>(text);
+  return {
+    outcome,
+    entries,
+    ops: ops.filter(({ kind }) => !TIMING.has(kind)).map(({ segment, label }) => `${segment}: ${label}`),
+  };
+}
+
+function shown(value: unknown): unknown {
+  const wire = encode(value);
+  return typeof wire === "string" ? (JSON.parse(wire) as unknown) : value;
+}
+
+function compare(expected: Seen, found: Seen, what: string): void {
+  const same = (name: string, one: unknown, other: unknown): void => {
+    if (json(one) !== json(other)) {
+      throw new Difference(`${what}: the ${name} is ${json(one)}, but undisturbed it is ${json(other)}`);
+    }
+  };
+  same("outcome", found.outcome, expected.outcome);
+  same("conversation", found.entries, expected.entries);
+  // Which of several branches calls first depends on which outcome comes first; what they call may not.
+  same("list of ops", [...found.ops].sort(), [...expected.ops].sort());
+}
