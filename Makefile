@@ -40,7 +40,7 @@ build-python: $(VENV)/.flovyn
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json
 	@echo "==> Node tools into $(NODE)/node_modules"
-	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20)' || { echo "Node 20 or newer is needed; found $$(node --version)"; exit 1; }
+	@node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || { echo "Node 20 or newer is needed; found $$(node --version)"; exit 1; }
 	@cd $(NODE) && npm ci --silent
 	@touch $@
 
@@ -105,7 +105,7 @@ openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"
 	@$(BIN)/python tests/openapi/run.py
 
-examples: $(VENV)/.flovyn
+examples: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> examples and demo"
 	@$(BIN)/python examples/run_all.py
 
@@ -137,4 +137,4 @@ docs: ## Build the Rust API reference
 	@cargo doc --no-deps $(FEATURES)
 
 clean: ## Remove what was built
-	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm)
+	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm .examples)

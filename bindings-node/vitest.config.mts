@@ -1,8 +1,14 @@
 // Every suite in a process of its own: a test of a process that ends must not end the others.
 
+import { fileURLToPath } from "node:url";
+
 import { defineConfig } from "vitest/config";
 
+const built = (name: string): string => fileURLToPath(new URL(`esm/${name}.mjs`, import.meta.url));
+
 export default defineConfig({
+  // The examples are outside of this package.
+  resolve: { alias: { "@flovyn/sdk/testing": built("testing"), "@flovyn/sdk": built("index") } },
   test: {
     include: ["tests/**/*.test.ts"],
     pool: "forks",

@@ -3,7 +3,7 @@
 import { agent, type Client, connect, InDoubt, run, shared, task } from "@flovyn/sdk";
 import { expect, test } from "vitest";
 
-import { fileUrl, until } from "./support.js";
+import { fileUrl, start, until } from "./support.js";
 
 const double = task("double", async (x: number) => x * 2);
 
@@ -129,5 +129,21 @@ test("thousands of steps at once, and many runs", async () => {
   const handles = await Promise.all(Array.from({ length: 50 }, () => client.start(many, 40)));
   const results = await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 30_000 })));
   expect(new Set(results)).toEqual(new Set([1560]));
+  await client.close();
+});
+
+test("a retry whose process went is made by the next one, which has not met the task yet", async () => {
+  const url = fileUrl();
+  const child = start("endings.cjs", ["retry", url]);
+  await until(() => child.output().includes("failed once"));
+  const client = await connect(url);
+  const handle = await client.handle("again");
+  await until(async () => (await handle.tasks())[0]?.failedAttempts === 1);
+  child.process.kill("SIGKILL");
+  await child.ended;
+  const flaky = task("flaky", { retries: 3 }, async () => "at last");
+  const retrier = agent("retrier", async () => flaky());
+  expect(await run(retrier, undefined, { id: "again", url, timeoutMs: 50_000 })).toBe("at last");
+  expect((await handle.tasks())[0]?.attempt).toBeGreaterThan(1);
   await client.close();
 });

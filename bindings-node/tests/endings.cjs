@@ -11,7 +11,16 @@ const work = task("work", async (ms) => {
 });
 const one = agent("one", async (_, ms) => work(ms));
 
+const flaky = task("flaky", { retries: 3 }, async () => {
+  console.log("failed once");
+  throw new Error("not yet");
+});
+const retrier = agent("retrier", async () => flaky());
+
 const ways = {
+  async retry() {
+    await run(retrier, undefined, { id: "again", url });
+  },
   async unclosed() {
     const client = await connect(url);
     const worker = await client.worker({ agents: [one] }).start();

@@ -32,6 +32,11 @@ export interface AgentOptions<S> {
   onDivergence?: OnDivergence;
   /** The limit of a run. */
   timeoutMs?: number;
+  /**
+   * Tasks that its code calls. A worker that takes up a run of a process that is gone serves them at once; others it
+   * meets when the code has called them again.
+   */
+  tasks?: readonly { readonly kind: string }[];
   /** For people. */
   name?: string;
   /** For people. */

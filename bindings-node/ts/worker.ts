@@ -53,6 +53,8 @@ class TicketLink implements TaskLink {
  * different ones of one kind are refused when the worker is made.
  */
 export class Worker {
+  /** @internal Tasks that agents called, by kind. */
+  readonly met = new Map<string, Declared>();
   /** @internal Functions that stand in for tasks in tests, by kind. */
   readonly fakes = new Map<string, AnyFunction>();
   /** @internal Told of every attempt before it starts, in tests. */
@@ -61,7 +63,6 @@ export class Worker {
   private readonly settings: WorkerSettings;
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
-  private readonly met = new Set<string>();
   private readonly activations = new Map<number, Activation>();
   private readonly attempts = new Map<number, { controller: AbortController; end: Promise<void> }>();
   private native: NativeWorker | undefined;
@@ -81,6 +82,12 @@ export class Worker {
     for (const task of tasks as readonly unknown[]) {
       if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
       this.add(this.tasks, task.kind, task.declared);
+    }
+    for (const agent of this.agents.values()) {
+      for (const task of agent.options.tasks ?? []) {
+        if (!isTask(task)) throw new InvalidArgument(`tasks of agent "${agent.kind}" takes what task(…) gave`);
+        if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task.declared);
+      }
     }
   }
 
@@ -187,7 +194,7 @@ export class Worker {
   /** @internal Serves a task that an agent called, so that its later attempts find it here. */
   meet(task: Declared): void {
     if (this.met.has(task.kind) || task.fn === elsewhere) return;
-    this.met.add(task.kind);
+    this.met.set(task.kind, task);
     if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
     if (task.inline || task.spec.queue === this.settings.queue) this.native?.serveTask(task.kind);
   }

@@ -13,6 +13,7 @@ import type { Handle } from "../handle.js";
 import { hub } from "../hub.js";
 import { encode, facts, json } from "../serde.js";
 import type { Arguments } from "../task.js";
+import type { AnyTask } from "../worker.js";
 import { bury, byKind, type Fakes, Stage } from "./harness.js";
 
 const KEY = "flovyn-check";
@@ -91,6 +92,8 @@ interface Disturbance {
 /** One agent with one input, run again and again. */
 class Case {
   private repeated: string | undefined;
+  /** The tasks that a life has met; the next one serves them, as a program that lists its tasks would. */
+  private readonly met = new Map<string, AnyTask>();
 
   constructor(
     private readonly agent: AnyAgent,
@@ -137,12 +140,14 @@ class Case {
   }
 
   private async serve(client: Client, handle: Handle, maxParked: number | undefined): Promise<void> {
-    const worker = client.worker({ agents: [this.agent], maxParked });
+    const worker = client.worker({ agents: [this.agent], tasks: [...this.met.values()], maxParked });
     for (const [kind, fake] of byKind(this.options.tasks)) worker.fakes.set(kind, fake);
     const done = new Set<string>();
     for (const task of await handle.tasks()) if (task.status === "COMPLETED") done.add(task.id);
     this.repeated = undefined;
     worker.onAttempt = (kind, id) => {
+      const task = worker.met.get(kind);
+      if (task !== undefined) this.met.set(kind, task.task());
       if (done.has(id)) this.repeated ??= kind;
     };
     await worker.start();
