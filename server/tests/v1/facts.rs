@@ -459,6 +459,9 @@ async fn v13_a_claim_is_one_workers_and_of_what_it_can_run() {
         // A poll that was given up claims nothing.
         let gone = rig.worker.poll(30);
         assert!(tokio::time::timeout(Duration::from_millis(300), gone).await.is_err());
+        // A later call on its connection was answered: the server has read that the poll is over.
+        assert!(rig.worker.poll(0).await.is_none());
+        tokio::time::sleep(Duration::from_millis(200)).await;
         let late = rig.start("chat", json!(2)).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(rig.status(&late).await, "PENDING");
