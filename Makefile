@@ -15,7 +15,7 @@ NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; p
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy node node-test build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy node node-test scenarios build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,7 +48,8 @@ $(NODE)/native/.built: $(RUST_SOURCES)
 	@echo "==> building the Node addon (profile demo)"
 	@cargo build --quiet --profile demo -p flovyn-node
 	@mkdir -p $(NODE)/native
-	@cp $${CARGO_TARGET_DIR:-target}/demo/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/flovyn.$(NODE_PLATFORM).node
+	@cp $${CARGO_TARGET_DIR:-target}/demo/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/.new
+	@mv $(NODE)/native/.new $(NODE)/native/flovyn.$(NODE_PLATFORM).node
 	@touch $@
 
 $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NODE_BUILD)
@@ -78,7 +79,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test openapi examples ## Lint, tidy and every suite
+test: lint rust-test python-test node-test scenarios openapi examples ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
@@ -100,6 +101,10 @@ python-test: $(VENV)/.flovyn
 node-test: postgres $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
 	@cd $(NODE) && npm run --silent check && npm test --silent
+
+scenarios: $(VENV)/.flovyn $(NODE)/dist/.built
+	@echo "==> one truth in every language"
+	@$(BIN)/python tests/scenarios/run.py
 
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"
