@@ -1,8 +1,12 @@
-"""The scenarios' agent in Python: runs a program of ops. interpreter.py URL ID PROGRAM [KILL_AT]: dies in its n-th step."""
+"""The scenarios' agent in Python: runs a program of ops.
+
+interpreter.py URL ID PROGRAM [KILL_AT]: dies in its n-th step.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -15,7 +19,7 @@ from flovyn import AgentContext, agent, task
 Program = dict[str, Any]
 
 _kill_at = int(sys.argv[4]) if len(sys.argv) > 4 else 0
-_steps = 0
+_steps = itertools.count(1)
 
 
 class Refused(Exception):
@@ -23,9 +27,7 @@ class Refused(Exception):
 
 
 def _count() -> None:
-    global _steps
-    _steps += 1
-    if _steps == _kill_at:
+    if next(_steps) == _kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -47,7 +49,7 @@ async def fails(why: str) -> None:
     raise Refused(why)
 
 
-async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> None:
+async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> None:  # noqa: PLR0912 - one branch an op
     """Do one op."""
     match op:
         case ["task", value, name]:

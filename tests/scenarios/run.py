@@ -25,17 +25,15 @@ LANGUAGES = {
 }
 MAX_LIVES = 40
 
+NAMED = ("label_name", "label_key", "seen", "once_name", "once_n")
 JOURNAL = {
-    "agent_op": ["kind", "label_name", "label_key", "seen", "once_name", "once_n", "fired", "count", "data", "task_id", "value"],
-    "agent_entry": [
-        "id", "parent_id", "depth", "thread", "role", "entry_type", "turn_id", "metadata", "label_name", "label_key", "seen",
-        "once_name", "once_n", "content",
-    ],
-    "task_execution": [
-        "id", "status", "placement", "kind", "queue", "label_name", "label_key", "seen", "once_name", "once_n", "options",
-        "input", "output",
-    ],
-}  # fmt: skip
+    "agent_op": ("kind", *NAMED, "fired", "count", "data", "task_id", "value"),
+    "agent_entry": (
+        *("id", "parent_id", "depth", "thread", "role", "entry_type", "turn_id", "metadata"),
+        *(*NAMED, "content"),
+    ),
+    "task_execution": ("id", "status", "placement", "kind", "queue", *NAMED, "options", "input", "output"),
+}
 """What of a journal does not depend on when and by whom it was written, beside segment and sequence."""
 
 Rows = dict[str, list[Any]]
