@@ -1,7 +1,7 @@
 """Runs every scenario in Python and in Node on a SQLite file each and compares the rows of the run, byte for byte.
 
-Then once more as one run of both: each step is made by a process of the other language than the step before, which was
-killed in it. Needs both packages built. Usage: run.py [NAME…]
+Then once more as one run of both, by turns: each process is killed in a step, and one of the other language goes on.
+Needs both packages built. Usage: run.py [NAME…]
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ def alone(folder: Path, language: str, scenario: dict[str, Any]) -> Rows:
 
 
 def by_turns(folder: Path, scenario: dict[str, Any], first: str) -> int:
-    """Run a scenario in both languages: each life is killed in its first new step. Return the number of lives."""
+    """Run a scenario in both languages: the n-th life is killed in its n-th step. Return the number of lives."""
     database = folder / f"turns-{first}.db"
     url = f"sqlite:{database}"
     asyncio.run(begin(url, scenario))
     turns = [first, *(language for language in LANGUAGES if language != first)]
     for number in range(MAX_LIVES):
-        # The second step of a life: the first is the one in which the life before was killed.
-        done = live(turns[number % 2], url, scenario, "1" if number == 0 else "2")
+        # Later with every life: steps side by side are repeated together, and one of them must come to its end.
+        done = live(turns[number % 2], url, scenario, str(number + 1))
         if done.returncode != -signal.SIGKILL:
             check_result(f"life {number + 1} ({turns[number % 2]})", scenario, done)
             entries = [(role, json.loads(content)) for role, content in said(database)]
