@@ -4,7 +4,6 @@ use crate::error::{invalid, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::session::{FailureDraft, told};
 use crate::value::{Given, Shown, duration, payload};
-use flovyn_core::Result;
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
 use flovyn_core::host::facts;
@@ -12,7 +11,6 @@ use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
-use futures::FutureExt;
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
@@ -323,7 +321,9 @@ impl Watching {
     #[napi]
     pub fn next(&self, hub: &Hub, token: u32) -> Abort {
         let reader = self.reader.clone();
-        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Events(Events(batch(&reader).await?))) })
+        hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Events(Events(reader.lock().await.next_batch(BATCH).await?)))
+        })
     }
 
     /// Ends with the bytes of some server-sent events; with none after the terminal event.
@@ -331,25 +331,10 @@ impl Watching {
     pub fn next_sent(&self, hub: &Hub, token: u32) -> Abort {
         let (reader, execution) = (self.reader.clone(), self.execution);
         hub.inbox.spawn(&self.threads, token, async move {
-            let events = batch(&reader).await?;
+            let events = reader.lock().await.next_batch(BATCH).await?;
             Ok(Reply::Bytes(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
         })
     }
-}
-
-/// The next event, with those that are there already; none after the terminal event.
-async fn batch(reader: &tokio::sync::Mutex<CoreWatching>) -> Result<Vec<StreamEvent>> {
-    let mut reader = reader.lock().await;
-    let mut events = Vec::new();
-    if let Some(event) = reader.next().await? {
-        events.push(event);
-        while events.len() < BATCH
-            && let Some(Ok(Some(event))) = reader.next().now_or_never()
-        {
-            events.push(event);
-        }
-    }
-    Ok(events)
 }
 
 /// Events on their way to JavaScript.

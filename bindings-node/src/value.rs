@@ -2,7 +2,7 @@
 
 use crate::error::{invalid, thrown};
 use flovyn_core::error::Code;
-use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
+use flovyn_core::payload::{Body, ByteSource, Encoding, FileSource, Payload};
 use napi::bindgen_prelude::{BufferSlice, ClassInstance, Either3, Null, ToNapiValue, TypeName, ValueType};
 use napi::{Env, sys};
 use napi_derive::napi;
@@ -94,9 +94,8 @@ impl Source {
     /// Names a file.
     #[napi(factory)]
     pub fn from_path(path: String) -> napi::Result<Self> {
-        let opened = std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = opened.map_err(|error| invalid(format!("{path} could not be opened: {error}")))?;
-        Ok(Self(Arc::new(FileSource { file, size })))
+        let opened = std::fs::File::open(&path).and_then(FileSource::of);
+        Ok(Self(Arc::new(opened.map_err(|error| invalid(format!("{path} could not be opened: {error}")))?)))
     }
 
     /// Keeps a copy of bytes.
@@ -153,30 +152,6 @@ impl ByteSource for Memory {
         let there = self.0.get(from..from + into.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
         into.copy_from_slice(there);
         Ok(())
-    }
-}
-
-struct FileSource {
-    file: std::fs::File,
-    size: u64,
-}
-
-impl ByteSource for FileSource {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    #[cfg(unix)]
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
-    }
-
-    #[cfg(not(unix))]
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        use std::io::{Read, Seek, SeekFrom};
-        let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(offset))?;
-        file.read_exact(into)
     }
 }
 

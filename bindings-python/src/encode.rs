@@ -7,7 +7,7 @@ use crate::error::{Failure, not_serializable, type_name};
 use crate::given::{Given, LARGE, shared};
 use flovyn_core::Error;
 use flovyn_core::model::ChunkKind;
-use flovyn_core::payload::{Body, ByteSource, Encoding, Payload};
+use flovyn_core::payload::{Body, Encoding, FileSource, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -73,33 +73,8 @@ fn blob(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
         return Ok(Payload::blob(source.get().0.clone()));
     }
     let path: std::path::PathBuf = value.getattr(intern!(value.py(), "path"))?.extract()?;
-    let file = std::fs::File::open(&path).map_err(PyErr::from)?;
-    let size = file.metadata().map_err(PyErr::from)?.len();
-    Ok(Payload::blob(std::sync::Arc::new(FileSource { file, size })))
-}
-
-struct FileSource {
-    file: std::fs::File,
-    size: u64,
-}
-
-impl ByteSource for FileSource {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    #[cfg(unix)]
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
-    }
-
-    #[cfg(not(unix))]
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        use std::io::{Read, Seek, SeekFrom};
-        let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(offset))?;
-        file.read_exact(into)
-    }
+    let file = std::fs::File::open(&path).and_then(FileSource::of).map_err(PyErr::from)?;
+    Ok(Payload::blob(std::sync::Arc::new(file)))
 }
 
 /// A value as JSON text.

@@ -15,7 +15,6 @@ use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
-use futures::FutureExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
@@ -316,7 +315,7 @@ impl Watching {
     /// Ends with a list of events; an empty one after the terminal event.
     fn next(&self, hub: &Hub, token: u64) -> Abort {
         let reader = self.reader.clone();
-        let read = async move { batch(&reader).await.map(Events) };
+        let read = async move { reader.lock().await.next_batch(BATCH).await.map(Events) };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
 
@@ -324,26 +323,11 @@ impl Watching {
     fn next_sent(&self, hub: &Hub, token: u64) -> Abort {
         let (reader, execution) = (self.reader.clone(), self.execution);
         let read = async move {
-            let events = batch(&reader).await?;
+            let events = reader.lock().await.next_batch(BATCH).await?;
             Ok::<_, Error>(Sent(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
         };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
-}
-
-/// The next event, with those that are there already; none after the terminal event.
-async fn batch(reader: &tokio::sync::Mutex<CoreWatching>) -> flovyn_core::Result<Vec<StreamEvent>> {
-    let mut reader = reader.lock().await;
-    let mut events = Vec::new();
-    if let Some(event) = reader.next().await? {
-        events.push(event);
-        while events.len() < BATCH
-            && let Some(Ok(Some(event))) = reader.next().now_or_never()
-        {
-            events.push(event);
-        }
-    }
-    Ok(events)
 }
 
 struct Sent(Vec<u8>);

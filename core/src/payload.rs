@@ -9,6 +9,7 @@ use crate::id::{ExecutionId, Slot};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
+use std::fs::File;
 use std::sync::Arc;
 
 /// The default ceiling of one payload: 256 MiB.
@@ -58,6 +59,38 @@ pub trait ByteSource: Send + Sync {
     /// The host's own immutable value behind the bytes, which the host takes back instead of reading it again.
     fn host_value(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
+    }
+}
+
+/// The bytes of a file, read when they are needed; nobody may change it meanwhile.
+pub struct FileSource {
+    file: File,
+    size: u64,
+}
+
+impl FileSource {
+    /// All that an open file has now.
+    pub fn of(file: File) -> std::io::Result<Self> {
+        Ok(Self { size: file.metadata()?.len(), file })
+    }
+}
+
+impl ByteSource for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, into, offset)
+    }
+
+    #[cfg(not(unix))]
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(into)
     }
 }
 

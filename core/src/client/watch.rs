@@ -7,6 +7,7 @@ use crate::model::{Chunk, Event, EventId, EventKind};
 use crate::payload::{Body, Encoding};
 use crate::storage::Storage;
 use crate::streaming::{Chunks, Watch};
+use futures::FutureExt;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -168,6 +169,20 @@ impl Watching {
                 () = self.elsewhere.due() => self.elsewhere.renew().await?,
             }
         }
+    }
+
+    /// The next event with those that are there already, at most `limit`; none after the terminal one.
+    ///
+    /// Errors: as of [`next`](Self::next).
+    pub async fn next_batch(&mut self, limit: usize) -> Result<Vec<StreamEvent>> {
+        let mut events: Vec<_> = self.next().await?.into_iter().collect();
+        while !events.is_empty()
+            && events.len() < limit
+            && let Some(Ok(Some(event))) = self.next().now_or_never()
+        {
+            events.push(event);
+        }
+        Ok(events)
     }
 
     /// Reads what is new; false if there is nothing to do but to wait. Whoever drops the future loses nothing.

@@ -2,11 +2,10 @@
 
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
-use flovyn_core::payload::{Body, ByteSource, ContentHash, Encoding, MAX_PAYLOAD, Payload};
+use flovyn_core::payload::{Body, ContentHash, Encoding, FileSource, MAX_PAYLOAD, Payload};
 use flovyn_core::storage::Storage;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +57,8 @@ impl Upload {
     ) -> Result<(ContentHash, u64)> {
         let size = self.size;
         let file = self.file.into_inner().map_err(|error| unavailable(error.into_error()))?;
-        let payload = Payload { encoding, body: Body::Source(Arc::new(Spool { file, size })) };
+        let spooled = FileSource::of(file).map_err(unavailable)?;
+        let payload = Payload { encoding, body: Body::Source(Arc::new(spooled)) };
         match storage.store_payload(org, payload).await?.body {
             Body::Stored { hash, size } => Ok((hash, size)),
             _ => {
@@ -91,20 +91,4 @@ pub(crate) fn check(size: u64) -> Result<()> {
 
 fn unavailable(error: std::io::Error) -> Error {
     Error::new(Code::StorageUnavailable, format!("the server cannot spool an upload: {error}; send it again later"))
-}
-
-/// A spooled upload.
-struct Spool {
-    file: File,
-    size: u64,
-}
-
-impl ByteSource for Spool {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.file.read_exact_at(into, offset)
-    }
 }
