@@ -116,16 +116,16 @@ def flovyn_python(interpreter: Path | None, *, build: bool) -> Side:
 
 
 def flovyn_rust(*, build: bool) -> Side:
-    """Describe our Rust side: the binaries of the crate `flovyn-benches`, built in the release profile."""
+    """Describe our Rust side: the binary of the crate `flovyn-benches`, built in the release profile."""
     if not (BENCHES / "rust" / "Cargo.toml").exists():
         return Side(FLOVYN_RUST, absent="benches/rust is not there yet")
     metadata = json.loads(run_quietly("cargo", "metadata", "--no-deps", "--format-version", "1"))
     if build:
-        run_quietly("cargo", "build", "--release", "-p", "flovyn-benches", "--bins")
-    release = Path(metadata["target_directory"]) / "release"
+        run_quietly("cargo", "build", "--release", "-p", "flovyn-benches")
+    binary = Path(metadata["target_directory"]) / "release" / "flovyn-benches"
     version = next((p["version"] for p in metadata["packages"] if p["name"] == "flovyn-core"), "")
 
     def launch(program: str, *arguments: object) -> list[str]:
-        return [str(release / program), *map(str, arguments)]
+        return [str(binary), program, *map(str, arguments)]
 
     return Side(FLOVYN_RUST, version, launch)

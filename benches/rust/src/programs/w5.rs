@@ -1,14 +1,14 @@
 //! W5 in Rust: a crowd of waiting agents, what they cost, and how fast a signal reaches them. Usage: w5 AGENTS
 
-use flovyn_benches::waiting::{Resumed, Waiter, burst, handles, paced, start};
-use flovyn_benches::{Failure, Span, argument, emit, open, percentile, rss_mb, serve};
+use crate::waiting::{Resumed, Waiter, burst, handles, paced, start};
+use crate::{Failure, Span, argument, emit, open, percentile, rss_mb, serve};
 use flovyn_core::agent::NativeHost;
 use std::time::Duration;
 
 const WARM_UP: u32 = 20;
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let agents: u32 = argument(1)?;
     let resumed = Resumed::default();
     let runtime = open("flovyn.db").await?;

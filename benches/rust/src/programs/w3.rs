@@ -1,10 +1,8 @@
 //! W3 in Rust: how the cost of a turn and the bytes stored grow with the conversation. Runs T turns, prints, and dies;
 //! `w3_recover` goes on from there. Usage: w3 TURNS stepwise|entries
 
-use flovyn_benches::conversation::{Conversation, Marks, Plan, Prose, TURN_BYTES};
-use flovyn_benches::{
-    Failure, Span, argument, die, directory, emit, open, peak_mb, serve, settled_bytes, stored_bytes,
-};
+use crate::conversation::{Conversation, Marks, Plan, Prose, TURN_BYTES};
+use crate::{Failure, Span, argument, die, directory, emit, open, peak_mb, serve, settled_bytes, stored_bytes};
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StartOptions;
@@ -13,11 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn median_ms(times: &[Duration]) -> f64 {
-    flovyn_benches::percentile(times, 0.5) * 1e3
+    crate::percentile(times, 0.5) * 1e3
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let plan = Plan { turns: argument(1)?, stepwise: argument::<String>(2)? == "stepwise" };
     let marks = Arc::new(Mutex::new(Marks::default()));
     let runtime = open("flovyn.db").await?;

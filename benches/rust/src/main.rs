@@ -1,8 +1,10 @@
-//! What the measured programs share: the directory, percentiles, memory and CPU of the process, the line they print.
+//! Our measured programs in one binary, `flovyn-benches PROGRAM [ARGUMENT]…`, and what they share: the directory,
+//! percentiles, memory and CPU of the process, the line they print.
 
-pub mod conversation;
-pub mod payload;
-pub mod waiting;
+mod conversation;
+mod payload;
+mod programs;
+mod waiting;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::runtime::Runtime;
@@ -32,9 +34,9 @@ pub async fn serve(runtime: &Runtime, host: NativeHost, max_agents: usize) -> fl
     runtime.worker(Arc::new(host), WorkerOptions { max_agents, ..WorkerOptions::default() }).await
 }
 
-/// An argument by its place.
+/// An argument of the program by its place, from 1.
 pub fn argument<T: std::str::FromStr>(place: usize) -> Result<T, Failure> {
-    let text = std::env::args().nth(place).ok_or_else(|| format!("argument {place} is missing"))?;
+    let text = std::env::args().nth(place + 1).ok_or_else(|| format!("argument {place} is missing"))?;
     text.parse().map_err(|_| format!("argument {place} is {text:?}").into())
 }
 
@@ -199,4 +201,22 @@ pub fn prose(size: usize, seed: u64) -> String {
     }
     text.truncate(size);
     text
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Failure> {
+    match std::env::args().nth(1).unwrap_or_default().as_str() {
+        "fanout" => programs::fanout::main().await,
+        "replicas" => programs::replicas::main().await,
+        "w1" => programs::w1::main().await,
+        "w2" => programs::w2::main().await,
+        "w3" => programs::w3::main().await,
+        "w3_recover" => programs::w3_recover::main().await,
+        "w4" => programs::w4::main().await,
+        "w4_read" => programs::w4_read::main().await,
+        "w5" => programs::w5::main().await,
+        "w5_evicted" => programs::w5_evicted::main().await,
+        "w6_recover" => programs::w6_recover::main().await,
+        other => Err(format!("there is no program {other:?}").into()),
+    }
 }

@@ -1,14 +1,14 @@
 //! W4 in Rust, second half: a new process replays the run and reads the large output. Usage: w4_read MIB text|bytes|file
 
-use flovyn_benches::payload::Large;
-use flovyn_benches::{Failure, argument, emit, open, peak_mb, reset_peak, rss_mb, serve};
+use crate::payload::Large;
+use crate::{Failure, argument, emit, open, peak_mb, reset_peak, rss_mb, serve};
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::model::Delivery;
 use std::sync::{Arc, Mutex};
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let mebibytes: u64 = argument(1)?;
     let step = Arc::new(Mutex::new(None));
     let runtime = open("flovyn.db").await?;

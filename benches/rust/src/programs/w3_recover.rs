@@ -1,14 +1,14 @@
 //! W3 in Rust, second half: a new process takes up the conversation that `w3` left. Usage: w3_recover TURNS stepwise|entries
 
-use flovyn_benches::conversation::{Conversation, Marks, Plan, Prose};
-use flovyn_benches::{Failure, argument, emit, open, peak_mb, serve, spawned_at, wall};
+use crate::conversation::{Conversation, Marks, Plan, Prose};
+use crate::{Failure, argument, emit, open, peak_mb, serve, spawned_at, wall};
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::model::Delivery;
 use std::sync::{Arc, Mutex};
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let plan = Plan { turns: argument(1)?, stepwise: argument::<String>(2)? == "stepwise" };
     let marks = Arc::new(Mutex::new(Marks::default()));
     let runtime = open("flovyn.db").await?;

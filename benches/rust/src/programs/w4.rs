@@ -1,17 +1,15 @@
 //! W4 in Rust: one step whose output is large. Prints, and dies; `w4_read` reads it back. Usage: w4 MIB text|bytes|file
 
-use flovyn_benches::payload::{Large, make};
-use flovyn_benches::{
-    Failure, argument, die, directory, emit, open, peak_mb, reset_peak, rss_mb, serve, settled_bytes,
-};
+use crate::payload::{Large, make};
+use crate::{Failure, argument, die, directory, emit, open, peak_mb, reset_peak, rss_mb, serve, settled_bytes};
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StartOptions;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let (mebibytes, form): (usize, String) = (argument(1)?, argument(2)?);
     let step = Arc::new(Mutex::new(None));
     let output = make(mebibytes, &form)?;

@@ -1,7 +1,7 @@
 //! W6 in Rust: the program that the harness kills and starts again. Usage: w6_recover STEPS
 
+use crate::{Failure, Small, argument, note, open, serve};
 use async_trait::async_trait;
-use flovyn_benches::{Failure, Small, argument, note, open, serve};
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
@@ -41,8 +41,8 @@ impl AgentDefinition for Crashing {
     }
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     note("begun", 0);
     note("imported", 0);
     let steps: u32 = argument(1)?;

@@ -2,8 +2,8 @@
 //!
 //! The worker is in this process, so that sending and receiving are told by one clock: a token is the moment it was sent.
 
+use crate::{Failure, argument, emit, open, percentile, serve};
 use async_trait::async_trait;
-use flovyn_benches::{Failure, argument, emit, open, percentile, serve};
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
@@ -100,8 +100,8 @@ async fn read(http: String, run: String, token: String, epoch: Instant, ready: A
     Some(heard)
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let (readers, tokens): (usize, u32) = (argument(1)?, argument(2)?);
     let (http, token) = (std::env::var("BENCH_HTTP")?, std::env::var("FLOVYN_TOKEN")?);
     let epoch = Instant::now();

@@ -1,16 +1,14 @@
-//! W1 in Rust: one agent, one small durable step after the other. Usage: w1 STEPS
+//! W2 in Rust: many agents at once, each a few small durable steps. Usage: w2 AGENTS STEPS
 
+use crate::{Failure, Small, Span, argument, emit, open, peak_mb, percentile, serve};
 use async_trait::async_trait;
-use flovyn_benches::{Failure, Small, Span, argument, directory, emit, open, percentile, serve, stored_bytes};
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
-use flovyn_core::client::StartOptions;
+use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-const WARM_UP: u32 = 20;
 
 struct Tiny;
 
@@ -26,15 +24,15 @@ impl TaskDefinition for Tiny {
     }
 }
 
-struct Sequential(Arc<Mutex<Vec<Duration>>>);
+struct FewSteps(Arc<Mutex<Vec<Duration>>>);
 
 #[async_trait]
-impl AgentDefinition for Sequential {
+impl AgentDefinition for FewSteps {
     type State = ();
     type Input = u32;
     type Output = u32;
     fn kind(&self) -> &str {
-        "sequential"
+        "few_steps"
     }
     async fn execute(&self, ctx: &dyn AgentContext, steps: u32) -> flovyn_core::Result<u32> {
         for number in 0..steps {
@@ -48,29 +46,36 @@ impl AgentDefinition for Sequential {
     }
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
-    let steps: u32 = argument(1)?;
+async fn run(client: Client, name: String, steps: u32) -> flovyn_core::Result<u32> {
+    let options = StartOptions { id: Some(name), ..StartOptions::default() };
+    client.start("few_steps", Payload::of(&steps)?, options).await?.result(None).await?.parse()
+}
+
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
+    let (agents, steps): (usize, u32) = (argument(1)?, argument(2)?);
     let times = Arc::new(Mutex::new(Vec::new()));
     let runtime = open("flovyn.db").await?;
-    serve(&runtime, NativeHost::default().agent(Sequential(times.clone()))?.task(Tiny)?, 100).await?;
+    serve(&runtime, NativeHost::default().agent(FewSteps(times.clone()))?.task(Tiny)?, agents).await?;
     let client = runtime.client();
-    let run = async |name: &str, steps: u32| {
-        let options = StartOptions { id: Some(name.into()), ..StartOptions::default() };
-        client.start("sequential", Payload::of(&steps)?, options).await?.result(None).await
-    };
-    run("warm-up", WARM_UP).await?;
+    run(client.clone(), "warm-up".into(), steps).await?;
     times.lock().map_err(|_| "poisoned")?.clear();
     let span = Span::new();
-    run("measured", steps).await?;
+    let runs: Vec<_> =
+        (0..agents).map(|number| tokio::spawn(run(client.clone(), format!("agent-{number}"), steps))).collect();
+    let mut wrong = 0;
+    for one in runs {
+        wrong += u32::from(one.await?? != steps);
+    }
     let (wall, cpu) = (span.wall_s(), span.cpu_s());
     let times = times.lock().map_err(|_| "poisoned")?.clone();
     emit(serde_json::json!({
-        "p50_us": percentile(&times, 0.5) * 1e6,
-        "p99_us": percentile(&times, 0.99) * 1e6,
-        "steps_per_s": f64::from(steps) / wall,
-        "cpu_us": cpu / f64::from(steps) * 1e6,
-        "stored_bytes": stored_bytes(&directory()),
+        "steps_per_s": agents as f64 * f64::from(steps) / wall,
+        "step_p50_ms": percentile(&times, 0.5) * 1e3,
+        "step_p99_ms": percentile(&times, 0.99) * 1e3,
+        "cpu_s": cpu,
+        "rss_peak_mb": peak_mb(),
+        "wrong": wrong,
     }));
     runtime.close().await?;
     Ok(())

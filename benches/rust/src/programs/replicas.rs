@@ -2,8 +2,8 @@
 //!
 //! First runs of one step each, for which a claim is most of the work; then runs of many steps, which are commits.
 
+use crate::{Failure, Small, Span, argument, emit, serve};
 use async_trait::async_trait;
-use flovyn_benches::{Failure, Small, Span, argument, emit, serve};
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::{Client, StartOptions};
@@ -62,8 +62,8 @@ async fn crowd(clients: &[Client], name: &str, agents: usize, steps: u32) -> Res
     Ok((wrong, span.wall_s()))
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let (agents, steps): (usize, u32) = (argument(1)?, argument(2)?);
     let urls = std::env::var("BENCH_URLS").map_err(|_| "BENCH_URLS names no servers")?;
     let (mut runtimes, mut workers, mut clients) = (Vec::new(), Vec::new(), Vec::new());

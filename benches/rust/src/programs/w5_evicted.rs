@@ -1,12 +1,12 @@
 //! W5 in Rust, evicted agents: what they cost a process that holds none of them. Usage: w5_evicted AGENTS begin|resume
 
-use flovyn_benches::waiting::{Resumed, Waiter, burst, handles, paced, start};
-use flovyn_benches::{Failure, Span, argument, die, emit, open, percentile, rss_mb, serve};
+use crate::waiting::{Resumed, Waiter, burst, handles, paced, start};
+use crate::{Failure, Span, argument, die, emit, open, percentile, rss_mb, serve};
 use flovyn_core::agent::NativeHost;
 use std::time::Duration;
 
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Failure> {
+/// Measures, and prints the figures.
+pub async fn main() -> Result<(), Failure> {
     let agents: u32 = argument(1)?;
     let resumed = Resumed::default();
     if argument::<String>(2)? == "begin" {
