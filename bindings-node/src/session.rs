@@ -283,6 +283,12 @@ impl Session {
         self.core.time().0 as f64 / 1e3
     }
 
+    /// A number from 0 to 1 that is the same on replay.
+    #[napi]
+    pub fn random_number(&self) -> f64 {
+        self.core.random_number()
+    }
+
     /// Sixteen bytes that are the same on replay.
     #[napi]
     pub fn random<'env>(&self, env: &'env Env) -> napi::Result<BufferSlice<'env>> {

@@ -151,8 +151,7 @@ export class AgentContext<S = unknown> {
 
   /** A number from 0 to 1, the same on replay. */
   random(): number {
-    const bytes = this.activation.session.random();
-    return Number(BigInt(`0x${bytes.subarray(0, 7).toString("hex")}`)) / 2 ** 56;
+    return this.activation.session.randomNumber();
   }
 
   /** A UUID (version 4), the same on replay. */

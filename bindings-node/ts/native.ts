@@ -190,6 +190,7 @@ export interface NativeSession {
   checkCancellation(once?: string): boolean;
   remainingBudget(once?: string): Wire | null;
   time(): number;
+  randomNumber(): number;
   random(): Buffer;
   openThread(thread: string): void;
   leaf(thread: string): string | null;

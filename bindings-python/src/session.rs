@@ -331,6 +331,11 @@ impl Session {
         self.core.time().0 as f64 / 1e6
     }
 
+    fn random_number(&self) -> PyResult<f64> {
+        self.check_thread()?;
+        Ok(self.core.random_number())
+    }
+
     fn random<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.check_thread()?;
         Ok(PyBytes::new(py, &self.core.random()))

@@ -1,160 +1,254 @@
-"""Runs every scenario in Python and in Node on a SQLite file each and compares the rows of the run, byte for byte.
+"""Runs every scenario in Rust, Python and TypeScript on memory, SQLite, PostgreSQL and a server, and compares the journals.
 
-Then once more as one run of both, by turns: each process is killed in a step, and one of the other language goes on.
-Needs both packages built. Usage: run.py [NAME…]
+Each language runs all programs on a backend of its own; what was answered must be as expected and the rows of the three
+equal, byte for byte. Programs that are killed or edited run life by life on SQLite. Then once more as one run of all
+three, by turns: every life is killed one place further, and the next language goes on.
+
+Needs both packages built, and cargo. Usage: run.py [--backend NAME]… [NAME…]
 """
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import json
+import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import flovyn
+from backends import KINDS, Backend, Postgres, fresh
+from journal import Journal, difference, journals, said, spoil
 
 HERE = Path(__file__).resolve().parent
-LANGUAGES = {
-    "Python": [sys.executable, str(HERE / "interpreter.py")],
-    "Node": ["node", str(HERE / "interpreter.mjs")],
-}
-MAX_LIVES = 40
+REPOSITORY = HERE.parents[1]
+MAX_LIVES = 60
+#: Beside a run's own story: when it was claimed, put away and woken.
+OF_ITS_HOLDERS = {"resumed", "waiting", "woken", "task_started", "signal", "lease_lost", "retract", "token", "timer"}
 
-NAMED = ("label_name", "label_key", "seen", "once_name", "once_n")
-JOURNAL = {
-    "agent_op": ("kind", *NAMED, "fired", "count", "data", "task_id", "value"),
-    "agent_entry": (
-        *("id", "parent_id", "depth", "thread", "role", "entry_type", "turn_id", "metadata"),
-        *(*NAMED, "content"),
-    ),
-    "task_execution": ("id", "status", "placement", "kind", "queue", *NAMED, "options", "input", "output"),
-}
-"""What of a journal does not depend on when and by whom it was written, beside segment and sequence."""
-
-Rows = dict[str, list[Any]]
+Program = dict[str, Any]
+Told = dict[str, Any]
 
 
-def rows(database: Path) -> Rows:
-    """Read what a run has left behind."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as store:
-        found: Rows = {
-            table: store.execute(
-                f"SELECT segment, sequence, {', '.join(columns)} FROM {table} ORDER BY 1, 2"
-            ).fetchall()
-            for table, columns in JOURNAL.items()
-        }
-        found["checkpoint"] = store.execute(
-            "SELECT sequence, leaves, metadata, usage, state FROM agent_checkpoint"
-        ).fetchall()
-        found["run"] = store.execute(
-            "SELECT id, status, kind, segment, leaf, input, output FROM agent_execution"
-        ).fetchall()
-        failures = store.execute(
-            "SELECT sequence, failure FROM task_execution WHERE failure IS NOT NULL ORDER BY 1"
-        ).fetchall()
-        found["failure"] = [(sequence, told(json.loads(text))) for sequence, text in failures]
-    return found
+def programs() -> list[Program]:
+    """Read all programs."""
+    files = sorted((HERE / "programs").glob("*.json"))
+    return [program for file in files for program in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def told(failure: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is of one language only: where in its code it was raised."""
-    return {name: value for name, value in failure.items() if name != "traceback"}
+def languages() -> dict[str, list[str]]:
+    """Return how to start each language's interpreter; builds the one in Rust."""
+    made = "cargo build --quiet --workspace --exclude flovyn-python --exclude flovyn-node --features flovyn-core/testing"
+    subprocess.run([*made.split(), "--bin", "interpreter"], cwd=REPOSITORY, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    return {
+        "Rust": [str(target / "debug" / "interpreter")],
+        "Python": [sys.executable, str(HERE / "interpreter.py")],
+        "TypeScript": ["node", str(HERE / "interpreter.mjs")],
+    }
 
 
-async def begin(url: str, scenario: dict[str, Any]) -> None:
-    """Start the run and send its signals."""
-    async with flovyn.connect(url) as client:
-        handle = await client.start(scenario["agent"], program(scenario), id=scenario["name"])
-        for number, (name, value) in enumerate(scenario.get("signals", [])):
-            await handle.signal(name, value, idempotency_key=str(number))
+LANGUAGES = languages()
 
 
-def program(scenario: dict[str, Any]) -> dict[str, Any]:
-    """Return the input of the agent."""
-    return {"agent": scenario["agent"], "ops": scenario["ops"]}
+class Wrong(Exception):
+    """A scenario is not as expected."""
 
 
-def live(language: str, url: str, scenario: dict[str, Any], *kill_at: str) -> subprocess.CompletedProcess[str]:
-    """Give the run one life in a language."""
-    command = [*LANGUAGES[language], url, scenario["name"], json.dumps(program(scenario)), *kill_at]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def check_result(what: str, scenario: dict[str, Any], done: subprocess.CompletedProcess[str]) -> None:
-    """Compare with what the scenario expects."""
-    assert done.returncode == 0, f"{what} ended with {done.returncode}: {done.stderr}"
-    if "result" in scenario:
-        found = json.loads(done.stdout)
-        assert found == scenario["result"], f"{what} gave {found}, but {scenario['result']} is expected"
-
-
-def alone(folder: Path, language: str, scenario: dict[str, Any]) -> Rows:
-    """Run a scenario in one language, undisturbed."""
-    database = folder / f"{language}.db"
-    asyncio.run(begin(f"sqlite:{database}", scenario))
-    check_result(language, scenario, live(language, f"sqlite:{database}", scenario))
-    return rows(database)
-
-
-def by_turns(folder: Path, scenario: dict[str, Any], first: str) -> int:
-    """Run a scenario in both languages: the n-th life is killed in its n-th step. Return the number of lives."""
-    database = folder / f"turns-{first}.db"
-    url = f"sqlite:{database}"
-    asyncio.run(begin(url, scenario))
-    turns = [first, *(language for language in LANGUAGES if language != first)]
-    for number in range(MAX_LIVES):
-        # Later with every life: steps side by side are repeated together, and one of them must come to its end.
-        done = live(turns[number % 2], url, scenario, str(number + 1))
-        if done.returncode != -signal.SIGKILL:
-            check_result(f"life {number + 1} ({turns[number % 2]})", scenario, done)
-            entries = [(role, json.loads(content)) for role, content in said(database)]
-            expected = [tuple(entry) for entry in scenario.get("entries", [])]
-            assert entries == expected, f"the conversation is {entries}, but {expected} is expected"
-            return number + 1
-    raise AssertionError(f"the run has not ended after {MAX_LIVES} lives")
-
-
-def said(database: Path) -> list[tuple[str, Any]]:
-    """Read the conversation of a run, as stored."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as store:
-        return store.execute("SELECT role, content FROM agent_entry ORDER BY segment, sequence").fetchall()
-
-
-def compare(expected: Rows, found: Rows) -> None:
-    """Tell the first difference of two journals."""
-    for table, wanted in expected.items():
-        for number, (one, other) in enumerate(zip(wanted, found[table], strict=False)):
-            assert one == other, f"row {number} of {table} is {other} in Node, but {one} in Python"
-        assert len(wanted) == len(found[table]), (
-            f"{table} has {len(found[table])} rows in Node, but {len(wanted)} in Python"
-        )
-
-
-def main() -> None:
-    """Run the scenarios one by one."""
-    scenarios = json.loads((HERE / "programs.json").read_text(encoding="utf-8"))
-    names = sys.argv[1:]
-    chosen = [scenario for scenario in scenarios if not names or scenario["name"] in names]
-    failed = lives = 0
-    for scenario in chosen:
-        try:
-            with tempfile.TemporaryDirectory(prefix="flovyn-scenario-") as folder:
-                journals = [alone(Path(folder), language, scenario) for language in LANGUAGES]
-                compare(*journals)
-                lives += sum(by_turns(Path(folder), scenario, first) for first in LANGUAGES)
-        except AssertionError as error:
-            failed += 1
-            print(f"  FAILED {scenario['name']}: {error}", flush=True)
-    print(
-        f"{len(chosen) - failed} scenarios passed, {failed} failed; {lives} lives of runs that changed their language"
+def run(language: str, backend: Backend, given: list[Program], kill_at: int = 0) -> tuple[int, dict[str, Told]]:
+    """Give programs one life; return how the process ended, and what it told of each."""
+    done = subprocess.run(
+        [*LANGUAGES[language], backend.url, str(kill_at)],
+        input="\n".join(json.dumps(program) for program in given),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | backend.environment,
     )
-    sys.exit(1 if failed or not chosen else 0)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise Wrong(f"{language} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, {one["name"]: one for one in told}
+
+
+def check(what: str, program: Program, told: Told) -> None:
+    """Compare what was told of a run with what the program expects."""
+    for name, found in (("result", "result"), ("error", "error"), ("answers", "after")):
+        if name in program and program[name] != told.get(found):
+            raise Wrong(f"{what}: {found} is {told.get(found)}, but {program[name]} is expected; told: {told}")
+    if "error" not in program and "error" in told:
+        raise Wrong(f"{what}: it ended with {told['error']} {told['failure']}")
+    if "code" in program and "error" in program and program["code"] != (told["failure"] or [None])[0]:
+        raise Wrong(f"{what}: the failure is {told['failure']}, but {program['code']} is expected")
+    if "resolve" in program and program["code"] != told.get("doubt"):
+        raise Wrong(f"{what}: nothing was in doubt; told: {told}")
+    if "events" in program and program["events"] != own_events(told):
+        raise Wrong(f"{what}: the events are {own_events(told)}, but {program['events']} are expected")
+
+
+def own_events(told: Told) -> list[str]:
+    """Return the events of the run's own story."""
+    return [event for event in told.get("events", []) if event not in OF_ITS_HOLDERS]
+
+
+def comparable(told: Told) -> Told:
+    """Leave out what depends on when something happened."""
+    return told | {"events": own_events(told)}
+
+
+def compare(what: str, told: dict[str, Told], rows: dict[str, Journal] | None) -> None:
+    """Compare what each language told, and the journals they left."""
+    first, *others = told
+    for other in others:
+        if comparable(told[first]) != comparable(told[other]):
+            raise Wrong(f"{what}: {other} told {comparable(told[other])}, but {first} {comparable(told[first])}")
+        found = rows and difference(rows[first], rows[other], (first, other))
+        if found:
+            raise Wrong(f"{what}: {found}")
+
+
+def check_said(what: str, program: Program, backend: Backend) -> None:
+    """Compare the conversation in a SQLite file with what is expected."""
+    found = said(backend.database.removeprefix("sqlite:"), program["name"])
+    if "entries" in program and found != program["entries"]:
+        raise Wrong(f"{what}: the conversation is {found}, but {program['entries']} is expected")
+
+
+# ── all programs at once ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def together(kind: str, given: list[Program], folder: Path, postgres: Postgres) -> Iterator[tuple[str, str | None]]:
+    """Run undisturbed programs on one kind of backend; yield each one's name with what is wrong."""
+
+    def alone(language: str) -> tuple[dict[str, Told], dict[str, Journal]]:
+        with fresh(kind, folder, postgres) as backend:
+            told = run(language, backend, given)[1]
+            if kind == "sqlite":
+                for program in given:
+                    check_said(language, program, backend)
+            return told, journals(backend.database) if backend.database else {}
+
+    with ThreadPoolExecutor(2) as pool:
+        ran = dict(zip(LANGUAGES, pool.map(alone, LANGUAGES), strict=True))
+    for program in given:
+        name = program["name"]
+        try:
+            for language, (told, _) in ran.items():
+                check(f"{language} on {kind}", program, told[name])
+            rows = {language: found.get(name, {}) for language, (_, found) in ran.items()} if kind != "memory" else None
+            compare(f"on {kind}", {language: told[name] for language, (told, _) in ran.items()}, rows)
+        except Wrong as wrong:
+            yield name, str(wrong)
+        else:
+            yield name, None
+
+
+# ── life by life ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def first_life(program: Program) -> Program:
+    """Return the program as its first lives have it."""
+    kept = {name: program[name] for name in ("name", "agent", "input", "options") if name in program}
+    return kept | {"ops": program.get("before", program["ops"])}
+
+
+def in_lives(program: Program, language: str, folder: Path, postgres: Postgres) -> tuple[Told, Journal]:
+    """Run a program that is killed, put away or edited, in one language; return the last life's words and the rows."""
+    with fresh("sqlite", folder, postgres) as backend:
+        for life in program["lives"]:
+            if isinstance(life, str):
+                run(language, backend, [first_life(program) | {"until": life}])
+            elif run(language, backend, [first_life(program)], life)[0] == 0:
+                raise Wrong(f"{language}: the run ended before its place {life}")
+        if program.get("spoils"):
+            spoil(backend.database.removeprefix("sqlite:"))
+        told = run(language, backend, [program])[1][program["name"]]
+        check(language, program, told)
+        check_said(language, program, backend) if "before" not in program else None
+        return told, journals(backend.database)[program["name"]]
+
+
+def lives(program: Program, folder: Path, postgres: Postgres) -> int:
+    """Run a program in lives in every language and compare; return the number of lives."""
+    ran = {language: in_lives(program, language, folder, postgres) for language in LANGUAGES}
+    compare("in lives", {name: told for name, (told, _) in ran.items()}, {name: rows for name, (_, rows) in ran.items()})
+    return 0
+
+
+def by_turns(number: int, program: Program, folder: Path, postgres: Postgres) -> int:
+    """Run a program in all languages by turns: the n-th life is killed in its n-th place. Return the number of lives."""
+    names = list(LANGUAGES)
+    with fresh("sqlite", folder, postgres) as backend:
+        for life in range(1, MAX_LIVES + 1):
+            # Later with every life: steps side by side are repeated together, and one of them must come to its end.
+            language = names[(number + life) % len(names)]
+            code, told = run(language, backend, [program], life)
+            if code == 0:
+                check(f"life {life} ({language})", program, told[program["name"]])
+                check_said(f"life {life} ({language})", program, backend)
+                return life
+    raise Wrong(f"the run has not ended after {MAX_LIVES} lives")
+
+
+def in_order(kind: str, given: list[Program], folder: Path, postgres: Postgres) -> Iterator[tuple[str, str | int]]:
+    """Run programs one by one, two at a time; yield each one's name with the number of its lives or what is wrong."""
+
+    def one(numbered: tuple[int, Program]) -> tuple[str, str | int]:
+        number, program = numbered
+        try:
+            if kind == "lives":
+                return program["name"], lives(program, folder, postgres)
+            return program["name"], by_turns(number, program, folder, postgres)
+        except (Wrong, AssertionError, subprocess.TimeoutExpired) as wrong:
+            return program["name"], str(wrong)
+
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(one, enumerate(given))
+
+
+def main() -> int:
+    """Run the scenarios."""
+    parser = argparse.ArgumentParser(description="Run the scenarios in every language.")
+    parser.add_argument("--backend", action="append", choices=(*KINDS, "lives", "turns"), help="only these parts")
+    parser.add_argument("names", nargs="*", help="only these scenarios")
+    options = parser.parse_args()
+    parts = options.backend or (*KINDS, "lives", "turns")
+    given = [program for program in programs() if not options.names or program["name"] in options.names]
+    whole = [program for program in given if "lives" not in program]
+    failed, count = Counter[str](), 0
+    with tempfile.TemporaryDirectory(prefix="flovyn-scenarios-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # PostgreSQL runs as another user
+        postgres = Postgres(folder)
+        try:
+            for part in parts:
+                if part in KINDS:
+                    ended: Iterator[tuple[str, Any]] = together(part, whole, folder, postgres) if whole else iter(())
+                elif part == "lives":
+                    ended = in_order(part, [program for program in given if "lives" in program], folder, postgres)
+                else:
+                    turning = [program for program in whole if program.get("turns", True)]
+                    ended = in_order(part, turning, folder, postgres)
+                for name, found in ended:
+                    if isinstance(found, int):
+                        count += found
+                    elif found:
+                        failed[name] += 1
+                        print(f"  FAILED {name} ({part}): {found}", flush=True)
+        finally:
+            postgres.stop()
+    print(
+        f"{len(given) - len(failed)} scenarios passed, {len(failed)} failed, in {', '.join(LANGUAGES)} on "
+        f"{', '.join(parts)}; {count} lives of runs that changed their language"
+    )
+    return 1 if failed or not given else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

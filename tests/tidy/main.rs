@@ -1,6 +1,7 @@
 //! The house's own rules, checked: layers, file sizes, headers, error pages, rule tests, one version, no forbidden names.
 
 use flovyn_core::error::Code;
+use flovyn_core::model::OpKind;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -172,6 +173,62 @@ fn every_rule_of_the_engine_has_its_test() {
         .collect();
     let missing: Vec<_> = (1..=20).filter(|rule| !text.contains(&format!("rule_{rule:02}_"))).collect();
     assert!(missing.is_empty(), "rules without a test: {missing:?}");
+}
+
+/// Codes that no program of `tests/scenarios` can come to, with the reason.
+const BEYOND_PROGRAMS: &[(Code, &str)] = &[
+    (Code::SlotTaken, "between the engine and its store"),
+    (Code::OutOfOrder, "between the engine and its store"),
+    (Code::LeaseLost, "between the engine and its store"),
+    (Code::Suspended, "an evicted copy has nobody to tell"),
+    (Code::CorruptCheckpoint, "needs every checkpoint of a run damaged"),
+    (Code::StorageUnavailable, "of the store"),
+    (Code::SchemaTooNew, "of the store"),
+    (Code::UnsupportedFilesystem, "of the store"),
+    (Code::RateLimited, "of a server's keys"),
+    (Code::WrongThread, "threads are Python's"),
+    (Code::ForkedProcess, "forks are Python's"),
+    (Code::WrongStateType, "types of states are each language's own"),
+    (Code::OutsideAgent, "a program is inside an agent"),
+    (Code::Waiting, "of `run`, which serves one run alone"),
+    (Code::UnknownKind, "of executors put together by hand"),
+    (Code::PayloadTooLarge, "needs 256 MiB"),
+    (Code::BudgetExceeded, "the ledger of budgets is not built"),
+];
+
+#[test]
+fn every_op_rule_and_code_has_a_scenario() {
+    let programs: Vec<serde_json::Value> = sources(&[".json"])
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("tests/scenarios/programs/"))
+        .flat_map(|(name, text)| serde_json::from_str::<Vec<serde_json::Value>>(&text).expect(&name))
+        .collect();
+    assert!(programs.len() >= 60, "there are {} scenarios", programs.len());
+    let names: BTreeSet<_> = programs.iter().map(|program| program["name"].as_str().expect("a name")).collect();
+    assert_eq!(names.len(), programs.len(), "two scenarios have one name");
+    let text = serde_json::to_string(&programs).expect("JSON");
+    let word = |kind: OpKind| match kind {
+        OpKind::Timer => "sleep",
+        OpKind::Read => "has",
+        OpKind::Abandon => "first",
+        OpKind::Entry => "entry",
+        OpKind::Task => "task",
+        OpKind::Signal => "signal",
+        OpKind::Attach => "attach",
+        OpKind::Usage => "usage",
+        OpKind::Step => "step",
+        OpKind::Flush => "flush",
+        OpKind::Once => "once",
+    };
+    let ops: Vec<_> = OpKind::ALL.into_iter().filter(|kind| !text.contains(&format!("[\"{}\"", word(*kind)))).collect();
+    assert!(ops.is_empty(), "kinds of ops without a scenario: {ops:?}");
+    let about = |rule: u64| programs.iter().any(|program| program["rules"].as_array().is_some_and(|rules| rules.contains(&rule.into())));
+    let rules: Vec<_> = (1..=20).filter(|rule| !about(*rule)).collect();
+    assert!(rules.is_empty(), "rules without a scenario: {rules:?}");
+    for code in Code::ALL {
+        let (has, excused) = (text.contains(&format!("\"{code}\"")), BEYOND_PROGRAMS.iter().any(|(one, _)| one == code));
+        assert!(has != excused, "{code} has {} scenario and {} excuse", u8::from(has), u8::from(excused));
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ class Context(Generic[S]):
 
     def random(self) -> float:
         """Return a number from 0 to 1, the same on replay."""
-        return int.from_bytes(self._session.random()[:7], "big") / (1 << 56)
+        return self._session.random_number()
 
     def random_uuid(self) -> UUID:
         """Return a UUID (version 4), the same on replay."""

@@ -160,7 +160,7 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     match result {
         Ok(Ok(output)) => Ending::Completed(output),
         Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
-        Ok(Err(error)) => Ending::Failed(Failure::new(failure_code(&error), error.code().as_str(), error.message())),
+        Ok(Err(error)) => Ending::Failed(Failure::new(failure_code(&error), error.error_type(), error.message())),
         Err(panic) => Ending::Failed(Failure::new(Code::AgentFailed, "panic", words(&*panic))),
     }
 }

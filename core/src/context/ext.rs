@@ -7,6 +7,7 @@ use crate::journal::{OnceBegin, Outcome};
 use crate::model::{ChunkKind, Failure};
 use crate::payload::{Digest, Payload};
 use crate::task::TaskDefinition;
+use futures::future::{Either, select};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::future::Future;
@@ -134,6 +135,20 @@ pub trait AgentContextExt: AgentContext {
         self.checkpoint_raw(Payload::of(state)?)
     }
 
+    /// Limits what a future may take by a durable timer: `Timeout` past it. The future's pending steps are given up then.
+    fn timeout<F: Future + Send>(&self, limit: Duration, work: F) -> impl Future<Output = Result<F::Output>> + Send {
+        let timer = self.sleep(limit);
+        async move {
+            match select(std::pin::pin!(work), timer?).await {
+                Either::Left((done, _)) => Ok(done),
+                Either::Right((fired, _)) => {
+                    fired?;
+                    Err(Error::new(Code::Timeout, format!("the future took longer than {limit:?}")))
+                }
+            }
+        }
+    }
+
     /// A random UUID, the same on replay.
     fn random_uuid(&self) -> uuid::Uuid {
         uuid::Builder::from_random_bytes(self.random_bytes()).into_uuid()
@@ -141,9 +156,7 @@ pub trait AgentContextExt: AgentContext {
 
     /// A random number in `0.0..1.0`, the same on replay.
     fn random(&self) -> f64 {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.random_bytes()[..8]);
-        (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
+        crate::session::number_of(self.random_bytes())
     }
 
     /// Streams a token.

@@ -21,6 +21,7 @@ use crate::session::Session;
 use crate::task::TaskFuture;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,17 @@ pub struct TaskCall {
     pub queue: Option<String>,
     /// Names this call among identical ones.
     pub key: Option<String>,
+}
+
+/// Stands for a conversation at one point (engine.md rule 15).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContextRef {
+    /// The run.
+    pub execution: ExecutionId,
+    /// The thread; empty for the main one.
+    pub thread: String,
+    /// The last entry; none before the first.
+    pub leaf: Option<EntryId>,
 }
 
 /// What an agent may do. Every method that takes a slot is synchronous and joins the batch; nothing leaves the process
@@ -102,6 +114,10 @@ pub trait AgentContext: Send + Sync {
     fn check_cancellation(&self) -> Result<bool>;
     /// Whether the run was asked to stop. Not recorded: for display, not for decisions.
     fn is_cancellation_requested(&self) -> bool;
+    /// What is left of the budget as JSON, `null` where there is none. Recorded.
+    fn remaining_budget(&self) -> Result<Payload>;
+    /// A small value that stands for the conversation at this point, to be passed to a task.
+    fn context_ref(&self) -> ContextRef;
     /// Records what a model call cost.
     fn record_usage(&self, model: &str, usage: Usage) -> Result<()>;
     /// The entries of the branch up to here.
@@ -288,6 +304,18 @@ impl AgentContext for Context {
 
     fn is_cancellation_requested(&self) -> bool {
         self.shared.session.is_cancel_requested()
+    }
+
+    fn remaining_budget(&self) -> Result<Payload> {
+        match self.shared.session.read(Question::Budget, self.once.as_ref())? {
+            Answer::Value(left) => Ok(left),
+            _ => Ok(Payload::null()),
+        }
+    }
+
+    fn context_ref(&self) -> ContextRef {
+        let leaf = self.shared.session.leaf(&self.thread);
+        ContextRef { execution: self.agent_execution_id(), thread: self.thread.clone(), leaf }
     }
 
     fn record_usage(&self, model: &str, usage: Usage) -> Result<()> {

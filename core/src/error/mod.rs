@@ -65,6 +65,12 @@ impl Error {
         &self.0.context
     }
 
+    /// The type of the original error: what [`with`](Self::with) was told as `error_type`, else the code.
+    pub fn error_type(&self) -> &str {
+        let named = self.0.context.iter().find(|(name, _)| name == "error_type");
+        named.map_or(self.0.code.as_str(), |(_, value)| value)
+    }
+
     /// Whether the same request may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         self.0.code.is_retryable()

@@ -21,6 +21,7 @@ use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
 use parking_lot::Mutex;
+pub(crate) use reads::number_of;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

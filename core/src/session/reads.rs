@@ -10,6 +10,12 @@ use crate::payload::Digest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The number from 0 to 1 that random bytes stand for: their first 53 bits, so that every one is exact.
+pub(crate) fn number_of(bytes: [u8; 16]) -> f64 {
+    let [a, b, c, d, e, f, g, ..] = bytes;
+    (u64::from_be_bytes([0, a, b, c, d, e, f, g]) >> 3) as f64 / (1u64 << 53) as f64
+}
+
 impl Session {
     /// The store's time of the last outcome handed over: the same on replay, and monotonic.
     pub fn time(&self) -> Timestamp {
@@ -28,6 +34,11 @@ impl Session {
         let parts =
             [&self.execution.0.as_bytes()[..], &segment.to_le_bytes(), &sequence.to_le_bytes(), &draws.1.to_le_bytes()];
         Digest::of_parts(&parts).0
+    }
+
+    /// A number from 0 to 1, below 1: the same on replay and in every language.
+    pub fn random_number(&self) -> f64 {
+        number_of(self.random())
     }
 
     /// Whether the run was asked to stop, as far as this process knows. Not recorded.

@@ -175,8 +175,7 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
         Code::TaskTimeout => Code::TaskTimeout,
         _ => Code::TaskFailed,
     };
-    let named = error.context().iter().find(|(name, _)| name == "error_type").map(|(_, value)| value.as_str());
-    let failure = Failure::new(code, named.unwrap_or(error.code().as_str()), error.message());
+    let failure = Failure::new(code, error.error_type(), error.message());
     AttemptResult::Failed { retryable: code != Code::NonRetryable, failure }
 }
 
