@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
-use crate::model::{Failure, UsageTotals};
+use crate::model::{Fact, Failure, UsageTotals};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -349,6 +349,8 @@ pub struct Claim {
     pub lease: Lease,
     /// The highest fact number at the claim.
     pub high: u64,
+    /// The facts up to it since the last commit of the copy that the claiming worker has parked; none for others.
+    pub news: Option<Vec<Fact>>,
 }
 
 /// What a fork starts from.

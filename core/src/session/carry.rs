@@ -266,15 +266,19 @@ impl Session {
 
     /// Somebody else wrote facts of this run up to a number.
     pub(crate) fn hinted(&self, high: u64) {
-        self.inner.lock().hinted = high;
+        {
+            let mut inner = self.inner.lock();
+            inner.hinted = inner.hinted.max(high);
+        }
         self.refresh_if_hinted();
     }
 
-    fn refresh_if_hinted(&self) {
+    pub(super) fn refresh_if_hinted(&self) {
         let Some(me) = self.me.upgrade() else { return };
         {
             let mut inner = self.inner.lock();
-            let waits = inner.machine.is_committing();
+            // A parked copy goes on by a claim, which brings the news.
+            let waits = inner.machine.is_committing() || inner.machine.is_parked();
             if inner.refreshing || waits || inner.hinted <= inner.machine.known() || self.is_closed() {
                 return;
             }

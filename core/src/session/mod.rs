@@ -383,6 +383,7 @@ impl Session {
         *self.lease.lock() = (claim.lease, now() + ttl);
         self.trace.resumed(self.storage.clock().now(), claim.lease.epoch);
         self.with(|machine| machine.resumed(claim.execution.base, facts, high));
+        self.refresh_if_hinted();
     }
 
     pub(crate) fn known(&self) -> u64 {

@@ -116,6 +116,10 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         self.gate.pass(Call::FactsAfter, self.inner.facts_after(org, execution, after)).await
     }
 
+    async fn highs(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
+        self.inner.highs(org, executions).await
+    }
+
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.gate.commit(&*self.inner, request).await
     }

@@ -69,6 +69,11 @@ pub trait AgentStorage: Send + Sync {
     /// Facts of the current segment newer than `after`, and the highest number. Reads only.
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)>;
 
+    /// Up to which number there may be facts of each of these runs, as far as one look tells. Unknown ones are left out.
+    async fn highs(&self, _org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
+        Ok(executions.iter().map(|execution| (*execution, u64::MAX)).collect())
+    }
+
     /// Makes a batch durable in one transaction: fence, request id, base, then the rows and the end of the batch.
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;
 

@@ -287,7 +287,12 @@ impl super::OfOrg for v2::Execution {
 
 impl From<&Claim> for v2::Claim {
     fn from(claim: &Claim) -> Self {
-        Self { execution: Some((&claim.execution).into()), lease: Some(claim.lease.into()), high: claim.high }
+        Self {
+            execution: Some((&claim.execution).into()),
+            lease: Some(claim.lease.into()),
+            high: claim.high,
+            news: claim.news.as_ref().map(|facts| v2::Facts { facts: facts.iter().map(Into::into).collect() }),
+        }
     }
 }
 
@@ -298,6 +303,7 @@ impl super::OfOrg for v2::Claim {
             execution: need(self.execution, "claim.execution")?.into_model(org)?,
             lease: need(self.lease, "claim.lease")?.try_into()?,
             high: self.high,
+            news: self.news.map(|news| super::journal::facts(news.facts)).transpose()?,
         })
     }
 }

@@ -24,25 +24,26 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut hinted = true;
     while !core.is_closing() {
         let free = core.free_agents();
+        let everything = core.everything.load(Ordering::Acquire);
         if free == 0 {
             full(&core, &mut ready).await;
             hinted = true;
             continue;
         }
         match claim(&core, free).await {
-            Ok(claims) if claims.is_empty() => {
-                pause = Duration::from_millis(10);
-                tokio::select! {
-                    () = ready.changed() => hinted = true,
-                    () = core.freed.notified(), if free < core.options.max_agents => {}
-                    () = tokio::time::sleep(if hinted { LOOK_AGAIN } else { LOOK_EVERY }) => hinted = false,
-                    () = core.closed.notified() => return,
-                }
-            }
             Ok(claims) => {
-                hinted = true;
+                pause = Duration::from_millis(10);
+                let all = claims.len() < free;
                 for claim in claims {
-                    activate(&core, claim);
+                    activate(&core, claim, everything);
+                }
+                // There was no more: what comes is announced.
+                if all {
+                    tokio::select! {
+                        () = ready.changed() => hinted = true,
+                        () = tokio::time::sleep(if hinted { LOOK_AGAIN } else { LOOK_EVERY }) => hinted = false,
+                        () = core.closed.notified() => return,
+                    }
                 }
             }
             Err(error) => {
@@ -88,16 +89,21 @@ async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
     core.storage.claim_agents(core.claim_of(kinds, limit)).await
 }
 
-fn activate(core: &Arc<Core>, claim: Claim) {
+/// `everything` is how often anything may have changed as of the claim.
+fn activate(core: &Arc<Core>, claim: Claim, everything: u64) {
     let id = claim.execution.new.id;
-    // The copy that waits may not have reached the parked cache yet.
-    let active = core.active.lock().remove(&id);
-    match core.parked.take(id).or(active) {
+    // The copy that waits may not have reached the parked cache yet. It is always in one of the two, so that no hint
+    // passes it by.
+    let mut active = core.active.lock();
+    let parked = core.parked.take(id).or_else(|| active.remove(&id));
+    match parked {
         Some(parked) if parked.may_resume(&claim) => {
-            core.active.lock().insert(id, parked.clone());
-            core.runtime.spawn(resume(core.clone(), parked, claim));
+            active.insert(id, parked.clone());
+            drop(active);
+            core.runtime.spawn(resume(core.clone(), parked, claim, everything));
         }
         parked => {
+            drop(active);
             if let Some(parked) = parked {
                 parked.close(Closed::Evicted);
             }
@@ -106,10 +112,22 @@ fn activate(core: &Arc<Core>, claim: Claim) {
     }
 }
 
-async fn resume(core: Arc<Core>, session: Arc<Session>, claim: Claim) {
+async fn resume(core: Arc<Core>, session: Arc<Session>, mut claim: Claim, everything: u64) {
     let known = session.known();
-    match core.storage.facts_after(claim.execution.new.org, claim.execution.new.id, known).await {
-        Ok((facts, high)) => session.resume(&claim, facts, high, LEASE_TTL),
+    let news = match claim.news.take() {
+        Some(mut facts) => {
+            facts.retain(|fact| fact.number > known);
+            Ok((facts, claim.high))
+        }
+        None => core.storage.facts_after(claim.execution.new.org, claim.execution.new.id, known).await,
+    };
+    match news {
+        Ok((facts, high)) => {
+            session.resume(&claim, facts, high, LEASE_TTL);
+            if core.everything.load(Ordering::Acquire) != everything {
+                session.hinted(u64::MAX);
+            }
+        }
         Err(error) => give_back(&core, &claim, Some(&session), &error).await,
     }
 }

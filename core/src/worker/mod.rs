@@ -24,7 +24,7 @@ use parked::Parked;
 use parking_lot::Mutex;
 use progress::Reports;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -114,6 +114,10 @@ pub(crate) struct Core {
     listening: Mutex<Option<Listening>>,
     /// Counts claims of runs: whose turn it is.
     turn: AtomicUsize,
+    /// How often anything may have changed.
+    everything: AtomicU64,
+    /// A look at all runs that advance here is about to begin.
+    looking: AtomicBool,
     /// The loops that claim.
     claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub closing: AtomicBool,
@@ -154,6 +158,8 @@ impl Worker {
             reports: Reports::default(),
             listening: Mutex::default(),
             turn: AtomicUsize::default(),
+            everything: AtomicU64::default(),
+            looking: AtomicBool::new(false),
             claiming: Mutex::default(),
             closing: AtomicBool::new(false),
             freed: Notify::new(),
@@ -326,16 +332,42 @@ impl Core {
     fn hinted(&self, changed: Option<Change>) {
         match changed {
             Some(change) => {
-                let session = self.active.lock().get(&change.execution).cloned();
+                let session = {
+                    let active = self.active.lock();
+                    active.get(&change.execution).cloned().or_else(|| self.parked.get(change.execution))
+                };
                 if let Some(session) = session.filter(|session| session.org() == change.org) {
                     session.hinted(change.high);
                 }
             }
             None => {
-                let sessions: Vec<_> = self.active.lock().values().cloned().collect();
-                for session in sessions {
-                    session.hinted(u64::MAX);
+                self.everything.fetch_add(1, Ordering::AcqRel);
+                if !self.looking.swap(true, Ordering::AcqRel)
+                    && let Some(me) = self.me.upgrade()
+                {
+                    self.runtime.spawn(async move { me.look_around().await });
                 }
+            }
+        }
+    }
+
+    /// Finds out in one look which of the runs that advance here have news.
+    async fn look_around(&self) {
+        self.looking.store(false, Ordering::Release);
+        let sessions: HashMap<_, _> = self.active.lock().iter().map(|(id, session)| (*id, session.clone())).collect();
+        let ids: Vec<_> = sessions.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        match self.storage.highs(self.options.org, &ids).await {
+            Ok(highs) => highs.into_iter().for_each(|(id, high)| {
+                if let Some(session) = sessions.get(&id) {
+                    session.hinted(high);
+                }
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "the store did not tell which runs have news; each looks for itself");
+                sessions.values().for_each(|session| session.hinted(u64::MAX));
             }
         }
     }
@@ -343,15 +375,16 @@ impl Core {
 
 impl Keeper for Core {
     fn parked(&self, session: &Arc<Session>) {
-        {
+        let evicted = {
             let mut active = self.active.lock();
             if !session.is_parked() || session.is_closed() {
                 return;
             }
             active.remove(&session.execution_id());
-        }
+            self.parked.put(session.clone())
+        };
         self.freed.notify_one();
-        for evicted in self.parked.put(session.clone()) {
+        for evicted in evicted {
             evicted.close(Closed::Evicted);
         }
     }

@@ -56,6 +56,11 @@ impl Parked {
         evicted
     }
 
+    /// A run that is kept.
+    pub fn get(&self, id: ExecutionId) -> Option<Arc<Session>> {
+        self.inner.lock().by_id.get(&id).map(|(_, _, session)| session.clone())
+    }
+
     /// Takes a run out.
     pub fn take(&self, id: ExecutionId) -> Option<Arc<Session>> {
         let mut inner = self.inner.lock();

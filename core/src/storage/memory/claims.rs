@@ -221,15 +221,22 @@ impl Run {
         self.exec.worker = Some(claim.worker);
         self.exec.lease_expires = Some(now.after(claim.ttl));
         self.ttl = claim.ttl;
-        self.parked = None;
+        let parked = self.parked.take() == Some(claim.worker);
         self.prefer_until = None;
         if self.exec.status == Status::Pending {
             self.exec.status = Status::Running;
         }
         let epoch = self.exec.epoch;
+        let last = self.requests.values().filter(|row| row.epoch + 1 == epoch).max_by_key(|row| row.answer.number);
+        let known = last.map(|row| row.answer.high).filter(|_| parked);
         self.requests.retain(|_, row| row.epoch >= epoch);
         self.emit_resumed(now);
-        Claim { execution: self.exec.clone(), lease: Lease { worker: claim.worker, epoch }, high: self.high }
+        Claim {
+            execution: self.exec.clone(),
+            lease: Lease { worker: claim.worker, epoch },
+            high: self.high,
+            news: known.map(|known| self.facts_after(known, Some(self.exec.segment))),
+        }
     }
 
     /// A worker holds it from now on.

@@ -3,6 +3,7 @@
 //! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
 //! work is never forgotten because somebody was just writing to it.
 
+use super::facts;
 use super::fault::Done;
 use super::locks;
 use super::queues;
@@ -180,9 +181,12 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     });
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     locks::adopt(tx, runs)?;
-    let mut high = HashMap::new();
+    let (mut high, mut asked, mut questions) = (HashMap::new(), Vec::new(), Vec::new());
     for &key in &keys {
         let Some(mut run) = Run::at(tx, key)? else { continue };
+        let parked = run.last_worker == Some(claim.worker);
+        let last = run.home.last.as_ref().and_then(|last| last.request.as_ref()).filter(|_| parked);
+        let known = last.map(|last| last.high);
         run.epoch += 1;
         run.worker = Some(claim.worker);
         run.last_worker = None;
@@ -198,27 +202,50 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         run.claim_number = log.event(EventKind::Resumed, &data)?;
         high.insert(run.id, log.high);
         run.save(tx)?;
+        if let Some(known) = known {
+            questions.extend(facts::questions(&run, known, log.high));
+            asked.push(run);
+        }
     }
-    let claimed = executions_at(tx, &keys)?;
-    let lease = |execution: &Execution| Lease { worker: claim.worker, epoch: execution.epoch };
-    let high_of = |execution: &Execution| high.get(&execution.new.id).copied().unwrap_or(0);
-    Ok(claimed
-        .into_iter()
-        .map(|execution| Claim { lease: lease(&execution), high: high_of(&execution), execution })
-        .collect())
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    questions.push(whole(&keys));
+    let mut answers = tx.ask_all(&questions)?;
+    let claimed = answers.pop().unwrap_or_default();
+    let mut news = HashMap::with_capacity(asked.len());
+    for (run, answers) in asked.into_iter().zip(answers.chunks(3)) {
+        news.insert(run.id, facts::told(&run, Some(run.segment), answers)?);
+    }
+    let claimed = claimed.iter().map(|row| {
+        let execution = super::run::execution(row)?;
+        Ok(Claim {
+            lease: Lease { worker: claim.worker, epoch: execution.epoch },
+            high: high.get(&execution.new.id).copied().unwrap_or(0),
+            news: news.remove(&execution.new.id),
+            execution,
+        })
+    });
+    claimed.collect()
 }
 
 fn executions_at(tx: &Tx, keys: &[Key]) -> Done<Vec<Execution>> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
+    let (sql, params) = whole(keys);
+    tx.all(sql, params, super::run::execution)
+}
+
+/// The question for whole runs, in the order of their keys.
+fn whole(keys: &[Key]) -> (&'static str, Vec<Value>) {
     let (orgs, runs) = split(keys);
     let sql = concat!(
         select_execution!(),
         "JOIN UNNEST($1::uuid[], $2::bigint[]) WITH ORDINALITY AS k(org_id, run, n) \
          ON k.org_id = x.org_id AND k.run = x.run ORDER BY k.n"
     );
-    tx.all(sql, row![orgs, runs], super::run::execution)
+    (sql, row![orgs, runs])
 }
 
 /// Keys as two lists of parameters.
@@ -372,7 +399,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.lease_expires = Some(expires);
         run.save(tx)?;
         let high = run.home.last.as_ref().map_or(0, |last| last.high);
-        if high > known && !super::facts::between(tx, &run, known, high, None)?.is_empty() {
+        if high > known && !facts::between(tx, &run, known, high, None)?.is_empty() {
             answer.stale_executions.push(execution);
         }
     }

@@ -11,6 +11,7 @@ use super::link::Link;
 use super::locks;
 use super::pool::{closed, spawn};
 use super::tx::{Mode, News, Tx};
+use super::watcher::Own;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
@@ -20,7 +21,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// At most so many commands share a transaction.
@@ -39,7 +40,7 @@ pub(super) struct Desk {
     /// The moment the last housekeeping pass gave as the next one.
     pub next_due: Arc<AtomicI64>,
     /// Transactions of this process that have written.
-    pub written: Arc<AtomicU64>,
+    pub own: Arc<Own>,
 }
 
 /// The sending side of the committers.
@@ -270,10 +271,12 @@ fn transaction(link: &mut Link, desk: &Desk, group: &mut [Box<dyn Work>]) -> Out
             }
         }
     }
-    let wrote = tx.has_written();
+    let committing = tx.has_written().then(|| desk.own.commit());
     match tx.commit() {
         Ok(news) => {
-            desk.written.fetch_add(u64::from(wrote), Ordering::Relaxed);
+            if let Some(committing) = committing {
+                committing.ended(news.transaction);
+            }
             Outcome::Committed(news)
         }
         // An answer of the server says that the transaction is undone; silence says nothing.

@@ -2,13 +2,14 @@
 
 use super::fault::Done;
 use super::run::Run;
-use super::sets::row;
-use super::task::TaskRow;
+use super::sets::{Value, row};
+use super::task::{TaskRow, select_task};
 use super::tx::Tx;
-use super::values::{Place, Row, one_of, payload};
+use super::values::{Row, one_of, payload};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
 use crate::model::{Delivery, EventKind, Fact, FactKind, Signal};
+use std::collections::HashMap;
 
 const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
 
@@ -42,42 +43,53 @@ pub(super) fn signal(row: &Row) -> Done<Signal> {
     })
 }
 
+const MARKS: &str = "SELECT number, at, kind, segment, sequence FROM event WHERE org_id = $1 AND run = $2 \
+                     AND number > $3 AND number <= $4 AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY number";
+const SIGNALS: &str =
+    concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number > $3 AND number <= $4 ORDER BY number");
+const TASKS: &str = concat!(
+    select_task!(),
+    "JOIN event m ON m.org_id = t.org_id AND m.run = t.run AND m.number = t.ended_number AND m.segment = t.segment \
+     AND m.sequence = t.sequence WHERE m.org_id = $1 AND m.run = $2 AND m.number > $3 AND m.number <= $4 \
+     AND m.kind IN (14, 15, 16)"
+);
+
+/// What to ask for the facts with a number above `after` and up to `until`: three questions of one round trip.
+pub(super) fn questions(run: &Run, after: u64, until: u64) -> [(&'static str, Vec<Value>); 3] {
+    let span = || row![run.home.key.org.0, run.home.key.run, after, until];
+    [(MARKS, span()), (SIGNALS, span()), (TASKS, span())]
+}
+
 /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
 pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
-    let rows = tx.all(
-        "SELECT number, at, kind, segment, sequence FROM event WHERE org_id = $1 AND run = $2 AND number > $3 \
-         AND number <= $4 AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY number",
-        row![run.home.key.org.0, run.home.key.run, after, until],
-        |row| {
-            Ok((
-                row.get::<u64>(0)?,
-                Timestamp(row.get(1)?),
-                row.get::<u8>(2)?,
-                row.get::<u32>(3)?,
-                row.get::<Option<u32>>(4)?,
-            ))
-        },
-    )?;
-    let mut facts = Vec::with_capacity(rows.len());
-    for (number, at, kind, segment, sequence) in rows {
+    told(run, from, &tx.ask_all(&questions(run, after, until))?)
+}
+
+/// Reads the answers to [`questions`].
+pub(super) fn told(run: &Run, from: Option<u32>, answers: &[Vec<Row>]) -> Done<Vec<Fact>> {
+    let [marks, signals, tasks] = answers else { return Ok(Vec::new()) };
+    let signals = signals.iter().map(signal).collect::<Done<Vec<_>>>()?;
+    let mut signals: HashMap<u64, Signal> = signals.into_iter().map(|signal| (signal.number, signal)).collect();
+    let tasks = tasks.iter().map(TaskRow::read).collect::<Done<Vec<_>>>()?;
+    let mut tasks: HashMap<_, TaskRow> = tasks.into_iter().map(|row| (row.ended_number, row)).collect();
+    let mut facts = Vec::with_capacity(marks.len());
+    for row in marks {
+        let (number, at): (u64, _) = (row.get(0)?, Timestamp(row.get(1)?));
+        let (segment, sequence): (u32, Option<u32>) = (row.get(3)?, row.get(4)?);
         let slot = sequence.map(|sequence| Slot { segment, sequence });
-        let fact = match (EventKind::from_number(kind), slot) {
-            (Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled), Some(slot)) => {
-                let row = TaskRow::at(tx, Place { key: run.home.key, slot })?;
-                let counts =
-                    |row: &TaskRow| from.is_none_or(|from| slot.segment >= from || row.task.new.options.detached);
-                row.filter(|row| row.ended_number == Some(number) && counts(row)).and_then(|row| row.fact())
-            }
+        let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from);
+        let fact = match (EventKind::from_number(row.get(2)?), slot) {
+            (Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled), Some(slot)) => tasks
+                .remove(&Some(number))
+                .filter(|row| counts(slot) || row.task.new.options.detached)
+                .and_then(|row| row.fact()),
             (Some(EventKind::Timer), Some(slot)) => {
-                let counts = from.is_none_or(|from| slot.segment >= from);
-                counts.then_some(Fact { number, at, kind: FactKind::Timer { slot } })
+                counts(slot).then_some(Fact { number, at, kind: FactKind::Timer { slot } })
             }
-            (Some(EventKind::Signal), _) => {
-                let sql = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number = $3");
-                tx.first(sql, row![run.home.key.org.0, run.home.key.run, number], signal)?
-                    .filter(|signal| from.is_none_or(|from| signal.consumed_by.is_none_or(|slot| slot.segment >= from)))
-                    .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) })
-            }
+            (Some(EventKind::Signal), _) => signals
+                .remove(&number)
+                .filter(|signal| signal.consumed_by.is_none_or(counts))
+                .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) }),
             (Some(EventKind::Cancelling), _) => run.stop.filter(|stop| stop.number == number).map(|stop| Fact {
                 number,
                 at,

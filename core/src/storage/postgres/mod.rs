@@ -69,7 +69,7 @@ use pool::Pool;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use tx::{Mode, Sees, Tx};
 use watcher::Watcher;
@@ -148,7 +148,7 @@ impl PostgresStorage {
             clock,
             hints: Hints::default(),
             next_due: Arc::new(AtomicI64::new(i64::MAX)),
-            written: Arc::new(AtomicU64::new(0)),
+            own: Arc::default(),
         };
         Ok(Self(Arc::new(Shared {
             name: describe(&reach.config),
@@ -351,6 +351,11 @@ impl AgentStorage for PostgresStorage {
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
         })
         .await
+    }
+
+    async fn highs(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
+        let ids: Vec<_> = executions.iter().map(|id| id.0).collect();
+        self.read("look for news of runs", org, move |tx| tx::highs(tx, org, &ids)).await
     }
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {

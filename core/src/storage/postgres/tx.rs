@@ -12,7 +12,7 @@ use super::sets::{Set, Value, Writes, row};
 use super::task::TaskRow;
 use super::values::{Key, Place, Row, cell, text_of};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, OrgId};
+use crate::id::{EntryId, ExecutionId, OrgId};
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::sql::log::Numbered;
@@ -79,7 +79,11 @@ pub(super) struct News {
     pub agents: bool,
     pub tasks: bool,
     pub due: Option<i64>,
+    /// The transaction's own number, where it has written.
+    pub transaction: Option<i64>,
 }
+
+const TRANSACTION: &str = "SELECT pg_current_xact_id_if_assigned()::text::bigint";
 
 impl<'l> Tx<'l> {
     pub(super) fn new(link: &'l mut Link, mode: Mode, now: Timestamp) -> Self {
@@ -203,10 +207,14 @@ impl<'l> Tx<'l> {
 
     /// Sends what waits and the COMMIT. An error before the COMMIT was answered is told with the news lost.
     pub(super) fn commit(self) -> Done<News> {
-        if self.begun.get() || !self.kept.borrow().is_empty() {
+        let mut transaction = None;
+        if self.has_written() {
+            let answers = self.exchange(&[(TRANSACTION, Vec::new())], Some("COMMIT"))?;
+            transaction = answers.first().and_then(|rows| rows.first()).and_then(|row| row.get(0).ok()).flatten();
+        } else if self.begun.get() {
             self.exchange(&[], Some("COMMIT"))?;
         }
-        Ok(self.news.into_inner())
+        Ok(News { transaction, ..self.news.into_inner() })
     }
 }
 
@@ -214,6 +222,15 @@ impl<'l> Tx<'l> {
 pub(super) fn high(tx: &Tx, key: Key) -> Done<u64> {
     let sql = "SELECT number FROM event WHERE org_id = $1 AND run = $2 ORDER BY number DESC LIMIT 1";
     Ok(tx.first(sql, row![key.org.0, key.run], |row| row.get(0))?.unwrap_or(0))
+}
+
+/// The number of the last event of each run.
+pub(super) fn highs(tx: &Tx, org: OrgId, ids: &[uuid::Uuid]) -> Done<Vec<(ExecutionId, u64)>> {
+    let sql = "SELECT x.id, h.number FROM UNNEST($2::uuid[]) AS k(id) JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
+               CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
+               ORDER BY number DESC LIMIT 1) h";
+    let ids: Vec<Value> = ids.iter().map(|&id| Value::from(id)).collect();
+    tx.all(sql, row![org.0, ids], |row| Ok((ExecutionId(row.get(0)?), row.get(1)?)))
 }
 
 static EVENT: Set = Set::insert(

@@ -1,7 +1,7 @@
-//! Notices what other processes write: a cheap look at the database's transaction counter, more often while things happen.
+//! Notices what other processes write: a cheap look at the database's transactions, more often while things happen.
 //!
-//! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. A transaction of
-//! this process can have ended before it is counted here, and hide one of another: every change rings at the look after it too.
+//! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. It tells which
+//! transactions have ended since the one before; those of this process are known by their numbers, every other one rings.
 
 use super::committer::Desk;
 use super::config::Reach;
@@ -9,8 +9,9 @@ use super::link::{Ask, Link};
 use super::pool::spawn;
 use crate::error::Result;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -21,10 +22,85 @@ const GONE: Duration = Duration::from_secs(1);
 /// So many looks without news make it quiet.
 const CALM: u32 = 100;
 
-/// How many transactions of the database server have ended, counted from one that is the same at every look: those below
-/// the newest one that did, without those among them that still run.
-const ENDED: &str = "SELECT pg_snapshot_xmax(s)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(s)) \
+/// The number that the next transaction of the database server will have, and those before it that still run.
+const SEEN: &str = "SELECT pg_snapshot_xmax(s)::text::bigint, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(s) AS x) \
     FROM pg_current_snapshot() s";
+
+/// The transactions of this process.
+#[derive(Default)]
+pub(super) struct Own {
+    /// Those that were told and that no look has seen to be over.
+    ended: Mutex<HashSet<i64>>,
+    /// How many are being committed: they may be over before they are told.
+    committing: AtomicUsize,
+}
+
+impl Own {
+    /// A transaction that has written is about to be committed.
+    pub(super) fn commit(&self) -> Committing<'_> {
+        self.committing.fetch_add(1, Ordering::AcqRel);
+        Committing(self)
+    }
+}
+
+/// A transaction on its way, as long as it lives.
+pub(super) struct Committing<'a>(&'a Own);
+
+impl Committing<'_> {
+    /// It is over, under this number if it had one.
+    pub(super) fn ended(self, transaction: Option<i64>) {
+        self.0.ended.lock().extend(transaction);
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.committing.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a look has seen.
+#[derive(Clone)]
+struct Look {
+    next: i64,
+    running: HashSet<i64>,
+}
+
+/// Tells the transactions of others from those of this process, look by look.
+#[derive(Default)]
+struct Sight {
+    last: Option<Look>,
+    /// Those that were over at the last look, and may be one of ours that was not told yet.
+    doubt: Vec<i64>,
+}
+
+impl Sight {
+    /// So many transactions between two looks are not told apart.
+    const MANY: i64 = 100_000;
+
+    /// Whether somebody else has written, as far as a look that has just ended tells.
+    fn news(&mut self, look: Look, own: &Own) -> bool {
+        // Asked for first: what is committed after this is told by the next look.
+        let sure = own.committing.load(Ordering::Acquire) == 0;
+        let mut ours = own.ended.lock();
+        let Some(before) = self.last.replace(look.clone()) else { return true };
+        if look.next < before.next || look.next - before.next > Self::MANY {
+            ours.clear();
+            self.doubt.clear();
+            return true;
+        }
+        let late = std::mem::take(&mut self.doubt);
+        let others = late.into_iter().any(|one| !ours.remove(&one));
+        let ended = before.running.iter().copied().chain(before.next..look.next);
+        let ended: Vec<_> = ended.filter(|one| !look.running.contains(one) && !ours.remove(one)).collect();
+        ours.retain(|one| *one >= look.next || look.running.contains(one));
+        if sure {
+            return others || !ended.is_empty();
+        }
+        self.doubt = ended;
+        others
+    }
+}
 
 /// The thread that looks, until it is closed or dropped.
 pub(super) struct Watcher {
@@ -60,8 +136,7 @@ impl Drop for Watcher {
 
 fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
     let (mut pause, mut calm) = (BUSY, 0);
-    // Transactions of others, as far as ours explain the counter.
-    let (mut known, mut rang): (Option<i64>, bool) = (None, false);
+    let mut sight = Sight::default();
     loop {
         let stopped = link.wait(async {
             tokio::select! {
@@ -72,25 +147,68 @@ fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
         if stopped {
             return;
         }
-        let own = desk.written.load(Ordering::Relaxed) as i64;
-        let Some(ended) = look(&mut link) else {
-            (known, pause) = (None, GONE);
+        let Some(seen) = look(&mut link) else {
+            // While the database does not answer, anything may have happened.
+            (sight, pause) = (Sight::default(), GONE);
             continue;
         };
-        let others = ended.saturating_sub(own);
-        // Before the first look, and while the database did not answer, anything may have happened.
-        let changed = known != Some(others);
-        if changed || rang {
+        if sight.news(seen, &desk.own) {
             desk.hints.everything_changed();
             calm = 0;
         }
-        (known, rang) = (Some(others), changed);
         calm = u32::min(calm + 1, CALM);
         pause = if calm < CALM { BUSY } else { QUIET };
     }
 }
 
-fn look(link: &mut Link) -> Option<i64> {
+fn look(link: &mut Link) -> Option<Look> {
     link.connect().ok()?;
-    link.exchange(&[Ask::plain(ENDED)]).ok()?.first()?.first()?.try_get(0).ok()
+    let answers = link.exchange(&[Ask::plain(SEEN)]).ok()?;
+    let row = answers.first()?.first()?;
+    let running: Vec<i64> = row.try_get(1).ok()?;
+    Some(Look { next: row.try_get(0).ok()?, running: running.into_iter().collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Look, Own, Sight};
+
+    fn look(next: i64, running: &[i64]) -> Look {
+        Look { next, running: running.iter().copied().collect() }
+    }
+
+    #[test]
+    fn only_transactions_of_others_are_news() {
+        let (mut sight, own) = (Sight::default(), Own::default());
+        assert!(sight.news(look(10, &[]), &own), "before the first look anything may have happened");
+        assert!(!sight.news(look(10, &[]), &own));
+        assert!(sight.news(look(11, &[]), &own), "10 is another's");
+        own.commit().ended(Some(11));
+        assert!(!sight.news(look(12, &[]), &own), "11 is ours");
+        assert!(!sight.news(look(13, &[12]), &own), "12 still runs");
+        own.commit().ended(Some(13));
+        assert!(!sight.news(look(14, &[12]), &own), "13 is ours, 12 still runs");
+        assert!(sight.news(look(14, &[]), &own), "12 has ended behind a newer one of ours");
+        assert!(own.ended.lock().is_empty());
+    }
+
+    #[test]
+    fn what_may_be_ours_is_told_one_look_later() {
+        let (mut sight, own) = (Sight::default(), Own::default());
+        sight.news(look(10, &[]), &own);
+        let committing = own.commit();
+        assert!(!sight.news(look(12, &[]), &own), "one of the two is ours");
+        committing.ended(Some(10));
+        assert!(sight.news(look(12, &[]), &own), "the other one is not");
+        let committing = own.commit();
+        assert!(!sight.news(look(13, &[]), &own));
+        committing.ended(Some(12));
+        assert!(!sight.news(look(13, &[]), &own), "it was ours");
+        // One that was never told: its connection broke.
+        let committing = own.commit();
+        assert!(!sight.news(look(14, &[]), &own));
+        drop(committing);
+        assert!(sight.news(look(14, &[]), &own));
+        assert!(!sight.news(look(14, &[]), &own));
+    }
 }

@@ -199,22 +199,24 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     }
     run.epoch += 1;
     run.worker = Some(claim.worker);
-    run.last_worker = None;
+    let parked = run.last_worker.take() == Some(claim.worker);
     run.prefer_until = None;
     run.lease_expires = Some(tx.now.after(claim.ttl).0);
     run.lease_ttl = super::values::micros(claim.ttl);
     if run.status == Status::Pending {
         run.status = Status::Running;
     }
-    forget_requests(tx, &mut run)?;
+    let known = forget_requests(tx, &mut run)?.filter(|_| parked);
     let mut log = Log::open(tx, &run)?;
     run.claim_number =
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
+    let news = known.map(|known| super::facts::between(tx.conn, &run, known, log.high, Some(run.segment)));
     Ok(Some(Claim {
         execution: execution_at(tx.conn, run.home.run)?,
         lease: Lease { worker: claim.worker, epoch: run.epoch },
         high: log.high,
+        news: news.transpose()?,
     }))
 }
 

@@ -148,9 +148,10 @@ pub(super) fn request_of(tx: &Tx, run: &Run, id: RequestId) -> Done<Option<Reque
     )
 }
 
-/// Ends an epoch: what its last commit told is kept in the run's row.
-pub(super) fn forget_requests(tx: &Tx, run: &mut Run) -> Done<()> {
-    if let (_, Some(last)) = last_request(tx, run)? {
+/// Ends an epoch: what its last commit told is kept in the run's row. Tells the last event as of that commit.
+pub(super) fn forget_requests(tx: &Tx, run: &mut Run) -> Done<Option<u64>> {
+    let (_, last) = last_request(tx, run)?;
+    if let Some(last) = &last {
         run.base = run.base.max(last.number);
         run.top = run.top.max(last.top);
         run.fact_high = run.fact_high.max(last.fact_high);
@@ -159,7 +160,7 @@ pub(super) fn forget_requests(tx: &Tx, run: &mut Run) -> Done<()> {
             [span(run.home.run).0, span(run.home.run).1],
         )?;
     }
-    Ok(())
+    Ok(last.map(|last| last.high))
 }
 
 /// The next free sequence of the run's segment and its last commit's number.
