@@ -1,10 +1,10 @@
 //! Who gets a run: the worker that has it parked first, and nobody waits behind another org's backlog.
 
 use super::Factory;
-use super::rig::{AGENT, Holder, ORG, Rig, TTL, for_signal, gracefully, json, refused};
+use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, ended, for_signal, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{BatchEnd, Claim, QueueLimit, Rate, Status, Wait};
+use crate::model::{BatchEnd, Claim, Fact, FactKind, QueueLimit, Rate, Status, TaskOptions, Wait};
 use crate::storage::{ClaimRequest, PREFERENCE};
 use std::time::Duration;
 
@@ -45,6 +45,37 @@ pub async fn a_woken_run_is_left_to_its_worker(factory: &dyn Factory) {
     let mut both = ids(&claim_as(&rig, one, 9).await);
     both.sort_unstable();
     assert_eq!(both, [id, new]);
+}
+
+/// A claim brings the facts since the last commit of the copy that its worker has parked, and none to others.
+pub async fn a_claim_brings_a_parked_copy_its_news(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (one, other) = (rig.worker(), rig.worker());
+    let id = rig.start().await;
+    let claims = claim_as(&rig, one, 9).await;
+    assert_eq!(claims[0].news, None);
+    let mut holder = Holder::of(&rig, &claims[0]);
+    let (task, timer) = (holder.inline(TaskOptions::default()), holder.sleep(Duration::from_secs(1)));
+    holder.commit(vec![task, timer]).await;
+    holder.attempts(vec![ended(0, 1, done(1))]).await;
+    let known = holder.suspend(vec![], parked()).await.high;
+    rig.signal(id, "go").await;
+    rig.signal(id, "stop").await;
+    let claims = claim_as(&rig, one, 9).await;
+    let (facts, high) = rig.storage.facts_after(ORG, id, known).await.unwrap();
+    assert_eq!(facts.len(), 2);
+    assert_eq!((claims[0].news.as_ref(), claims[0].high), (Some(&facts), high));
+    // What was handed over before is no news any more.
+    Holder::of(&rig, &claims[0]).suspend(vec![], parked()).await;
+    rig.clock.advance(Duration::from_secs(1));
+    rig.pass().await;
+    let claims = claim_as(&rig, one, 9).await;
+    let news = claims[0].news.as_ref().expect("a parked copy is told");
+    assert!(matches!(news[..], [Fact { kind: FactKind::Timer { .. }, .. }]), "{news:?}");
+    Holder::of(&rig, &claims[0]).suspend(vec![], parked()).await;
+    rig.signal(id, "go").await;
+    rig.clock.advance(PREFERENCE);
+    assert_eq!(claim_as(&rig, other, 9).await[0].news, None);
 }
 
 /// A claim of none gives the preference up, and so does a worker that leaves.

@@ -109,7 +109,7 @@ macro_rules! conformance_cases {
                 a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
             }
             dispatch {
-                a_woken_run_is_left_to_its_worker a_preference_may_be_given_up a_stop_is_for_its_worker_first
+                a_woken_run_is_left_to_its_worker a_claim_brings_a_parked_copy_its_news a_preference_may_be_given_up a_stop_is_for_its_worker_first
                 a_backlog_of_another_org_delays_nobody kinds_take_turns a_queue_has_places a_queue_has_a_rate
             }
             tasks_inline {
