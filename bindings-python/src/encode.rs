@@ -192,8 +192,7 @@ fn write_float(number: f64, out: &mut Vec<u8>) -> Result<(), Stop> {
     if !number.is_finite() {
         return Err(Stop::refused(number.to_string(), ": JSON knows finite numbers only; pass None or a string"));
     }
-    out.extend_from_slice(ryu::Buffer::new().format_finite(number).as_bytes());
-    Ok(())
+    serde_json::to_writer(out, &number).map_err(|_| Stop::refused(number.to_string(), ": it has no JSON form"))
 }
 
 fn write_text(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> Result<(), Stop> {

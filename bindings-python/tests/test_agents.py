@@ -148,7 +148,7 @@ async def test_failures_are_task_failed_with_their_cause(url: str) -> None:
         await bad(2)
         return found
 
-    with pytest.raises(flovyn.AgentFailed, match=r"TaskFailed: task 'bad' failed: LookupError: no 2"):
+    with pytest.raises(flovyn.AgentFailed, match=r'TaskFailed: task "bad" failed: LookupError: no 2'):
         await run(failing, url=url)
 
 

@@ -55,7 +55,7 @@ def waiting(ctx: SyncAgentContext[dict[str, Any]]) -> Any:
 
 
 def test_a_def_agent_runs(url: str) -> None:
-    expected = [10, [1, 2, 6], "LookupError", [1, 5], "task 'bad' failed: LookupError: no", 2, ["hello"]]
+    expected = [10, [1, 2, 6], "LookupError", [1, 5], 'task "bad" failed: LookupError: no', 2, ["hello"]]
     assert flovyn.run(linear, 5, url=url) == expected
 
 

@@ -267,12 +267,11 @@ const inCamelCase = (options) =>
 
 /** Starts the run of a program and does what comes before it advances. */
 async function start(client, program) {
-  const { name, input = null, options = {}, signals = [], cancel = false } = program;
+  const { name, input = null, options = {}, signals = [] } = program;
   const handle = await client.start(program.agent, input, { id: name, ...inCamelCase(options) });
   for (const [number, [word, value, delivery]] of signals.entries()) {
     await handle.signal(word, value, { idempotencyKey: String(number), delivery });
   }
-  if (cancel) await handle.cancel();
   return handle;
 }
 
@@ -287,6 +286,10 @@ async function ended(handle, program, told) {
       const doubt = (await handle.tasks()).find(({ status }) => status === "IN_DOUBT");
       await handle.resolve(doubt.op, { result: program.resolve });
     }
+  }
+  if (program.cancel) {
+    while (!["WAITING", "COMPLETED"].includes(await handle.status())) await setTimeout(5);
+    await handle.cancel();
   }
   const { resume, until = resume && "PAUSED" } = program;
   if (until) {

@@ -258,8 +258,6 @@ async def start(client: flovyn.Client, program: Program) -> flovyn.Handle[Any]:
     handle = await client.start(program["agent"], program.get("input"), id=program["name"], **options)
     for number, (name, value, *delivery) in enumerate(program.get("signals", [])):
         await handle.signal(name, value, idempotency_key=str(number), delivery=delivery[0] if delivery else "next_step")
-    if program.get("cancel"):
-        await handle.cancel()
     return handle
 
 
@@ -272,6 +270,10 @@ async def ended(handle: flovyn.Handle[Any], program: Program, told: dict[str, An
             told["doubt"] = error.code
             (doubt,) = [one for one in await handle.tasks() if one["status"] == "IN_DOUBT"]
             await handle.resolve(doubt["op"], result=program["resolve"])
+    if program.get("cancel"):
+        while await handle.status() not in ("WAITING", "COMPLETED"):
+            await asyncio.sleep(0.005)
+        await handle.cancel()
     until = program.get("until", "PAUSED" if "resume" in program else None)
     if until:
         while (status := await handle.status()) not in (until, "COMPLETED", "FAILED"):

@@ -61,9 +61,6 @@ async fn start(client: &Client, program: &Value) -> Result<Handle> {
     for (number, signal) in list(&program["signals"]).iter().enumerate() {
         send(&handle, signal, number).await?;
     }
-    if program["cancel"] == true {
-        handle.cancel(CancelMode::Graceful, Duration::from_secs(30)).await?;
-    }
     Ok(handle)
 }
 
@@ -81,6 +78,12 @@ async fn ended(handle: &Handle, program: &Value, told: &mut Value) -> Result<Val
             }
             other => return other?.parse(),
         }
+    }
+    if program["cancel"] == true {
+        while !matches!(handle.status().await?, Status::Waiting | Status::Completed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        handle.cancel(CancelMode::Graceful, Duration::from_secs(30)).await?;
     }
     let resume = &program["resume"];
     let until = program["until"].as_str().or((!resume.is_null()).then_some("PAUSED"));

@@ -16,11 +16,12 @@ Journal = dict[str, list[Any]]
 _NAMED = "label_name, label_key, seen, once_name, once_n"
 _ROWS = {
     "agent_op": f"segment, sequence, kind, {_NAMED}, count, data, {{target}}, value",
-    "agent_entry": f"segment, sequence, id, parent_id, depth, thread, role, entry_type, turn_id, metadata, {_NAMED}",
+    "agent_entry": f"segment, sequence, id, parent_id, depth, thread, role, entry_type, turn_id, metadata, {_NAMED}, content",
     "task_execution": f"segment, sequence, id, status, placement, attempt, kind, queue, {_NAMED}, options, input, output",
     "agent_checkpoint": "sequence, leaves, metadata, usage, state",
     "agent_signal": "name, delivery, idempotency_key, consumed_segment, consumed_sequence, payload",
 }
+_ROLE = 6
 _RUN = "id, status, kind, segment, leaf, step_count, input, output"
 
 
@@ -74,14 +75,9 @@ def _of_postgres(url: str) -> Any:
         yield table, [list(row.values()) for row in json.loads(done.stdout)]
 
 
-def said(database: str, key: str) -> list[list[Any]]:
-    """Read the entries of a run of a SQLite file, as stored."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as store:
-        query = (
-            "SELECT t.role, t.content FROM agent_entry t JOIN agent_execution x ON x.run = t.run "
-            "WHERE x.key = ? ORDER BY t.segment, t.sequence"
-        )
-        return [[role, json.loads(content)] for role, content in store.execute(query, (key,)) if content is not None]
+def said(journal: Journal) -> list[list[Any]]:
+    """Return the entries of a journal of SQLite: role and content."""
+    return [[row[_ROLE], json.loads(row[-1])] for row in journal.get("agent_entry", []) if row[-1] is not None]
 
 
 def difference(one: Journal, other: Journal, names: tuple[str, str]) -> str | None:

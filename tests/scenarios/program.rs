@@ -59,9 +59,7 @@ macro_rules! task {
                 $options
             }
 
-            async fn execute(&self, $context: &TaskContext, $input: $in) -> Result<$out> {
-                $body
-            }
+            async fn execute(&self, $context: &TaskContext, $input: $in) -> Result<$out> $body
         }
     };
 }
@@ -196,7 +194,7 @@ pub fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) 
                 value(ctx.schedule_raw(call("measure", content))?.await?)?.parse()?
             }
             ("fails", [why, _]) => match ctx.schedule::<()>("fails", why)?.await {
-                Err(error) if error.code() == Code::TaskFailed => json!([error.error_type(), error.message()]),
+                Err(error) if error.code() == Code::TaskFailed => json!([error.error_type(), error.fact("reason")]),
                 other => return other,
             },
             ("refused", [why]) => return ctx.schedule("fails", why)?.await,

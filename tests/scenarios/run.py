@@ -28,8 +28,8 @@ from journal import Journal, difference, journals, said, spoil
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 MAX_LIVES = 60
-#: Beside a run's own story: when it was claimed, put away and woken.
-OF_ITS_HOLDERS = {"resumed", "waiting", "woken", "task_started", "signal", "lease_lost", "retract", "token", "timer"}
+#: Beside a run's own story: when it was claimed, put away and woken, and what shared a commit.
+OF_ITS_HOLDERS = {"resumed", "waiting", "woken", "task_scheduled", "task_started", "task_retry", "lease_lost", "retract", "token"}
 
 Program = dict[str, Any]
 Told = dict[str, Any]
@@ -73,7 +73,7 @@ def run(language: str, backend: Backend, given: list[Program], kill_at: int = 0)
     )
     if done.returncode not in (0, -signal.SIGKILL):
         raise Wrong(f"{language} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [json.loads(line) for line in done.stdout.split("\n") if line]
     return done.returncode, {one["name"]: one for one in told}
 
 
@@ -99,7 +99,7 @@ def own_events(told: Told) -> list[str]:
 
 def comparable(told: Told) -> Told:
     """Leave out what depends on when something happened."""
-    return told | {"events": own_events(told)}
+    return told | {"events": sorted(own_events(told))}
 
 
 def compare(what: str, told: dict[str, Told], rows: dict[str, Journal] | None) -> None:
@@ -113,9 +113,9 @@ def compare(what: str, told: dict[str, Told], rows: dict[str, Journal] | None) -
             raise Wrong(f"{what}: {found}")
 
 
-def check_said(what: str, program: Program, backend: Backend) -> None:
-    """Compare the conversation in a SQLite file with what is expected."""
-    found = said(backend.database.removeprefix("sqlite:"), program["name"])
+def check_said(what: str, program: Program, journal: Journal) -> None:
+    """Compare the conversation in a journal with what is expected."""
+    found = said(journal)
     if "entries" in program and found != program["entries"]:
         raise Wrong(f"{what}: the conversation is {found}, but {program['entries']} is expected")
 
@@ -129,9 +129,6 @@ def together(kind: str, given: list[Program], folder: Path, postgres: Postgres) 
     def alone(language: str) -> tuple[dict[str, Told], dict[str, Journal]]:
         with fresh(kind, folder, postgres) as backend:
             told = run(language, backend, given)[1]
-            if kind == "sqlite":
-                for program in given:
-                    check_said(language, program, backend)
             return told, journals(backend.database) if backend.database else {}
 
     with ThreadPoolExecutor(2) as pool:
@@ -141,6 +138,8 @@ def together(kind: str, given: list[Program], folder: Path, postgres: Postgres) 
         try:
             for language, (told, _) in ran.items():
                 check(f"{language} on {kind}", program, told[name])
+                if kind == "sqlite":
+                    check_said(language, program, ran[language][1][name])
             rows = {language: found.get(name, {}) for language, (_, found) in ran.items()} if kind != "memory" else None
             compare(f"on {kind}", {language: told[name] for language, (told, _) in ran.items()}, rows)
         except Wrong as wrong:
@@ -170,8 +169,10 @@ def in_lives(program: Program, language: str, folder: Path, postgres: Postgres) 
             spoil(backend.database.removeprefix("sqlite:"))
         told = run(language, backend, [program])[1][program["name"]]
         check(language, program, told)
-        check_said(language, program, backend) if "before" not in program else None
-        return told, journals(backend.database)[program["name"]]
+        journal = journals(backend.database)[program["name"]]
+        if "before" not in program:
+            check_said(language, program, journal)
+        return told, journal
 
 
 def lives(program: Program, folder: Path, postgres: Postgres) -> int:
@@ -191,7 +192,7 @@ def by_turns(number: int, program: Program, folder: Path, postgres: Postgres) ->
             code, told = run(language, backend, [program], life)
             if code == 0:
                 check(f"life {life} ({language})", program, told[program["name"]])
-                check_said(f"life {life} ({language})", program, backend)
+                check_said(f"life {life} ({language})", program, journals(backend.database)[program["name"]])
                 return life
     raise Wrong(f"the run has not ended after {MAX_LIVES} lives")
 

@@ -136,7 +136,7 @@ class TaskFailed(FlovynError):
         if not self.kind:
             return self.message
         tried = "" if self.attempts <= 1 else f" after {self.attempts} attempts"
-        return f"task {self.kind!r} failed{tried}: {self.type}: {self.message}"
+        return f'task "{self.kind}" failed{tried}: {self.type}: {self.message}'
 
 
 class TaskTimeout(TaskFailed):

@@ -160,20 +160,18 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     match result {
         Ok(Ok(output)) => Ending::Completed(output),
         Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
-        Ok(Err(error)) => Ending::Failed(Failure::new(failure_code(&error), error.error_type(), error.message())),
+        Ok(Err(error)) => Ending::Failed(failure_of(&error)),
         Err(panic) => Ending::Failed(Failure::new(Code::AgentFailed, "panic", words(&*panic))),
     }
 }
 
-/// Errors of the engine keep their code, so that a caller can tell them from the agent's own.
-fn failure_code(error: &Error) -> Code {
-    match error.code() {
-        code @ (Code::PreambleOp
-        | Code::OnceChanged
-        | Code::OpenOperations
-        | Code::PayloadTooLarge
-        | Code::NotSerializable) => code,
-        _ => Code::AgentFailed,
+/// Errors of the engine keep their code and go by its name; one with a type of its own is the agent's.
+fn failure_of(error: &Error) -> Failure {
+    let (code, word) = (error.code(), error.code().as_str());
+    let own = error.error_type() != word && error.fact("task_id").is_none();
+    match own {
+        true => Failure::new(Code::AgentFailed, error.error_type(), error.message()),
+        false => Failure::new(code, word, error.message()),
     }
 }
 

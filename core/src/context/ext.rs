@@ -53,14 +53,22 @@ pub(crate) fn value_of(outcome: Outcome) -> Result<Payload> {
 
 /// The error that a failure of a task or a run raises.
 pub(crate) fn error_of(failure: &Failure) -> Error {
-    let mut error = Error::new(failure.code, failure.message.clone()).with("error_type", &failure.error_type);
-    if let Some(kind) = &failure.kind {
-        error = error.with("kind", kind).with("attempts", failure.attempts);
+    let Some(kind) = &failure.kind else {
+        return Error::new(failure.code, failure.message.clone()).with("error_type", &failure.error_type);
+    };
+    // Whatever made a task fail, who awaits it sees a task that failed.
+    let code = if failure.code == Code::TaskTimeout { Code::TaskTimeout } else { Code::TaskFailed };
+    let Failure { attempts, error_type, message, .. } = failure;
+    let tried = if *attempts <= 1 { String::new() } else { format!(" after {attempts} attempts") };
+    let error = Error::new(code, format!("task \"{kind}\" failed{tried}: {error_type}: {message}"))
+        .with("error_type", error_type)
+        .with("reason", message)
+        .with("kind", kind)
+        .with("attempts", attempts);
+    match failure.task {
+        Some(task) => error.with("task_id", task),
+        None => error,
     }
-    if let Some(task) = failure.task {
-        error = error.with("task_id", task);
-    }
-    error
 }
 
 /// Typed calls on any context.

@@ -118,7 +118,7 @@ pub trait AgentContext: Send + Sync {
     fn remaining_budget(&self) -> Result<Payload>;
     /// A small value that stands for the conversation at this point, to be passed to a task.
     fn context_ref(&self) -> ContextRef;
-    /// Records what a model call cost.
+    /// Records what a model call cost; where `calls` is 0 it counts as one.
     fn record_usage(&self, model: &str, usage: Usage) -> Result<()>;
     /// The entries of the branch up to here.
     fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>>;
@@ -318,7 +318,8 @@ impl AgentContext for Context {
         ContextRef { execution: self.agent_execution_id(), thread: self.thread.clone(), leaf }
     }
 
-    fn record_usage(&self, model: &str, usage: Usage) -> Result<()> {
+    fn record_usage(&self, model: &str, mut usage: Usage) -> Result<()> {
+        usage.calls = usage.calls.max(1);
         self.call(Call::Usage { model: model.to_owned(), usage }).map(drop)
     }
 

@@ -67,8 +67,12 @@ impl Error {
 
     /// The type of the original error: what [`with`](Self::with) was told as `error_type`, else the code.
     pub fn error_type(&self) -> &str {
-        let named = self.0.context.iter().find(|(name, _)| name == "error_type");
-        named.map_or(self.0.code.as_str(), |(_, value)| value)
+        self.fact("error_type").unwrap_or(self.0.code.as_str())
+    }
+
+    /// A named fact.
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.0.context.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether the same request may succeed later without any change.

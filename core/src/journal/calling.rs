@@ -194,6 +194,13 @@ impl Machine {
     /// Asks for a checkpoint; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
     pub fn checkpoint(&mut self, state: Payload, metadata: String) -> Result<()> {
         self.check_open()?;
+        if !self.config.stateful {
+            return Err(Error::new(
+                Code::StateNotDeclared,
+                "a checkpoint with a state needs an agent that is declared with one; without it recovery replays the \
+                 recorded run, and flush forces a commit",
+            ));
+        }
         let open = self.open_operations();
         if !open.is_empty() {
             return Err(Error::new(

@@ -100,7 +100,7 @@ impl AgentDefinition for Toolbox {
         let steps: Vec<_> = (0..3).map(|number| ctx.schedule_task(&Flaky, &number)).collect::<Result<_>>()?;
         let squares = futures::future::try_join_all(steps).await?;
         let failures = [ctx.schedule_task(&Slow, &())?.await, ctx.schedule_task(&Hopeless, &"seven".into())?.await];
-        let told = failures.into_iter().filter_map(|ended| ended.err().map(|error| error.code().to_string()));
+        let told = failures.into_iter().filter_map(|ended| ended.err().map(|error| error.error_type().to_owned()));
         Ok((squares, told.collect()))
     }
 }
