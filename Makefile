@@ -102,7 +102,7 @@ node-test: postgres $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
 	@cd $(NODE) && npm run --silent check && npm test --silent
 
-scenarios: $(VENV)/.flovyn $(NODE)/dist/.built
+scenarios: postgres $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"
 	@$(BIN)/python tests/scenarios/run.py
 

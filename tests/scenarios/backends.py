@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches"))
 
-from harness.postgres import Postgres, programs  # noqa: E402
-from harness.processes import ending_with_us  # noqa: E402
+from harness.postgres import Postgres, programs
+from harness.processes import ending_with_us
 
 KINDS = ("memory", "sqlite", "postgres", "server")
 PSQL = str((programs() or Path("/usr/bin")) / "psql")
@@ -54,9 +54,7 @@ def _served(file: str, folder: Path) -> Iterator[Backend]:
     command = [Path(sys.executable).with_name("flovyn"), "dev", "--json", "--db", file]
     command += ["--http-port", "0", "--grpc-port", "0"]
     environment = {"FLOVYN_HOME": str(home)}
-    server = subprocess.Popen(
-        ending_with_us(command), stdout=subprocess.PIPE, text=True, env=os.environ | environment
-    )
+    server = subprocess.Popen(ending_with_us(command), stdout=subprocess.PIPE, text=True, env=os.environ | environment)
     try:
         line = server.stdout.readline() if server.stdout else ""
         yield Backend(json.loads(line)["grpc"], file, environment)

@@ -112,6 +112,9 @@ async function step(ctx, [op, ...words], found) {
     case "entry":
       ctx.appendEntry(one, two);
       break;
+    case "tell":
+      ctx.appendEntry("note", found[one]);
+      break;
     case "noted": {
       const [role, content, entryType, turnId, metadata] = words;
       ctx.appendEntry(role, content, { entryType, turnId, metadata });
@@ -251,7 +254,7 @@ const agents = [
   agent("careful", { version, onDivergence: "pause" }, oneByOne),
   agent("looping", { version, state }, loop),
   agent("hasty", { version, state }, async (ctx) => {
-    await double(100);
+    await echo("early");
     return loop(ctx);
   }),
 ];
@@ -336,7 +339,7 @@ async function after(client, handle, program, [call, one, two]) {
       case "messages":
         return (await handle.messages()).map(({ role, content }) => [role, content]);
       case "tasks":
-        return (await handle.tasks()).map(({ kind, status, attempt }) => [kind, status, attempt]);
+        return (await handle.tasks()).map((one) => [one.kind, one.status, one.attempt, one.failure?.errorType ?? null]);
       case "checkpoints":
         return (await handle.checkpoints()).length;
       default:

@@ -135,6 +135,8 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             found[name] = await ctx.attach(found[ref])
         case ["entry", role, content]:
             ctx.append_entry(role, content)
+        case ["tell", name]:
+            ctx.append_entry("note", found[name])
         case ["noted", role, content, kind, turn, metadata]:
             ctx.append_entry(role, content, entry_type=kind, turn_id=turn, metadata=metadata)
         case ["thread", thread, role, content]:
@@ -245,7 +247,7 @@ async def looping(ctx: AgentContext[dict[str, Any]], input: Any) -> dict[str, An
 
 
 async def hasty(ctx: AgentContext[dict[str, Any]], input: Any) -> dict[str, Any]:
-    await double(100)
+    await echo("early")
     return await looping(ctx, input)
 
 
@@ -285,42 +287,49 @@ async def ended(handle: flovyn.Handle[Any], program: Program, told: dict[str, An
     return await handle.result(timeout=60)
 
 
+async def answer(client: flovyn.Client, handle: flovyn.Handle[Any], program: Program, call: list[Any]) -> Any:  # noqa: PLR0912 - one branch a call
+    """Do what a caller does with an ended run."""
+    match call:
+        case ["signal", name, value]:
+            await handle.signal(name, value)
+        case ["signal_again", number]:
+            name, value, *_ = program["signals"][number]
+            await handle.signal(name, value, idempotency_key=str(number))
+        case ["resume"]:
+            await handle.resume()
+        case ["start_other", input]:
+            await client.start(program["agent"], input, id=program["name"])
+        case ["start_same"]:
+            again = await client.start(program["agent"], program.get("input"), id=program["name"])
+            return again.id == handle.id
+        case ["handle", key]:
+            await client.handle(key)
+        case ["start_id", key]:
+            await client.start(program["agent"], None, id=key)
+        case ["result_within", seconds]:
+            await handle.result(timeout=seconds)
+        case ["fork", sequence]:
+            fork = await handle.fork(op=f"{handle.id}-0-{sequence}", id=f"{program['name']} (fork)")
+            return await fork.result(timeout=60)
+        case ["messages"]:
+            return [[message.role, message.content] for message in await handle.messages()]
+        case ["tasks"]:
+            tasks = await handle.tasks()
+            failed = [one["failure"] and one["failure"]["error_type"] for one in tasks]
+            return [[one["kind"], one["status"], one["attempt"], why] for one, why in zip(tasks, failed, strict=True)]
+        case ["checkpoints"]:
+            return len(await handle.checkpoints())
+        case _:
+            raise ValueError(f"unknown call {call}")
+    return None
+
+
 async def after(client: flovyn.Client, handle: flovyn.Handle[Any], program: Program, call: list[Any]) -> Any:
     """Do what a caller does with an ended run; give what it answers or the code of its error."""
     try:
-        match call:
-            case ["signal", name, value]:
-                await handle.signal(name, value)
-            case ["signal_again", number]:
-                name, value, *_ = program["signals"][number]
-                await handle.signal(name, value, idempotency_key=str(number))
-            case ["resume"]:
-                await handle.resume()
-            case ["start_other", input]:
-                await client.start(program["agent"], input, id=program["name"])
-            case ["start_same"]:
-                again = await client.start(program["agent"], program.get("input"), id=program["name"])
-                return again.id == handle.id
-            case ["handle", key]:
-                await client.handle(key)
-            case ["start_id", key]:
-                await client.start(program["agent"], None, id=key)
-            case ["result_within", seconds]:
-                await handle.result(timeout=seconds)
-            case ["fork", sequence]:
-                fork = await handle.fork(op=f"{handle.id}-0-{sequence}", id=f"{program['name']} (fork)")
-                return await fork.result(timeout=60)
-            case ["messages"]:
-                return [[message.role, message.content] for message in await handle.messages()]
-            case ["tasks"]:
-                return [[one["kind"], one["status"], one["attempt"]] for one in await handle.tasks()]
-            case ["checkpoints"]:
-                return len(await handle.checkpoints())
-            case _:
-                raise ValueError(f"unknown call {call}")
+        return await answer(client, handle, program, call)
     except flovyn.FlovynError as error:
         return error.code
-    return None
 
 
 async def report(client: flovyn.Client, handle: flovyn.Handle[Any], program: Program) -> dict[str, Any]:

@@ -143,7 +143,11 @@ async fn after(client: &Client, handle: &Handle, program: &Value, call: &Value) 
         "messages" => return said(&handle.messages().await?),
         "tasks" => {
             let tasks = handle.tasks(PAGE).await?.items;
-            return Ok(tasks.iter().map(|task| json!([task.new.kind, task.status, task.attempt])).collect());
+            let told = tasks.iter().map(|task| {
+                let why = task.failure.as_ref().map(|failure| &failure.error_type);
+                json!([task.new.kind, task.status, task.attempt, why])
+            });
+            return Ok(told.collect());
         }
         "checkpoints" => return Ok(json!(handle.checkpoints(PAGE).await?.items.len())),
         _ => return Err(Error::new(Code::InvalidArgument, format!("unknown call {call}"))),

@@ -1,4 +1,4 @@
-"""Owns what of a journal does not depend on when and by whom it was written, and reads it from SQLite and PostgreSQL."""
+"""Owns what of a journal does not depend on when and by whom it was written; reads it from SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from backends import PSQL
 Journal = dict[str, list[Any]]
 """The rows of a run by their table."""
 
+_AT = "segment, sequence"
 _NAMED = "label_name, label_key, seen, once_name, once_n"
+_ENTRY = "id, parent_id, depth, thread, role, entry_type, turn_id, metadata"
+_TASK = "id, status, placement, attempt, kind, queue"
 _ROWS = {
-    "agent_op": f"segment, sequence, kind, {_NAMED}, count, data, {{target}}, value",
-    "agent_entry": f"segment, sequence, id, parent_id, depth, thread, role, entry_type, turn_id, metadata, {_NAMED}, content",
-    "task_execution": f"segment, sequence, id, status, placement, attempt, kind, queue, {_NAMED}, options, input, output",
+    "agent_op": f"{_AT}, kind, {_NAMED}, count, data, {{target}}, value",
+    "agent_entry": f"{_AT}, {_ENTRY}, {_NAMED}, content",
+    "task_execution": f"{_AT}, {_TASK}, {_NAMED}, options, input, output",
     "agent_checkpoint": "sequence, leaves, metadata, usage, state",
     "agent_signal": "name, delivery, idempotency_key, consumed_segment, consumed_sequence, payload",
 }
@@ -69,7 +72,9 @@ def _of_sqlite(url: str) -> Any:
 def _of_postgres(url: str) -> Any:
     for table, query in _queries("target").items():
         text = f"SELECT coalesce(json_agg(row_to_json(q)), '[]') FROM ({query}) q"
-        done = subprocess.run([PSQL, "-X", "-A", "-t", "-d", url, "-c", text], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [PSQL, "-X", "-A", "-t", "-d", url, "-c", text], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"psql ended with {done.returncode}: {done.stderr.strip()}")
         yield table, [list(row.values()) for row in json.loads(done.stdout)]

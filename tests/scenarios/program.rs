@@ -228,6 +228,7 @@ pub fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) 
                 value(ctx.attach(task)?.await?)?.parse()?
             }
             ("entry", [role, content]) => return ctx.append_message(message(role, content)?).map(drop),
+            ("tell", [name]) => return ctx.append_entry("note", &found[&text(name)]).map(drop),
             ("noted", [role, content, kind, turn, metadata]) => {
                 let (entry_type, turn_id, metadata) = (text(kind), Some(text(turn)), Some(metadata.to_string()));
                 let noted = Message { entry_type, turn_id, metadata, ..message(role, content)? };
@@ -392,7 +393,7 @@ impl AgentDefinition for Looping {
 
     async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Value> {
         if self.hasty {
-            double(ctx, &json!(100)).await?;
+            ctx.schedule::<Value>("echo", "early")?.await?;
         }
         let ops = ops(&self.programs, ctx);
         let State(mut state) = ctx.state()?;

@@ -1,4 +1,4 @@
-"""Runs every scenario in Rust, Python and TypeScript on memory, SQLite, PostgreSQL and a server, and compares the journals.
+"""Runs every scenario in Rust, Python and TypeScript on memory, SQLite, PostgreSQL and a server; compares the journals.
 
 Each language runs all programs on a backend of its own; what was answered must be as expected and the rows of the three
 equal, byte for byte. Programs that are killed or edited run life by life on SQLite. Then once more as one run of all
@@ -29,7 +29,17 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 MAX_LIVES = 60
 #: Beside a run's own story: when it was claimed, put away and woken, and what shared a commit.
-OF_ITS_HOLDERS = {"resumed", "waiting", "woken", "task_scheduled", "task_started", "task_retry", "lease_lost", "retract", "token"}
+OF_ITS_HOLDERS = {
+    "resumed",
+    "waiting",
+    "woken",
+    "task_scheduled",
+    "task_started",
+    "task_retry",
+    "lease_lost",
+    "retract",
+    "token",
+}
 
 Program = dict[str, Any]
 Told = dict[str, Any]
@@ -43,7 +53,9 @@ def programs() -> list[Program]:
 
 def languages() -> dict[str, list[str]]:
     """Return how to start each language's interpreter; builds the one in Rust."""
-    made = "cargo build --quiet --workspace --exclude flovyn-python --exclude flovyn-node --features flovyn-core/testing"
+    made = (
+        "cargo build --quiet --workspace --exclude flovyn-python --exclude flovyn-node --features flovyn-core/testing"
+    )
     subprocess.run([*made.split(), "--bin", "interpreter"], cwd=REPOSITORY, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     return {
@@ -178,12 +190,14 @@ def in_lives(program: Program, language: str, folder: Path, postgres: Postgres) 
 def lives(program: Program, folder: Path, postgres: Postgres) -> int:
     """Run a program in lives in every language and compare; return the number of lives."""
     ran = {language: in_lives(program, language, folder, postgres) for language in LANGUAGES}
-    compare("in lives", {name: told for name, (told, _) in ran.items()}, {name: rows for name, (_, rows) in ran.items()})
+    compare(
+        "in lives", {name: told for name, (told, _) in ran.items()}, {name: rows for name, (_, rows) in ran.items()}
+    )
     return 0
 
 
 def by_turns(number: int, program: Program, folder: Path, postgres: Postgres) -> int:
-    """Run a program in all languages by turns: the n-th life is killed in its n-th place. Return the number of lives."""
+    """Run a program in all languages by turns, the n-th life killed in its n-th place. Return how many there were."""
     names = list(LANGUAGES)
     with fresh("sqlite", folder, postgres) as backend:
         for life in range(1, MAX_LIVES + 1):
@@ -223,8 +237,8 @@ def main() -> int:
     given = [program for program in programs() if not options.names or program["name"] in options.names]
     whole = [program for program in given if "lives" not in program]
     failed, count = Counter[str](), 0
-    with tempfile.TemporaryDirectory(prefix="flovyn-scenarios-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="flovyn-scenarios-") as home:
+        folder = Path(home)
         folder.chmod(0o755)  # PostgreSQL runs as another user
         postgres = Postgres(folder)
         try:

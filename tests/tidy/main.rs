@@ -222,11 +222,14 @@ fn every_op_rule_and_code_has_a_scenario() {
     };
     let ops: Vec<_> = OpKind::ALL.into_iter().filter(|kind| !text.contains(&format!("[\"{}\"", word(*kind)))).collect();
     assert!(ops.is_empty(), "kinds of ops without a scenario: {ops:?}");
-    let about = |rule: u64| programs.iter().any(|program| program["rules"].as_array().is_some_and(|rules| rules.contains(&rule.into())));
+    let about = |rule: u64| {
+        programs.iter().any(|program| program["rules"].as_array().is_some_and(|rules| rules.contains(&rule.into())))
+    };
     let rules: Vec<_> = (1..=20).filter(|rule| !about(*rule)).collect();
     assert!(rules.is_empty(), "rules without a scenario: {rules:?}");
     for code in Code::ALL {
-        let (has, excused) = (text.contains(&format!("\"{code}\"")), BEYOND_PROGRAMS.iter().any(|(one, _)| one == code));
+        let (has, excused) =
+            (text.contains(&format!("\"{code}\"")), BEYOND_PROGRAMS.iter().any(|(one, _)| one == code));
         assert!(has != excused, "{code} has {} scenario and {} excuse", u8::from(has), u8::from(excused));
     }
 }

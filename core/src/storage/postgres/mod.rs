@@ -144,12 +144,8 @@ impl PostgresStorage {
             (None, Some(clock)) => clock.clone(),
             (None, None) => Arc::<DatabaseClock>::default(),
         };
-        let desk = Desk {
-            clock,
-            hints: Hints::default(),
-            next_due: Arc::new(AtomicI64::new(i64::MAX)),
-            own: Arc::default(),
-        };
+        let desk =
+            Desk { clock, hints: Hints::default(), next_due: Arc::new(AtomicI64::new(i64::MAX)), own: Arc::default() };
         Ok(Self(Arc::new(Shared {
             name: describe(&reach.config),
             committers: Committers::start(options.committers.clamp(1, 64), &reach, &desk)?,
@@ -595,8 +591,6 @@ impl Storage for PostgresStorage {
         }
         self.0.watcher.close();
         self.0.committers.close();
-        for pool in [&self.0.keepers, &self.0.movers, &self.0.readers] {
-            pool.close();
-        }
+        [&self.0.keepers, &self.0.movers, &self.0.readers].into_iter().for_each(Pool::close);
     }
 }
