@@ -19,7 +19,9 @@ NODE_PACKAGE = HERE.parent / "bindings-node"
 def programs(names: list[str]) -> list[Path]:
     """Return the programs to run, in order."""
     found = [*sorted(HERE.glob("[0-9]*/*/*.py")), *sorted(HERE.glob("[0-9]*/*/*.mts")), HERE / "demo" / "demo.py"]
-    return [path for path in found if not names or any(name in str(path) for name in names)]
+    # A worker is started by the program beside it.
+    chosen = [path for path in found if path.stem != "worker"]
+    return [path for path in chosen if not names or any(name in str(path) for name in names)]
 
 
 def command(path: Path) -> list[str]:

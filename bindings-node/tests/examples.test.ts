@@ -12,6 +12,7 @@ import { mailer } from "../../examples/03-human-approval/typescript/approval.mjs
 import { speaker, WORDS } from "../../examples/04-streaming/typescript/streaming.mjs";
 import { chat } from "../../examples/05-branching-conversation/typescript/branching.mjs";
 import { counter } from "../../examples/06-crash-and-resume/typescript/crash.mjs";
+import { relay } from "../../examples/07-three-languages/typescript/worker.mjs";
 import { folder } from "./support.js";
 
 test("every example is proved", () => {
@@ -23,6 +24,7 @@ test("every example is proved", () => {
     "04-streaming",
     "05-branching-conversation",
     "06-crash-and-resume",
+    "07-three-languages",
   ]);
 });
 
@@ -64,4 +66,11 @@ test("crash and resume", async () => {
   expect(report.outcome).toBe(15);
   // A step that was in flight when its process died runs once more; one crash, one step at most.
   expect(readFileSync(log, "utf8").trim().split("\n").length).toBeLessThanOrEqual(report.runs * (steps + 1));
+});
+
+test("three languages", async () => {
+  expect((await check(relay, 2)).outcome).toEqual([
+    [0, "TypeScript"],
+    [1, "TypeScript"],
+  ]);
 });

@@ -25,6 +25,7 @@ example!(approval, "../03-human-approval/rust/approval.rs");
 example!(streaming, "../04-streaming/rust/streaming.rs");
 example!(branching, "../05-branching-conversation/rust/branching.rs");
 example!(crash, "../06-crash-and-resume/rust/crash.rs");
+example!(relay, "../07-three-languages/rust/worker.rs");
 
 fn input(value: impl Serialize) -> Payload {
     Payload::of(&value).expect("an input")
@@ -116,4 +117,12 @@ async fn crash_and_resume_holds() {
     let served = || host(NativeHost::default().agent(Counter).and_then(|host| host.task(Count)));
     let (total, _) = holds::<u32>(Harness::new("counter", input(&log), served)).await;
     assert_eq!(total, (0..20).sum::<u32>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_languages_hold() {
+    use relay::{Relay, Step};
+    let served = || host(NativeHost::default().agent(Relay).and_then(|host| host.task(Step)));
+    let (ran, _) = holds::<Vec<(u32, String)>>(Harness::new("relay", input(2), served)).await;
+    assert_eq!(ran, [(0, "Rust".to_owned()), (1, "Rust".to_owned())]);
 }
