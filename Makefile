@@ -15,7 +15,7 @@ NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; p
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package docs gen clean rust-test python-test openapi examples tidy node node-test scenarios build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples tidy node node-test scenarios build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -79,15 +79,15 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test scenarios openapi examples ## Lint, tidy and every suite
+test: lint rust-test python-test node-test scenarios openapi examples packages ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
 	@echo "==> format and lint"
 	@cargo fmt --all --check
 	@cargo clippy $(FEATURES) --all-targets --features flovyn-core/testing --quiet -- -D warnings
-	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests
-	@$(BIN)/ruff check --quiet bindings-python examples benches tests
+	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests packages
+	@$(BIN)/ruff check --quiet bindings-python examples benches tests packages
 
 rust-test: postgres nats
 	@echo "==> Rust suites"
@@ -120,8 +120,8 @@ test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
 
 fmt: $(VENV)/.tools ## Format everything
 	@cargo fmt --all
-	@$(BIN)/ruff format --quiet bindings-python examples benches tests
-	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests
+	@$(BIN)/ruff format --quiet bindings-python examples benches tests packages
+	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests packages
 
 # ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,9 +131,18 @@ bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes ben
 bench-server: postgres $(VENV)/.tools ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
 	@$(PYTHON) benches/run.py --server
 
-package: $(VENV)/.tools ## Build the wheel into dist/
-	@mkdir -p dist
-	@cd bindings-python && $(BIN)/maturin build --release --out ../dist
+package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
+	@$(BIN)/python packages/build.py
+	@$(BIN)/python packages/prove.py
+
+# The same with native parts that are quick to build; the sdist is left to `make package`.
+packages: $(VENV)/.flovyn $(NODE)/dist/.built
+	@echo "==> packages in empty environments"
+	@$(BIN)/python packages/build.py --profile demo wheel npm crates
+	@$(BIN)/python packages/prove.py wheel npm crates
+
+version: ## Show the version; V=0.2.0 writes another one everywhere
+	@$(PYTHON) packages/version.py $(V)
 
 gen: ## Write generated files
 	@cargo run --quiet -p flovyn-tests --bin gen

@@ -230,12 +230,18 @@ function platform(): string {
 
 function load(): Native {
   const given = process.env["FLOVYN_NATIVE"];
-  const name = `flovyn.${platform()}.node`;
-  const path = given ?? join(__dirname, "..", "native", name);
-  if (!existsSync(path)) {
-    throw new Error(`@flovyn/sdk has no native part for ${platform()}: ${path} is not there`);
+  const built = join(__dirname, "..", "native", `flovyn.${platform()}.node`);
+  if (given !== undefined || existsSync(built)) return require(given ?? built) as Native;
+  const name = `@flovyn/sdk-${platform()}`;
+  try {
+    return require(name) as Native;
+  } catch (error) {
+    throw new Error(
+      `@flovyn/sdk has no native part for ${platform()}: ${name} is not installed. Where optional dependencies were left ` +
+        `out, install it beside this package, of the same version`,
+      { cause: error },
+    );
   }
-  return require(path) as Native;
 }
 
 /** Does something natively; what it throws is thrown as our error. */

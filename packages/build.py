@@ -1,0 +1,156 @@
+"""Owns how packages are built into dist/: the wheel and its sdist, the npm tarballs, the crates.
+
+Usage: build.py [--profile release] [wheel] [sdist] [npm] [crates]     all of them without a name
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from version import REPOSITORY, version
+
+DIST = REPOSITORY / "dist"
+NODE = REPOSITORY / "bindings-node"
+CRATES = ("flovyn-core-macros", "flovyn-proto", "flovyn-core", "flovyn-server", "flovyn-cli")
+#: What a platform's npm package says of itself, by the name Node has for it.
+PLATFORMS: dict[str, dict[str, list[str]]] = {
+    "linux-x64-gnu": {"os": ["linux"], "cpu": ["x64"], "libc": ["glibc"]},
+    "linux-x64-musl": {"os": ["linux"], "cpu": ["x64"], "libc": ["musl"]},
+    "linux-arm64-gnu": {"os": ["linux"], "cpu": ["arm64"], "libc": ["glibc"]},
+    "linux-arm64-musl": {"os": ["linux"], "cpu": ["arm64"], "libc": ["musl"]},
+    "darwin-arm64": {"os": ["darwin"], "cpu": ["arm64"]},
+    "darwin-x64": {"os": ["darwin"], "cpu": ["x64"]},
+}
+
+
+def run(*command: str | Path, **how: Any) -> None:
+    """Run a command and raise with what it said if it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **how)
+    if done.returncode:
+        raise SystemExit(f"`{' '.join(map(str, command))}` ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def target() -> Path:
+    """Return the folder that cargo builds into."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+
+
+def wheel(profile: str) -> Iterator[Path]:
+    """Build the wheel of this platform: one for every Python from 3.10, on every Linux that is not very old."""
+    for old in DIST.glob("flovyn-*.whl"):
+        old.unlink()
+    maturin = Path(sys.executable).with_name("maturin")
+    run(maturin, "build", "--profile", profile, "--out", DIST, cwd=REPOSITORY / "bindings-python")
+    (made,) = DIST.glob(f"flovyn-{version()}-*.whl")
+    form = r"flovyn-[^-]+-cp310-abi3-(manylinux_\d+_\d+_\w+|macosx_\w+|win_\w+)\.whl"
+    if not re.fullmatch(form, made.name):
+        raise SystemExit(f"{made.name} is not for every Python from 3.10 or not portable; {form} is expected")
+    with zipfile.ZipFile(made) as packed:
+        held = packed.namelist()
+    for wanted in ("flovyn/__init__.py", "flovyn/py.typed", "flovyn/_native.pyi"):
+        if wanted not in held:
+            raise SystemExit(f"{made.name} lacks {wanted}")
+    yield made
+
+
+def sdist(_: str) -> Iterator[Path]:
+    """Pack the sources of the Python package with those of the crates it is made of."""
+    maturin = Path(sys.executable).with_name("maturin")
+    run(maturin, "sdist", "--out", DIST, cwd=REPOSITORY / "bindings-python")
+    made = DIST / f"flovyn-{version()}.tar.gz"
+    with tarfile.open(made) as packed:
+        held = packed.getnames()
+    for crate in ("core", "server", "proto", "core-macros", "cli"):
+        if not any(name.endswith(f"/{crate}/Cargo.toml") for name in held):
+            raise SystemExit(f"{made.name} lacks the crate {crate}")
+    yield made
+
+
+def platform() -> str:
+    """Return Node's name for this platform."""
+    ask = (
+        "const r = process.report.getReport().header; console.log(process.platform + '-' + process.arch + "
+        "(process.platform !== 'linux' ? '' : r.glibcVersionRuntime ? '-gnu' : '-musl'))"
+    )
+    return subprocess.run(["node", "-e", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def npm(profile: str) -> Iterator[Path]:
+    """Pack the Node package, and beside it one that holds nothing but this platform's addon."""
+    here = platform()
+    run("cargo", "build", "--quiet", "--profile", profile, "-p", "flovyn-node", cwd=REPOSITORY)
+    facts = json.loads((NODE / "package.json").read_text())
+    kept = {name: value for name, value in facts.items() if name not in ("devDependencies", "scripts")}
+    stage = DIST / "npm"
+    shutil.rmtree(stage, ignore_errors=True)
+
+    addon = stage / here
+    addon.mkdir(parents=True)
+    library = target() / profile / ("libflovyn_node.dylib" if here.startswith("darwin") else "libflovyn_node.so")
+    shutil.copyfile(library, addon / f"flovyn.{here}.node")
+    about = {
+        **{name: facts[name] for name in ("version", "license", "repository", "engines")},
+        "name": f"{facts['name']}-{here}",
+        "description": f"The native part of {facts['name']} for {here}.",
+        "main": f"flovyn.{here}.node",
+        "files": [f"flovyn.{here}.node"],
+        **PLATFORMS[here],
+    }
+    (addon / "package.json").write_text(json.dumps(about, indent=2) + "\n")
+    (addon / "README.md").write_text(f"The native part of `{facts['name']}` for {here}.\n")
+
+    main = stage / "sdk"
+    main.mkdir()
+    for folder in ("bin", "dist", "esm"):
+        shutil.copytree(NODE / folder, main / folder, ignore=shutil.ignore_patterns(".built"))
+    shutil.copyfile(NODE / "README.md", main / "README.md")
+    kept["files"] = ["bin", "dist", "esm", "README.md"]
+    kept["optionalDependencies"] = {f"{facts['name']}-{name}": facts["version"] for name in PLATFORMS if name == here}
+    (main / "package.json").write_text(json.dumps(kept, indent=2) + "\n")
+
+    for folder in (main, addon):
+        shutil.copyfile(REPOSITORY / "LICENSE", folder / "LICENSE")
+        run("npm", "pack", "--silent", "--pack-destination", DIST, cwd=folder)
+    shutil.rmtree(stage)
+    yield DIST / f"flovyn-sdk-{version()}.tgz"
+    yield DIST / f"flovyn-sdk-{here}-{version()}.tgz"
+
+
+def crates(_: str) -> Iterator[Path]:
+    """Pack the crates. That what is packed can be built is shown by prove.py, which builds it."""
+    chosen = [word for crate in CRATES for word in ("-p", crate)]
+    run("cargo", "package", "--quiet", "--no-verify", "--allow-dirty", *chosen, cwd=REPOSITORY)
+    for crate in CRATES:
+        made = target() / "package" / f"{crate}-{version()}.crate"
+        yield Path(shutil.copy(made, DIST))
+
+
+KINDS = {"wheel": wheel, "sdist": sdist, "npm": npm, "crates": crates}
+
+
+def main() -> int:
+    """Build what was asked for and show its size."""
+    parser = argparse.ArgumentParser(description="Build the packages into dist/.")
+    parser.add_argument("--profile", default="release", help="the profile of native parts (release)")
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="which (all)")
+    options = parser.parse_args()
+    DIST.mkdir(exist_ok=True)
+    for kind in options.kinds or KINDS:
+        for made in KINDS[kind](options.profile):
+            print(f"  {made.stat().st_size / 1e6:7.2f} MB  {made.name}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
