@@ -1,7 +1,7 @@
 //! Who gets a run: the worker that has it parked first, and nobody waits behind another org's backlog.
 
 use super::Factory;
-use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, ended, for_signal, gracefully, json, refused};
+use super::rig::{AGENT, Holder, ORG, Rig, TTL, done, ended, for_signal, for_timer, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{BatchEnd, Claim, Fact, FactKind, QueueLimit, Rate, Status, TaskOptions, Wait};
@@ -66,14 +66,13 @@ pub async fn a_claim_brings_a_parked_copy_its_news(factory: &dyn Factory) {
     assert_eq!(facts.len(), 2);
     assert_eq!((claims[0].news.as_ref(), claims[0].high), (Some(&facts), high));
     // What was handed over before is no news any more.
-    Holder::of(&rig, &claims[0]).suspend(vec![], parked()).await;
-    rig.clock.advance(Duration::from_secs(1));
-    rig.pass().await;
+    Holder::of(&rig, &claims[0]).suspend(vec![], Wait { parked: true, ..for_timer() }).await;
+    rig.pass_after(Duration::from_secs(1)).await;
     let claims = claim_as(&rig, one, 9).await;
     let news = claims[0].news.as_ref().expect("a parked copy is told");
     assert!(matches!(news[..], [Fact { kind: FactKind::Timer { .. }, .. }]), "{news:?}");
-    Holder::of(&rig, &claims[0]).suspend(vec![], parked()).await;
-    rig.signal(id, "go").await;
+    Holder::of(&rig, &claims[0]).suspend(vec![], Wait { parked: true, ..for_signal("late") }).await;
+    rig.signal(id, "late").await;
     rig.clock.advance(PREFERENCE);
     assert_eq!(claim_as(&rig, other, 9).await[0].news, None);
 }
