@@ -15,7 +15,7 @@ NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; p
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples tidy node node-test scenarios build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test scenarios build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -79,7 +79,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test scenarios openapi examples packages ## Lint, tidy and every suite
+test: lint rust-test python-test node-test scenarios openapi examples readme reference packages ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
@@ -109,6 +109,10 @@ scenarios: postgres $(VENV)/.flovyn $(NODE)/dist/.built
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"
 	@$(BIN)/python tests/openapi/run.py
+
+readme: $(VENV)/.flovyn $(NODE)/dist/.built
+	@echo "==> the README's own programs"
+	@$(BIN)/python tests/readme/run.py
 
 examples: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> examples and demo"
@@ -147,8 +151,15 @@ version: ## Show the version; V=0.2.0 writes another one everywhere
 gen: ## Write generated files
 	@cargo run --quiet -p flovyn-tests --bin gen
 
-docs: ## Build the Rust API reference
+docs: reference ## Build the API references of Rust, Python and TypeScript
 	@cargo doc --no-deps $(FEATURES)
+
+# From the sources; a name without a home fails it.
+reference: $(VENV)/.flovyn $(NODE)/dist/.built
+	@echo "==> API references into dist/docs"
+	@mkdir -p dist/docs
+	@$(BIN)/python -m pdoc --output-directory dist/docs/python flovyn flovyn.testing
+	@cd $(NODE) && npx typedoc --logLevel Warn
 
 clean: ## Remove what was built
 	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm .examples)
