@@ -11,11 +11,12 @@ PYTHON ?= python3
 RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.proto' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
 NODE := bindings-node
+NODE_LTS := 26
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test scenarios build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -79,7 +80,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test scenarios openapi examples readme reference packages ## Lint, tidy and every suite
+test: lint rust-test python-test node-test node-lts scenarios openapi examples readme reference packages ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
@@ -101,6 +102,12 @@ python-test: $(VENV)/.flovyn
 node-test: postgres $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
 	@cd $(NODE) && npm run --silent check && npm test --silent
+
+# The suite again on the newest Node with long-term support.
+node-lts: postgres $(NODE)/dist/.built
+	@echo "==> TypeScript suites on Node $(NODE_LTS)"
+	@[ -x target/node-$(NODE_LTS)/node_modules/.bin/node ] || npm install --silent --no-audit --no-fund --prefix target/node-$(NODE_LTS) node@$(NODE_LTS)
+	@cd $(NODE) && PATH=$(CURDIR)/target/node-$(NODE_LTS)/node_modules/.bin:$$PATH npm test --silent
 
 scenarios: postgres $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"

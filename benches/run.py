@@ -30,6 +30,7 @@ from harness.sides import (
     WORK,
     Side,
     flovyn_cli,
+    flovyn_node,
     flovyn_python,
     flovyn_rust,
     peer,
@@ -75,6 +76,7 @@ def _sides(options: argparse.Namespace) -> dict[str, Side]:
     sides = [
         flovyn_python(options.python, build=not options.no_build),
         flovyn_rust(build=not options.no_build),
+        flovyn_node(build=not options.no_build),
     ]
     if not options.no_peers:
         names = ("dbos", "restate") if options.server else ("dbos", "langgraph")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from harness.aim import Aim, Reader
 from harness.plan import DISK, RAM, Scale
 from harness.samples import Samples
-from harness.sides import FLOVYN_PYTHON, FLOVYN_RUST
+from harness.sides import FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
 
 
 def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
@@ -53,7 +53,25 @@ def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
             yield aim(f"W6 {text} after kill -9, any round", 0, "steps", lost, medium=medium)
 
 
+def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:
+    """Yield what Node may cost beside Rust."""
+    agents, steps = scale.agents
+    read, rust = Reader(samples, FLOVYN_NODE), Reader(samples, FLOVYN_RUST)
+    for text, workload, size, figure in (
+        ("W1 a step in Node against one in Rust", "w1", scale.steps, "p50_us"),
+        (
+            f"W2 {agents} agents x {steps} steps, a step in Node against one in Rust",
+            "w2",
+            agents * steps,
+            "step_p50_ms",
+        ),
+    ):
+        ours, theirs = read.median(workload, size, figure), rust.median(workload, size, figure)
+        yield Aim(text, FLOVYN_NODE, RAM, 2.0, "x", ours / theirs if ours and theirs else None, True)
+
+
 def aims(samples: Samples, scale: Scale) -> list[Aim]:
-    """Return every aim of both sides with what was measured."""
+    """Return every aim of our sides with what was measured."""
     sides = (FLOVYN_PYTHON, FLOVYN_RUST)
-    return [aim for who in sides for aim in _aims_of(who, Reader(samples, who), scale)]
+    ours = [aim for who in sides for aim in _aims_of(who, Reader(samples, who), scale)]
+    return [*ours, *_aims_of_node(samples, scale)]

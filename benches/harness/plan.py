@@ -78,6 +78,15 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield Cell("w6", total, who, (_crash(run("w6_recover", total), kill_at),))
 
 
+def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
+    """Return what tells the languages apart: a step alone, many at once, and a signal."""
+    agents, steps = scale.agents
+    yield Cell("w1", scale.steps, who, (tuple(run("w1", scale.steps)),))
+    yield Cell("w2", agents * steps, who, (tuple(run("w2", agents, steps)),))
+    for crowd in scale.crowds:
+        yield Cell("w5", crowd, who, (tuple(run("w5", crowd)),))
+
+
 def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
     agents, steps = scale.agents
     for api in ("async", "blocking"):
@@ -126,6 +135,7 @@ def plan(sides: Mapping[str, Side], scale: Scale, workloads: tuple[str, ...]) ->
         if name in (FLOVYN_PYTHON, FLOVYN_RUST):
             cells += _ours(name, side.launch, scale)
         else:
-            cells += {DBOS: _dbos, LANGGRAPH: _langgraph}[name](side.launch, scale)
+            others = {DBOS: _dbos, LANGGRAPH: _langgraph}
+            cells += others[name](side.launch, scale) if name in others else _ours_in_node(name, side.launch, scale)
     chosen = [cell for cell in cells if cell.workload in workloads]
     return sorted(chosen, key=lambda cell: (cell.workload, cell.size))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from harness.plan import Cell
-from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE, Launcher, Side
+from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE, Launcher, Side
 from harness.stack import Stack
 
 SERVER_WORKLOADS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9")
@@ -60,6 +60,16 @@ def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
             yield cell("s8", servers, stack, run("replicas", agents, steps), form=stack.shown)
 
 
+def _ours_in_node(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
+    agents, steps = scale.agents
+    for workload, size, command in (
+        ("s1", scale.steps, run("w1", scale.steps)),
+        ("s2", agents * steps, run("w2", agents, steps)),
+        ("s5", scale.crowd, run("w5", scale.crowd)),
+    ):
+        yield Cell(workload, size, who, (tuple(command),), ON_POSTGRES.shown, stack=ON_POSTGRES)
+
+
 def _dbos(run: Launcher, scale: ServerScale) -> Iterator[Cell]:
     agents, steps = scale.agents
     for workload, size, command in (
@@ -89,6 +99,8 @@ def plan_server(sides: Mapping[str, Side], scale: ServerScale, workloads: tuple[
             continue
         if name in (FLOVYN_PYTHON, FLOVYN_RUST):
             cells += _ours(name, side.launch, scale)
+        elif name == FLOVYN_NODE:
+            cells += _ours_in_node(name, side.launch, scale)
         elif name in (DBOS, RESTATE):
             cells += {DBOS: _dbos, RESTATE: _restate}[name](side.launch, scale)
     chosen = [

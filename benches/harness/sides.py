@@ -1,9 +1,10 @@
-"""Owns who takes part and how each one's programs are started: ours in Python and Rust, DBOS, LangGraph, Restate."""
+"""Owns who takes part and how each one's programs are started: ours in three languages, DBOS, LangGraph, Restate."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ WORK = BENCHES / ".work"
 
 FLOVYN_PYTHON = "Flovyn Python"
 FLOVYN_RUST = "Flovyn Rust"
+FLOVYN_NODE = "Flovyn Node"
 DBOS = "DBOS"
 LANGGRAPH = "LangGraph"
 RESTATE = "Restate"
@@ -129,3 +131,23 @@ def flovyn_rust(*, build: bool) -> Side:
         return [str(binary), program, *map(str, arguments)]
 
     return Side(FLOVYN_RUST, version, launch)
+
+
+def flovyn_node(*, build: bool) -> Side:
+    """Describe our Node side: the package that `make node` has built, with an addon of the release profile."""
+    package = REPOSITORY / "bindings-node"
+    if not (package / "dist" / "index.js").exists():
+        return Side(FLOVYN_NODE, absent="bindings-node is not built: make node")
+    addon = WORK / "flovyn.node"
+    if build:
+        run_quietly("cargo", "build", "--release", "-p", "flovyn-node")
+        shutil.copyfile(_release() / "libflovyn_node.so", addon)
+    if not addon.exists():
+        return Side(FLOVYN_NODE, absent=f"{addon} is not built")
+    facts = json.loads((package / "package.json").read_text())
+
+    def launch(program: str, *arguments: object) -> list[str]:
+        program = str(BENCHES / "node" / f"{program}.mjs")
+        return ["env", f"FLOVYN_NATIVE={addon}", "node", program, *map(str, arguments)]
+
+    return Side(FLOVYN_NODE, f"{facts['version']}, Node {run_quietly('node', '--version')}", launch)

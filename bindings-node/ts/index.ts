@@ -1,5 +1,6 @@
 // Flovyn for Node: durable execution of AI agents as plain async functions.
 
+import { install } from "./debug.js";
 import { native } from "./native.js";
 
 export {
@@ -55,3 +56,5 @@ export { type AnyTask, Worker, type WorkerOptions } from "./worker.js";
 
 /** The version of the package. */
 export const version: string = native.version();
+
+if (!["", "0"].includes(process.env["FLOVYN_DEBUG"] ?? "")) install();
