@@ -92,7 +92,7 @@ def crates(folder: Path) -> None:
         f"[workspace]\n\n[patch.crates-io]\n{patches}"
     )
     (folder / "Cargo.lock").write_text((REPOSITORY / "Cargo.lock").read_text())
-    more = {"CARGO_TARGET_DIR": str(target() / "packages")}
+    more = {"CARGO_TARGET_DIR": str(target() / "packages"), "CARGO_PROFILE_DEV_DEBUG": "0"}
     run(folder, "cargo", "build", "--quiet", more=more)
     greets_twice(folder, target() / "packages" / "debug" / "hello")
 
