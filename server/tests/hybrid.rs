@@ -138,8 +138,7 @@ async fn what_fails_there_fails_here() {
     let caught = agent("careful", |ctx, name| {
         Box::pin(async move {
             let error = ctx.schedule::<Value>("resize", &name)?.await.unwrap_err();
-            let named = error.context().iter().find(|(name, _)| name == "error_type").map(|(_, value)| value.clone());
-            Ok(json!([error.message(), named]))
+            Ok(json!([error.fact("reason"), error.error_type()]))
         })
     });
     let told = mine.execute(caught, json!("otter")).await.unwrap();
