@@ -12,7 +12,9 @@ import pytest
 from flovyn.testing import check
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROVED = {"hello", "tools", "approval", "streaming", "branching", "crash"}
+PROVED = {"hello", "tools", "approval", "streaming", "branching", "crash", "worker"}
+#: What only starts workers and looks on.
+LOOKS_ON = {"three_languages"}
 
 Load = Callable[[str], ModuleType]
 
@@ -38,7 +40,7 @@ def load() -> Iterator[Load]:
 
 
 def test_every_example_is_proved() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*/python/*.py")} == PROVED
+    assert {path.stem for path in EXAMPLES.glob("*/python/*.py")} == PROVED | LOOKS_ON
 
 
 def test_hello(load: Load) -> None:
@@ -79,3 +81,7 @@ def test_crash_and_resume(load: Load, tmp_path: Path, monkeypatch: pytest.Monkey
     assert report.result == sum(range(6)) and report.commits >= 6
     # A step that was in flight when its process died runs once more; one crash, one step at most.
     assert len(log.read_text().splitlines()) <= report.runs * (6 + 1)
+
+
+def test_three_languages(load: Load) -> None:
+    assert check(load("worker").relay, 2).result == [[0, "Python"], [1, "Python"]]

@@ -3,6 +3,8 @@
 python worker.py URL [STEPS]: with STEPS it is killed once it has done so many.
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import os
@@ -14,7 +16,7 @@ import flovyn
 from flovyn import AgentContext, agent, task
 
 done = itertools.count()
-last = int(sys.argv[2]) if len(sys.argv) > 2 else None
+last: int | None = None
 
 
 @task
@@ -42,4 +44,5 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
+    last = int(sys.argv[2]) if len(sys.argv) > 2 else None
     asyncio.run(main(sys.argv[1]))
