@@ -80,7 +80,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test node-lts scenarios openapi examples readme reference packages ## Lint, tidy and every suite
+test: lint rust-test python-test node-test scenarios openapi examples readme reference packages ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
