@@ -1,0 +1,193 @@
+//! The provider-neutral message: ordered typed parts, each with what its provider wants back.
+//!
+//! Owns what an entry stores of a conversation, as JSON in camelCase. A part may carry an [`Opaque`] blob (a signature, an
+//! encrypted thought, an item id); it goes back byte for byte to the origin that made it and nowhere else
+//! ([`transform`](crate::message::transform)). Parts of an unknown type survive a round trip, so an older program does not
+//! lose what a newer one wrote.
+
+mod error;
+mod part;
+pub mod transform;
+mod usage;
+
+pub use error::{ErrorKind, ModelError};
+pub use part::{
+    CacheHint, Content, Custom, ExecutedBy, Media, MediaSource, Opaque, Origin, Part, Thinking, ToolCall, ToolResult,
+};
+pub use usage::{Cost, CostBasis, Usage};
+
+use serde::{Deserialize, Serialize};
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said, in order.
+    pub parts: Vec<Part>,
+    /// Where an assistant's message came from and what it cost; absent on every other role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assistant: Option<AssistantMeta>,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// The program, about how to behave.
+    System,
+    /// A person or the program in their place.
+    User,
+    /// The model.
+    Assistant,
+    /// The results of tools.
+    Tool,
+    /// A role that this version does not know; it is kept and never sent to a model.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// Where an assistant's message came from, how it ended and what it cost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AssistantMeta {
+    /// The wire and model that were asked.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// The model that says it answered, where it differs from the one asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_model: Option<String>,
+    /// The provider's id of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_id: Option<String>,
+    /// Tokens and cost.
+    pub usage: Usage,
+    /// Why the model stopped.
+    pub stop: Stop,
+    /// The provider's own word for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_stop: Option<String>,
+    /// What went wrong; present exactly when `stop` is an error, aborted or interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ModelError>,
+    /// Which attempt at the call this is, from 1.
+    pub attempt: u32,
+    /// From sending the request to the first token, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_token_ms: Option<u32>,
+    /// From sending the request to the end of the response, in milliseconds.
+    pub duration_ms: u32,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stop {
+    /// It has said what it had to say.
+    #[default]
+    End,
+    /// It reached the limit of tokens. Tool calls that it was making are not part of the message.
+    Length,
+    /// It waits for the results of its tool calls.
+    ToolUse,
+    /// It refused, or a filter of the provider did.
+    Refusal,
+    /// The caller cancelled it.
+    Aborted,
+    /// The provider failed.
+    Error,
+    /// The stream ended without its terminal event; the call may be made again, and no tool of it runs.
+    Interrupted,
+    /// The provider paused it; the conversation as it stands is to be sent again.
+    Deferred,
+}
+
+impl Stop {
+    /// Whether a message that ended so is part of the conversation.
+    pub fn is_answer(self) -> bool {
+        !matches!(self, Self::Aborted | Self::Error | Self::Interrupted)
+    }
+}
+
+impl Message {
+    /// Makes a message of parts.
+    pub fn new(role: Role, parts: Vec<Part>) -> Self {
+        Self { role, parts, assistant: None }
+    }
+
+    /// What the program tells the model about how to behave.
+    pub fn system(text: impl Into<String>) -> Self {
+        Self::new(Role::System, vec![Part::text(text)])
+    }
+
+    /// What a person says.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::new(Role::User, vec![Part::text(text)])
+    }
+
+    /// What a model says, written by hand; one that a model said carries its [`AssistantMeta`].
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::new(Role::Assistant, vec![Part::text(text)])
+    }
+
+    /// Results of tools, in any order.
+    pub fn tool(results: impl IntoIterator<Item = ToolResult>) -> Self {
+        Self::new(Role::Tool, results.into_iter().map(Part::from).collect())
+    }
+
+    /// A call that came to nothing, for the record: it is kept and never sent to a model.
+    pub fn failed(origin: Origin, error: ModelError) -> Self {
+        let stop = match error.kind {
+            ErrorKind::Aborted => Stop::Aborted,
+            ErrorKind::Interrupted => Stop::Interrupted,
+            _ => Stop::Error,
+        };
+        let usage = error.usage.clone().unwrap_or_default();
+        let meta = AssistantMeta { origin, usage, stop, error: Some(error), attempt: 1, ..AssistantMeta::default() };
+        Self { role: Role::Assistant, parts: Vec::new(), assistant: Some(meta) }
+    }
+
+    /// The text of all its text parts, joined as they are.
+    pub fn text(&self) -> String {
+        self.parts.iter().filter_map(Part::as_text).collect()
+    }
+
+    /// The text of its thinking, joined as it is.
+    pub fn thinking(&self) -> String {
+        let text = |part: &Part| match &part.content {
+            Content::Thinking(thinking) => Some(thinking.text.clone()),
+            _ => None,
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
+
+    /// The tool calls that the program has to answer, in order. Calls that the provider ran itself are not among them.
+    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(|part| match &part.content {
+            Content::ToolCall(call) if call.executed_by == ExecutedBy::Us => Some(call),
+            _ => None,
+        })
+    }
+
+    /// The results of tools that it carries, in order.
+    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
+        self.parts.iter().filter_map(|part| match &part.content {
+            Content::ToolResult(result) => Some(result),
+            _ => None,
+        })
+    }
+
+    /// Why the model stopped; [`Stop::End`] where nobody recorded it.
+    pub fn stop(&self) -> Stop {
+        self.assistant.as_ref().map_or(Stop::End, |meta| meta.stop)
+    }
+
+    /// Tokens and cost, where a model said this.
+    pub fn usage(&self) -> Option<&Usage> {
+        self.assistant.as_ref().map(|meta| &meta.usage)
+    }
+}
+
+#[cfg(test)]
+mod tests;

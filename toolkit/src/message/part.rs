@@ -1,0 +1,310 @@
+//! The parts of a message: what they say, and what their provider wants back.
+
+use super::Usage;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// One part of a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Part {
+    /// What it says.
+    #[serde(flatten)]
+    pub content: Content,
+    /// What its provider wants back with it, unchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Opaque>,
+    /// Whether the prompt up to here is worth caching.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheHint>,
+}
+
+/// What a part says, by its `type`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Content {
+    /// Text.
+    #[serde(rename_all = "camelCase")]
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// What a model thought.
+    Thinking(Thinking),
+    /// An image, a document or another file.
+    Media(Media),
+    /// A tool that a model calls.
+    ToolCall(ToolCall),
+    /// What a tool gave.
+    ToolResult(ToolResult),
+    /// Something of one provider, such as a compaction or a search it ran.
+    Custom(Custom),
+    /// A part of a type that this version does not know: its whole object, written back as it came.
+    #[serde(untagged)]
+    Unrecognized(Map<String, Value>),
+}
+
+/// What a model thought.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Thinking {
+    /// The thought or the provider's summary of it; may be empty.
+    pub text: String,
+    /// Whether the provider keeps the thought to itself: only its opaque blob says anything.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redacted: bool,
+}
+
+/// An image, a document or another file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Media {
+    /// Its media type, such as `image/png`.
+    pub mime: String,
+    /// Where its bytes are.
+    pub source: MediaSource,
+    /// Its file name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MediaSource {
+    /// Here, in standard base64 with padding.
+    Base64(String),
+    /// At an address that the provider fetches.
+    Url(String),
+    /// At the provider, under the id it gave.
+    ProviderFile(String),
+}
+
+/// A tool that a model calls. It exists only after the provider said that the message is complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolCall {
+    /// The id that the result has to name.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments that are executed: a JSON object.
+    pub arguments: Value,
+    /// What the model wrote, where it differs from `arguments`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_arguments: Option<String>,
+    /// Who runs it.
+    #[serde(default, skip_serializing_if = "ExecutedBy::is_us")]
+    pub executed_by: ExecutedBy,
+}
+
+/// Who runs a tool call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExecutedBy {
+    /// The program.
+    #[default]
+    Us,
+    /// The provider did, such as a web search; it is replayed and never run.
+    Provider,
+}
+
+impl ExecutedBy {
+    fn is_us(&self) -> bool {
+        *self == Self::Us
+    }
+}
+
+/// What a tool gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolResult {
+    /// The id of the call.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// All that the model sees: text and media.
+    pub content: Vec<Part>,
+    /// Whether the tool failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+    /// What people and programs see beside it; never sent to a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
+    /// What models cost that the tool asked itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// Something of one provider.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Custom {
+    /// What it is, with the provider in front: `anthropic.compaction`.
+    pub kind: String,
+    /// The provider's own object.
+    pub value: Value,
+}
+
+/// Which wire, provider and model something came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Origin {
+    /// The wire: `anthropic-messages`, `openai-chat`, `openai-responses`, or another provider's own word.
+    pub api: String,
+    /// The provider's name in the registry.
+    pub provider: String,
+    /// The model's id at the provider.
+    pub model: String,
+}
+
+impl Origin {
+    /// Makes an origin.
+    pub fn new(api: impl Into<String>, provider: impl Into<String>, model: impl Into<String>) -> Self {
+        Self { api: api.into(), provider: provider.into(), model: model.into() }
+    }
+}
+
+/// What a provider wants back with a part, unchanged: replayed only where all three of its origin match.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Opaque {
+    /// Who made it.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// The provider's own data.
+    pub data: Value,
+}
+
+/// How long the prompt up to a part is worth caching, where the provider is told such things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CacheHint {
+    /// The provider's usual time, five minutes at Anthropic.
+    Short,
+    /// An hour where the provider offers it.
+    Long,
+}
+
+impl Part {
+    /// Makes a part without anything of a provider.
+    pub fn new(content: Content) -> Self {
+        Self { content, provider: None, cache: None }
+    }
+
+    /// Makes a part of text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Content::Text { text: text.into() })
+    }
+
+    /// Makes an image or a document of its bytes in base64.
+    pub fn media(mime: impl Into<String>, base64: impl Into<String>) -> Self {
+        let source = MediaSource::Base64(base64.into());
+        Self::new(Content::Media(Media { mime: mime.into(), source, name: None }))
+    }
+
+    /// Says that the prompt up to here is worth caching.
+    #[must_use]
+    pub fn cached(mut self, hint: CacheHint) -> Self {
+        self.cache = Some(hint);
+        self
+    }
+
+    /// Keeps what the provider wants back with it.
+    #[must_use]
+    pub fn with_opaque(mut self, origin: &Origin, data: Value) -> Self {
+        self.provider = Some(Opaque { origin: origin.clone(), data });
+        self
+    }
+
+    /// Its text, where it is a part of text.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text { text } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What the provider wants back, where it came from this very origin.
+    pub fn opaque_for(&self, origin: &Origin) -> Option<&Value> {
+        self.provider.as_ref().filter(|opaque| opaque.origin == *origin).map(|opaque| &opaque.data)
+    }
+}
+
+impl ToolCall {
+    /// Makes a call that the program runs.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Value) -> Self {
+        Self { id: id.into(), name: name.into(), arguments, raw_arguments: None, executed_by: ExecutedBy::Us }
+    }
+}
+
+impl ToolResult {
+    /// Makes a result of text.
+    pub fn text(id: impl Into<String>, name: impl Into<String>, text: impl Into<String>) -> Self {
+        let content = vec![Part::text(text)];
+        Self { id: id.into(), name: name.into(), content, is_error: false, details: None, usage: None }
+    }
+
+    /// Makes a result that tells the model of a failure.
+    pub fn error(id: impl Into<String>, name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(id, name, text) }
+    }
+}
+
+impl From<Thinking> for Part {
+    fn from(thinking: Thinking) -> Self {
+        Self::new(Content::Thinking(thinking))
+    }
+}
+
+impl From<ToolCall> for Part {
+    fn from(call: ToolCall) -> Self {
+        Self::new(Content::ToolCall(call))
+    }
+}
+
+impl From<ToolResult> for Part {
+    fn from(result: ToolResult) -> Self {
+        Self::new(Content::ToolResult(result))
+    }
+}
+
+impl From<Custom> for Part {
+    fn from(custom: Custom) -> Self {
+        Self::new(Content::Custom(custom))
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    /// A known type has to be well formed; only an unknown one is kept as it is.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Text {
+            text: String,
+        }
+        fn of<T: serde::de::DeserializeOwned, E: serde::de::Error>(fields: Map<String, Value>) -> Result<T, E> {
+            serde_json::from_value(Value::Object(fields)).map_err(E::custom)
+        }
+        let mut fields = Map::<String, Value>::deserialize(deserializer)?;
+        let known = fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let provider = fields.remove("provider").filter(|given| !given.is_null());
+        let cache = fields.remove("cache").filter(|given| !given.is_null());
+        let content = match known.as_str() {
+            "text" => Content::Text { text: of::<Text, D::Error>(fields)?.text },
+            "thinking" => Content::Thinking(of(fields)?),
+            "media" => Content::Media(of(fields)?),
+            "toolCall" => Content::ToolCall(of(fields)?),
+            "toolResult" => Content::ToolResult(of(fields)?),
+            "custom" => Content::Custom(of(fields)?),
+            _ => {
+                fields.extend(provider.map(|given| ("provider".to_owned(), given)));
+                fields.extend(cache.map(|given| ("cache".to_owned(), given)));
+                return Ok(Self::new(Content::Unrecognized(fields)));
+            }
+        };
+        let provider = provider.map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
+        let cache = cache.map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
+        Ok(Self { content, provider, cache })
+    }
+}
