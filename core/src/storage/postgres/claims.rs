@@ -13,6 +13,7 @@ use super::sets::{Value, row};
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx, none};
 use super::values::{Key, json, text_of};
+use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
@@ -180,13 +181,18 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         _ => true,
     });
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
-    locks::adopt(tx, runs)?;
-    let (mut high, mut asked, mut questions) = (HashMap::new(), Vec::new(), Vec::new());
-    for &key in &keys {
-        let Some(mut run) = Run::at(tx, key)? else { continue };
+    // Nobody else changes them any more: they are read as they are, and what the claim changes is known.
+    let mut questions = vec![whole(&keys)];
+    questions.extend(runs.iter().filter(|run| run.last_worker == Some(claim.worker)).flat_map(facts::since_commit));
+    let mut answers = locks::adopt(tx, runs, questions)?;
+    let mut claims = Vec::with_capacity(keys.len());
+    for row in answers.next().unwrap_or_default() {
+        let mut execution = super::run::execution(&row)?;
+        let Some(mut run) = Run::at(tx, Key { org: execution.new.org, run: row.get(1)? })? else { continue };
         let parked = run.last_worker == Some(claim.worker);
-        let last = run.home.last.as_ref().and_then(|last| last.request.as_ref()).filter(|_| parked);
-        let known = last.map(|last| last.high);
+        let told: Vec<_> = answers.by_ref().take(if parked { 3 } else { 0 }).collect();
+        let known = run.home.last.as_ref().is_some_and(|last| last.request.is_some());
+        let news = (parked && known).then(|| facts::told(&run, Some(run.segment), &told)).transpose()?;
         run.epoch += 1;
         run.worker = Some(claim.worker);
         run.last_worker = None;
@@ -200,33 +206,16 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let mut log = Log::open(tx, &run)?;
         let data = json!({ "epoch": run.epoch, "worker": claim.worker.to_string() });
         run.claim_number = log.event(EventKind::Resumed, &data)?;
-        high.insert(run.id, log.high);
         run.save(tx)?;
-        if let Some(known) = known {
-            questions.extend(facts::questions(&run, known, log.high));
-            asked.push(run);
-        }
+        execution.status = run.status;
+        execution.epoch = run.epoch;
+        execution.worker = run.worker;
+        execution.lease_expires = run.lease_expires.map(Timestamp);
+        execution.updated_at = tx.now;
+        let lease = Lease { worker: claim.worker, epoch: run.epoch };
+        claims.push(Claim { lease, high: log.high, news, execution });
     }
-    if keys.is_empty() {
-        return Ok(Vec::new());
-    }
-    questions.push(whole(&keys));
-    let mut answers = tx.ask_all(&questions)?;
-    let claimed = answers.pop().unwrap_or_default();
-    let mut news = HashMap::with_capacity(asked.len());
-    for (run, answers) in asked.into_iter().zip(answers.chunks(3)) {
-        news.insert(run.id, facts::told(&run, Some(run.segment), answers)?);
-    }
-    let claimed = claimed.iter().map(|row| {
-        let execution = super::run::execution(row)?;
-        Ok(Claim {
-            lease: Lease { worker: claim.worker, epoch: execution.epoch },
-            high: high.get(&execution.new.id).copied().unwrap_or(0),
-            news: news.remove(&execution.new.id),
-            execution,
-        })
-    });
-    claimed.collect()
+    Ok(claims)
 }
 
 fn executions_at(tx: &Tx, keys: &[Key]) -> Done<Vec<Execution>> {

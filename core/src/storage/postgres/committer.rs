@@ -10,7 +10,7 @@ use super::fault::{Done, Fault, is_conflict};
 use super::link::Link;
 use super::locks;
 use super::pool::{closed, spawn};
-use super::tx::{Mode, News, Tx};
+use super::tx::{Mode, News, Question, Tx};
 use super::watcher::Own;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
@@ -29,8 +29,14 @@ const GROUP: usize = 256;
 /// How often a command is tried again when other writers were in its way.
 const TRIES: usize = 5;
 
-/// The run that a command is about, locked before the command begins.
-pub(super) type Target = Option<(OrgId, ExecutionId)>;
+/// What is done before a command begins.
+#[derive(Default)]
+pub(super) struct Before {
+    /// The run that it is about is locked.
+    pub target: Option<(OrgId, ExecutionId)>,
+    /// This is asked with the lock; the command finds the answer in [`Tx::ahead`].
+    pub ahead: Option<Question>,
+}
 
 /// What all that write share.
 #[derive(Clone)]
@@ -63,12 +69,12 @@ impl Committers {
     }
 
     /// Runs a command about a run in the next transaction; the answer is durable. `shard` chooses the committer.
-    pub(super) async fn run<T, F>(&self, asked: &'static str, shard: ExecutionId, target: Target, run: F) -> Result<T>
+    pub(super) async fn run<T, F>(&self, asked: &'static str, shard: ExecutionId, before: Before, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        let (work, answer) = command(asked, target, run);
+        let (work, answer) = command(asked, before, run);
         {
             let queues = self.queues.lock();
             let mut hasher = DefaultHasher::new();
@@ -103,7 +109,7 @@ where
     T: Send + 'static,
     F: FnMut(&Tx) -> Done<T> + Send + 'static,
 {
-    let (work, mut answer) = command(asked, None, run);
+    let (work, mut answer) = command(asked, Before::default(), run);
     carry_out(link, desk, vec![work]);
     answer.try_recv().unwrap_or_else(|_| Err(closed(asked)))
 }
@@ -120,24 +126,24 @@ trait Work: Send {
     /// Answers with what the last attempt gave, or with the error that undid it.
     fn answer(self: Box<Self>, undone: Option<Error>);
     fn asked(&self) -> &'static str;
-    fn target(&self) -> Target;
+    fn before(&self) -> &Before;
 }
 
 struct Command<F, T> {
     asked: &'static str,
-    target: Target,
+    before: Before,
     run: F,
     result: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
 
-fn command<T, F>(asked: &'static str, target: Target, run: F) -> (Box<dyn Work>, oneshot::Receiver<Result<T>>)
+fn command<T, F>(asked: &'static str, before: Before, run: F) -> (Box<dyn Work>, oneshot::Receiver<Result<T>>)
 where
     T: Send + 'static,
     F: FnMut(&Tx) -> Done<T> + Send + 'static,
 {
     let (reply, answer) = oneshot::channel();
-    (Box::new(Command { asked, target, run, result: None, reply }), answer)
+    (Box::new(Command { asked, before, run, result: None, reply }), answer)
 }
 
 impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
@@ -168,8 +174,8 @@ impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
         self.asked
     }
 
-    fn target(&self) -> Target {
-        self.target
+    fn before(&self) -> &Before {
+        &self.before
     }
 }
 
@@ -197,7 +203,7 @@ fn next_group(waiting: &mut VecDeque<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
     let mut taken = HashSet::new();
     let mut later = VecDeque::new();
     while let Some(work) = waiting.pop_front() {
-        let free = work.target().is_none_or(|target| taken.insert(target));
+        let free = work.before().target.is_none_or(|target| taken.insert(target));
         if free && group.len() < GROUP {
             group.push(work);
         } else {
@@ -246,14 +252,19 @@ fn transaction(link: &mut Link, desk: &Desk, group: &mut [Box<dyn Work>]) -> Out
     }
     let alone = group.len() == 1;
     let mut tx = Tx::new(link, Mode::Write, desk.clock.now());
-    let targets: Vec<_> = group.iter().filter_map(|work| work.target()).collect();
-    if let Err(fault) = locks::lock(&tx, &targets) {
-        drop(tx);
-        return undone(link, asked, fault);
-    }
+    let targets: Vec<_> = group.iter().filter_map(|work| work.before().target).collect();
+    let ahead: Vec<_> = group.iter().filter_map(|work| work.before().ahead.clone()).collect();
+    let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
+        Ok(answers) => answers,
+        Err(fault) => {
+            drop(tx);
+            return undone(link, asked, fault);
+        }
+    };
     // What is judged now is judged after everything that held the locks before.
     tx.now = desk.clock.now();
     for work in group.iter_mut() {
+        tx.ahead.set(work.before().ahead.as_ref().and_then(|_| answers.next()));
         match work.attempt(&tx) {
             Attempt::Kept => tx.keep(),
             Attempt::Refused if tx.forget() => {}

@@ -6,7 +6,7 @@ use super::request::position;
 use super::run::{Home, Run, execution_at, execution_of};
 use super::sets::{Set, row};
 use super::task::TaskRow;
-use super::tx::{Log, Tx};
+use super::tx::{Log, Question, Tx};
 use super::values::{Key, Place, cell, text_of};
 use super::{facts, op, payloads};
 use crate::error::{Code, Error};
@@ -128,18 +128,25 @@ static SIGNAL: Set = Set::insert(
 static RESUMED: Set = Set::insert("resume_request", "org_id uuid, run bigint, request_id uuid");
 static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, limits text");
 
+/// Asks for a signal that is stored already: the same one, or one with its idempotency key.
+pub(super) fn known_signal(new: &NewSignal) -> Question {
+    let sql = "SELECT s.id FROM agent_execution x JOIN agent_signal s ON s.org_id = x.org_id AND s.run = x.run \
+               WHERE x.org_id = $1 AND x.id = $2 AND s.idempotency_key = $3 \
+               UNION ALL SELECT s.id FROM agent_signal s JOIN agent_execution x ON x.org_id = s.org_id AND x.run = s.run \
+               WHERE s.org_id = $1 AND s.id = $4 AND x.id = $2";
+    (sql, row![new.org.0, new.execution.0, new.idempotency_key.as_deref(), new.id.0])
+}
+
 /// Stores a signal and wakes a run that waits for it.
 pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
     let mut run = Run::find(tx, new.org, new.execution)?;
     let key = run.home.key;
-    let repeated: Option<uuid::Uuid> = tx.first(
-        "SELECT id FROM agent_signal WHERE org_id = $1 AND run = $2 AND idempotency_key = $3 \
-         UNION ALL SELECT id FROM agent_signal WHERE org_id = $1 AND id = $4 AND run = $2",
-        row![key.org.0, key.run, new.idempotency_key.as_deref(), new.id.0],
-        |row| row.get(0),
-    )?;
-    if let Some(id) = repeated {
-        return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
+    let known = match tx.ahead.take() {
+        Some(known) => known,
+        None => tx.ask_all(&[known_signal(new)])?.swap_remove(0),
+    };
+    if let Some(known) = known.first() {
+        return Ok(SignalStored { id: SignalId(known.get(0)?), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
         return Err(execution_at(tx, run.home.key)?.takes_no_signals().into());

@@ -2,9 +2,9 @@
 
 use super::fault::Done;
 use super::run::Run;
-use super::sets::{Value, row};
+use super::sets::row;
 use super::task::{TaskRow, select_task};
-use super::tx::Tx;
+use super::tx::{Question, Tx};
 use super::values::{Row, one_of, payload};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
@@ -43,21 +43,49 @@ pub(super) fn signal(row: &Row) -> Done<Signal> {
     })
 }
 
-const MARKS: &str = "SELECT number, at, kind, segment, sequence FROM event WHERE org_id = $1 AND run = $2 \
-                     AND number > $3 AND number <= $4 AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY number";
-const SIGNALS: &str =
-    concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number > $3 AND number <= $4 ORDER BY number");
-const TASKS: &str = concat!(
-    select_task!(),
-    "JOIN event m ON m.org_id = t.org_id AND m.run = t.run AND m.number = t.ended_number AND m.segment = t.segment \
-     AND m.sequence = t.sequence WHERE m.org_id = $1 AND m.run = $2 AND m.number > $3 AND m.number <= $4 \
-     AND m.kind IN (14, 15, 16)"
+/// The questions for facts above a number and up to `$4`: marks, signals, tasks.
+macro_rules! facts {
+    ($after:literal) => {
+        [
+            concat!(
+                "SELECT number, at, kind, segment, sequence FROM event WHERE org_id = $1 AND run = $2 AND number > ",
+                $after,
+                " AND number <= $4 AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY number"
+            ),
+            concat!(
+                select_signal!(),
+                "WHERE org_id = $1 AND run = $2 AND number > ",
+                $after,
+                " AND number <= $4 ORDER BY number"
+            ),
+            concat!(
+                select_task!(),
+                "JOIN event m ON m.org_id = t.org_id AND m.run = t.run AND m.number = t.ended_number \
+                 AND m.segment = t.segment AND m.sequence = t.sequence WHERE m.org_id = $1 AND m.run = $2 AND m.number > ",
+                $after,
+                " AND m.number <= $4 AND m.kind IN (14, 15, 16)"
+            ),
+        ]
+    };
+}
+const AFTER: [&str; 3] = facts!("$3");
+/// `$3` is the event of the last claim.
+const SINCE_COMMIT: [&str; 3] = facts!(
+    "(SELECT c.number FROM event c WHERE c.org_id = $1 AND c.run = $2 AND c.number >= $3 AND c.commit_number IS NOT NULL \
+     ORDER BY c.number DESC LIMIT 1)"
 );
 
-/// What to ask for the facts with a number above `after` and up to `until`: three questions of one round trip.
-pub(super) fn questions(run: &Run, after: u64, until: u64) -> [(&'static str, Vec<Value>); 3] {
-    let span = || row![run.home.key.org.0, run.home.key.run, after, until];
-    [(MARKS, span()), (SIGNALS, span()), (TASKS, span())]
+/// What is asked for facts: three questions of one round trip.
+pub(super) type Questions = [Question; 3];
+
+/// What to ask for the facts with a number above `after` and up to `until`.
+fn questions(run: &Run, after: u64, until: u64) -> Questions {
+    AFTER.map(|sql| (sql, row![run.home.key.org.0, run.home.key.run, after, until]))
+}
+
+/// What to ask for the facts since the last commit of the run's last claim. No answers where there was no commit.
+pub(super) fn since_commit(run: &Run) -> Questions {
+    SINCE_COMMIT.map(|sql| (sql, row![run.home.key.org.0, run.home.key.run, run.claim_number, u64::MAX]))
 }
 
 /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
@@ -65,7 +93,7 @@ pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u
     told(run, from, &tx.ask_all(&questions(run, after, until))?)
 }
 
-/// Reads the answers to [`questions`].
+/// Reads the answers to [`Questions`].
 pub(super) fn told(run: &Run, from: Option<u32>, answers: &[Vec<Row>]) -> Done<Vec<Fact>> {
     let [marks, signals, tasks] = answers else { return Ok(Vec::new()) };
     let signals = signals.iter().map(signal).collect::<Done<Vec<_>>>()?;

@@ -161,7 +161,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
         return Ok(());
     }
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
-    locks::adopt(tx, runs)?;
+    locks::adopt(tx, runs, Vec::new())?;
     let mut due: BTreeMap<Key, (Run, Log<'_, '_>)> = BTreeMap::new();
     for &key in &keys {
         let Some(mut run) = Run::at(tx, key)? else { continue };

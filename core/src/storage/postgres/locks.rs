@@ -1,16 +1,18 @@
 //! Locking runs: all of a transaction at once, in the order of their keys, so that transactions cannot wait in a circle.
 //!
 //! Two statements in one round trip. The first takes the row locks; the second, with a snapshot of its own, reads what the
-//! events say of each run, which nobody else can change any more.
+//! events say of each run, which nobody else can change any more. The locks have given the transaction its number; the
+//! second statement tells it too.
 
 use super::fault::Done;
 use super::request::{Request, request_columns};
 use super::run::{Run, run_columns};
 use super::sets::{Value, row};
-use super::tx::Tx;
+use super::tx::{Question, Tx};
 use super::values::{Key, Row};
 use crate::id::{EntryId, ExecutionId, OrgId};
 use std::collections::HashMap;
+use std::vec::IntoIter;
 use uuid::Uuid;
 
 /// What the events of a locked run told: still true as long as the command adds none.
@@ -61,7 +63,8 @@ pub(super) const LOCK: &str = concat!(
 pub(super) const LAST: &str = concat!(
     "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, x.parent_id, ",
     request_columns!(),
-    " FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
+    ", pg_current_xact_id_if_assigned()::text::bigint \
+     FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
      LEFT JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run ORDER BY number DESC LIMIT 1) h \
      ON TRUE \
      LEFT JOIN LATERAL (SELECT * FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \
@@ -77,22 +80,36 @@ fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
 
 /// Locks runs and reads them ahead.
 pub(super) fn lock(tx: &Tx, targets: &[(OrgId, ExecutionId)]) -> Done<()> {
-    if targets.is_empty() {
-        return Ok(());
-    }
-    let mut answers = tx.ask_all(&[(LOCK, ids(targets)), (LAST, ids(targets))])?.into_iter();
-    let runs = answers.next().unwrap_or_default().iter().map(Run::read).collect::<Done<Vec<_>>>()?;
-    fill(tx, runs, &answers.next().unwrap_or_default())
+    lock_and_ask(tx, targets, Vec::new()).map(|_| ())
 }
 
-/// Reads ahead what the events say of runs that are locked already.
-pub(super) fn adopt(tx: &Tx, runs: Vec<Run>) -> Done<()> {
-    if runs.is_empty() {
-        return Ok(());
+/// Locks runs and reads them ahead; answers what else there is to ask of them in the same round trip.
+pub(super) fn lock_and_ask(tx: &Tx, targets: &[(OrgId, ExecutionId)], more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
+    let mut answers = Vec::new();
+    if !targets.is_empty() {
+        let mut questions = vec![(LOCK, ids(targets)), (LAST, ids(targets))];
+        questions.extend(more);
+        answers = tx.ask_all(&questions)?;
     }
-    let targets: Vec<_> = runs.iter().map(|run| (run.home.key.org, run.id)).collect();
-    let rows = tx.ask(LAST, ids(&targets))?;
-    fill(tx, runs, &rows)
+    let mut answers = answers.into_iter();
+    let runs = answers.next().unwrap_or_default().iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+    fill(tx, runs, &answers.next().unwrap_or_default())?;
+    Ok(answers)
+}
+
+/// Reads ahead what the events say of runs that are locked already; answers what else there is to ask of them in the same
+/// round trip.
+pub(super) fn adopt(tx: &Tx, runs: Vec<Run>, more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
+    let mut answers = Vec::new();
+    if !runs.is_empty() {
+        let targets: Vec<_> = runs.iter().map(|run| (run.home.key.org, run.id)).collect();
+        let mut questions = vec![(LAST, ids(&targets))];
+        questions.extend(more);
+        answers = tx.ask_all(&questions)?;
+    }
+    let mut answers = answers.into_iter();
+    fill(tx, runs, &answers.next().unwrap_or_default())?;
+    Ok(answers)
 }
 
 fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
@@ -106,6 +123,7 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
             request: Request::read_opt(row, 6)?,
         };
         told.insert(key, last);
+        tx.number.set(row.get(15)?);
     }
     let mut locked = tx.locked.borrow_mut();
     for mut run in runs {

@@ -60,7 +60,7 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use clock::DatabaseClock;
-use committer::{Committers, Desk, alone};
+use committer::{Before, Committers, Desk, alone};
 use config::{Reach, describe};
 use fault::Done;
 use link::Link;
@@ -184,7 +184,8 @@ impl PostgresStorage {
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        self.0.committers.run(asked, run, Some((org, run)), command).await
+        let before = Before { target: Some((org, run)), ahead: None };
+        self.0.committers.run(asked, run, before, command).await
     }
 
     /// Starts a run.
@@ -194,7 +195,7 @@ impl PostgresStorage {
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        self.0.committers.run(asked, run, None, command).await
+        self.0.committers.run(asked, run, Before::default(), command).await
     }
 
     /// Runs a command that finds its rows itself, in a transaction of its own.
@@ -363,8 +364,11 @@ impl AgentStorage for PostgresStorage {
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
         self.settle(signal.org, &mut signal.payload).await?;
-        self.write("store a signal", signal.org, signal.execution, move |tx| executions::store_signal(tx, &signal))
-            .await
+        self.check_process()?;
+        let (org, run) = (signal.org, signal.execution);
+        let before = Before { target: Some((org, run)), ahead: Some(executions::known_signal(&signal)) };
+        let command = move |tx: &Tx<'_>| executions::store_signal(tx, &signal);
+        self.0.committers.run("store a signal", run, before, command).await
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {

@@ -2,6 +2,7 @@
 
 use super::PostgresStorage;
 use super::commit;
+use super::committer::Before;
 use super::fault::Done;
 use super::sets::{Set, row};
 use super::tx::Tx;
@@ -64,7 +65,7 @@ impl Previews for PostgresStorage {
         self.check_process()?;
         let (chunks, mut rows, run) = (self.0.chunks.clone(), None, (org, execution));
         // Beside what the run's own committer has to write, and in its order.
-        let written = self.0.committers.run("write previews", execution, None, move |tx| {
+        let written = self.0.committers.run("write previews", execution, Before::default(), move |tx| {
             put(tx, run, rows.get_or_insert_with(|| chunks.take_rows(run)));
             for reader in &served {
                 tx.put(&SERVED, row![org.0, execution.0, *reader, true]);

@@ -1,7 +1,8 @@
 //! Values on their way to PostgreSQL, one by one or as sets.
 //!
 //! A [`Set`] writes any number of rows by one statement: each column travels as one array, and `UNNEST` makes rows of them
-//! again. So the cost of a transaction grows with the tables it touches, not with the runs that share it.
+//! again. So the cost of a transaction grows with the tables it touches, not with the runs that share it. A lone row goes
+//! without arrays, which costs the database less.
 
 use crate::clock::Timestamp;
 use bytes::{BufMut, BytesMut};
@@ -121,16 +122,21 @@ fn array<'a>(values: impl Iterator<Item = &'a Value>, length: usize, ty: &Type, 
     Ok(IsNull::No)
 }
 
-/// One column of some rows, as an array parameter.
+/// One column of the rows of a statement.
 #[derive(Debug)]
-pub(super) struct Column<'a> {
-    pub rows: &'a [Vec<Value>],
-    pub index: usize,
+pub(super) enum Column<'a> {
+    /// The value of the only row.
+    One(&'a Value),
+    /// An array with the value of each row.
+    Each { rows: &'a [Vec<Value>], index: usize },
 }
 
 impl ToSql for Column<'_> {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Encoded {
-        array(self.rows.iter().map(|row| &row[self.index]), self.rows.len(), ty, out)
+        match self {
+            Self::One(value) => value.encode(ty, out),
+            Self::Each { rows, index } => array(rows.iter().map(|row| &row[*index]), rows.len(), ty, out),
+        }
     }
 
     fn accepts(_: &Type) -> bool {
@@ -151,7 +157,8 @@ pub(super) struct Set {
     columns: &'static str,
     /// What else must hold of a row `t`.
     condition: &'static str,
-    sql: OnceLock<String>,
+    one: OnceLock<String>,
+    many: OnceLock<String>,
 }
 
 /// What a set does, in the order in which the sets of a transaction are sent: a row that is new may be changed by the same
@@ -166,7 +173,7 @@ enum Verb {
 
 impl Set {
     const fn new(verb: Verb, table: &'static str, keys: usize, columns: &'static str) -> Self {
-        Self { table, verb, keys, columns, condition: "", sql: OnceLock::new() }
+        Self { table, verb, keys, columns, condition: "", one: OnceLock::new(), many: OnceLock::new() }
     }
 
     /// Inserts rows.
@@ -195,33 +202,38 @@ impl Set {
         self
     }
 
-    /// The statement.
-    pub(super) fn sql(&'static self) -> &'static str {
-        self.sql.get_or_init(|| {
-            let columns: Vec<(&str, &str)> =
-                self.columns.split(',').filter_map(|column| column.trim().split_once(' ')).collect();
-            let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-            let arrays: Vec<String> =
-                columns.iter().enumerate().map(|(n, (_, ty))| format!("${}::{ty}[]", n + 1)).collect();
-            let (table, list, arrays) = (self.table, names.join(", "), arrays.join(", "));
-            let found: Vec<String> = names[..self.keys].iter().map(|name| format!("t.{name} = v.{name}")).collect();
-            let mut found = found.join(" AND ");
-            if !self.condition.is_empty() {
-                found = format!("{found} AND {}", self.condition);
-            }
-            let changes: Vec<String> = names[self.keys..].iter().map(|name| format!("{name} = v.{name}")).collect();
-            let changes = changes.join(", ");
-            match self.verb {
-                Verb::Insert => format!("INSERT INTO {table} ({list}) SELECT * FROM UNNEST({arrays})"),
-                Verb::Add => {
-                    format!("INSERT INTO {table} ({list}) SELECT * FROM UNNEST({arrays}) ON CONFLICT DO NOTHING")
-                }
-                Verb::Update => {
-                    format!("UPDATE {table} t SET {changes} FROM UNNEST({arrays}) AS v({list}) WHERE {found}")
-                }
-                Verb::Delete => format!("DELETE FROM {table} t USING UNNEST({arrays}) AS v({list}) WHERE {found}"),
-            }
-        })
+    /// The statement for one row: each parameter is a value.
+    fn one(&'static self) -> &'static str {
+        self.one.get_or_init(|| self.statement(false))
+    }
+
+    /// The statement for any number of rows: each parameter is an array.
+    fn many(&'static self) -> &'static str {
+        self.many.get_or_init(|| self.statement(true))
+    }
+
+    fn statement(&self, many: bool) -> String {
+        let columns: Vec<(&str, &str)> =
+            self.columns.split(',').filter_map(|column| column.trim().split_once(' ')).collect();
+        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let array = if many { "[]" } else { "" };
+        let params: Vec<String> =
+            columns.iter().enumerate().map(|(n, (_, ty))| format!("${}::{ty}{array}", n + 1)).collect();
+        let set =
+            |n: usize| if many { format!("{0} = v.{0}", names[n]) } else { format!("{} = {}", names[n], params[n]) };
+        let mut found: Vec<String> = (0..self.keys).map(|n| format!("t.{}", set(n))).collect();
+        found.extend(Some(self.condition).filter(|condition| !condition.is_empty()).map(str::to_owned));
+        let changes: Vec<String> = (self.keys..names.len()).map(set).collect();
+        let (table, names, params) = (self.table, names.join(", "), params.join(", "));
+        let (found, changes) = (found.join(" AND "), changes.join(", "));
+        let rows = if many { format!("SELECT * FROM UNNEST({params})") } else { format!("VALUES ({params})") };
+        let from = |word: &str| if many { format!(" {word} UNNEST({params}) AS v({names})") } else { String::new() };
+        match self.verb {
+            Verb::Insert => format!("INSERT INTO {table} ({names}) {rows}"),
+            Verb::Add => format!("INSERT INTO {table} ({names}) {rows} ON CONFLICT DO NOTHING"),
+            Verb::Update => format!("UPDATE {table} t SET {changes}{} WHERE {found}", from("FROM")),
+            Verb::Delete => format!("DELETE FROM {table} t{} WHERE {found}", from("USING")),
+        }
     }
 }
 
@@ -266,9 +278,9 @@ impl Writes {
     pub(super) fn statements(&self) -> impl Iterator<Item = (&'static str, Vec<Column<'_>>)> {
         let mut sets: Vec<_> = self.0.iter().collect();
         sets.sort_by_key(|(set, _)| set.verb);
-        sets.into_iter().map(|(set, rows)| {
-            let columns = (0..rows[0].len()).map(|index| Column { rows, index }).collect();
-            (set.sql(), columns)
+        sets.into_iter().map(|(set, rows)| match rows.as_slice() {
+            [row] => (set.one(), row.iter().map(Column::One).collect()),
+            rows => (set.many(), (0..rows[0].len()).map(|index| Column::Each { rows, index }).collect()),
         })
     }
 }
@@ -282,9 +294,19 @@ mod tests {
 
     #[test]
     fn sets_are_one_statement_each() {
-        assert_eq!(ADDED.sql(), "INSERT INTO t (a, b) SELECT * FROM UNNEST($1::bigint[], $2::text[])");
+        assert_eq!(ADDED.many(), "INSERT INTO t (a, b) SELECT * FROM UNNEST($1::bigint[], $2::text[])");
         let update = "UPDATE t t SET b = v.b FROM UNNEST($1::bigint[], $2::text[]) AS v(a, b) WHERE t.a = v.a";
-        assert_eq!(CHANGED.sql(), update);
+        assert_eq!(CHANGED.many(), update);
+    }
+
+    #[test]
+    fn a_lone_row_travels_without_arrays() {
+        assert_eq!(ADDED.one(), "INSERT INTO t (a, b) VALUES ($1::bigint, $2::text)");
+        assert_eq!(CHANGED.one(), "UPDATE t t SET b = $2::text WHERE t.a = $1::bigint");
+        let mut writes = Writes::default();
+        writes.put(&ADDED, row![1i64, "one"]);
+        let sent: Vec<_> = writes.statements().map(|(sql, columns)| (sql, columns.len())).collect();
+        assert_eq!(sent, [(ADDED.one(), 2)]);
     }
 
     #[test]

@@ -49,6 +49,9 @@ impl Sees {
     }
 }
 
+/// A statement that answers, with its parameters.
+pub(super) type Question = (&'static str, Vec<Value>);
+
 /// Names the org for this transaction; travels with its first statement.
 const NAME: &str = "SELECT set_config('flovyn.org', $1, true)";
 
@@ -65,6 +68,10 @@ pub(super) struct Tx<'l> {
     /// Whether the current command's writes have been sent, and so can only be undone with all others.
     sent: Cell<bool>,
     wrote: Cell<bool>,
+    /// The transaction's own number, once it is known.
+    pub number: Cell<Option<i64>>,
+    /// What the current command asked ahead, until it is looked at.
+    pub ahead: Cell<Option<Vec<Row>>>,
     /// Runs that were locked and read ahead.
     pub locked: RefCell<Locked>,
     /// Depths of entries that the transaction has written.
@@ -83,7 +90,7 @@ pub(super) struct News {
     pub transaction: Option<i64>,
 }
 
-const TRANSACTION: &str = "SELECT pg_current_xact_id_if_assigned()::text::bigint";
+const NUMBER: &str = "SELECT pg_current_xact_id_if_assigned()::text::bigint";
 
 impl<'l> Tx<'l> {
     pub(super) fn new(link: &'l mut Link, mode: Mode, now: Timestamp) -> Self {
@@ -96,6 +103,8 @@ impl<'l> Tx<'l> {
             own: RefCell::default(),
             sent: Cell::new(false),
             wrote: Cell::new(false),
+            number: Cell::new(None),
+            ahead: Cell::new(None),
             locked: RefCell::default(),
             depths: RefCell::default(),
             news: RefCell::default(),
@@ -108,11 +117,11 @@ impl<'l> Tx<'l> {
     }
 
     /// Asks several questions in one round trip, after the writes that wait.
-    pub(super) fn ask_all(&self, questions: &[(&'static str, Vec<Value>)]) -> Done<Vec<Vec<Row>>> {
+    pub(super) fn ask_all(&self, questions: &[Question]) -> Done<Vec<Vec<Row>>> {
         self.exchange(questions, None)
     }
 
-    fn exchange(&self, questions: &[(&'static str, Vec<Value>)], last: Option<&'static str>) -> Done<Vec<Vec<Row>>> {
+    fn exchange(&self, questions: &[Question], last: Option<&'static str>) -> Done<Vec<Vec<Row>>> {
         let (kept, own) = (self.kept.take(), self.own.take());
         self.sent.set(self.sent.get() || !own.is_empty());
         self.wrote.set(self.wrote.get() || !own.is_empty() || !kept.is_empty());
@@ -207,9 +216,9 @@ impl<'l> Tx<'l> {
 
     /// Sends what waits and the COMMIT. An error before the COMMIT was answered is told with the news lost.
     pub(super) fn commit(self) -> Done<News> {
-        let mut transaction = None;
-        if self.has_written() {
-            let answers = self.exchange(&[(TRANSACTION, Vec::new())], Some("COMMIT"))?;
+        let mut transaction = self.number.get().filter(|_| self.has_written());
+        if self.has_written() && transaction.is_none() {
+            let answers = self.exchange(&[(NUMBER, Vec::new())], Some("COMMIT"))?;
             transaction = answers.first().and_then(|rows| rows.first()).and_then(|row| row.get(0).ok()).flatten();
         } else if self.begun.get() {
             self.exchange(&[], Some("COMMIT"))?;
