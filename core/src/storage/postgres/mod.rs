@@ -34,6 +34,7 @@ mod run;
 mod schedules;
 mod segment;
 mod sets;
+mod statistics;
 mod task;
 mod tx;
 mod unfenced;
@@ -183,19 +184,17 @@ impl PostgresStorage {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        self.check_process()?;
-        let before = Before { target: Some((org, run)), ahead: None };
-        self.0.committers.run(asked, run, before, command).await
+        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
     }
 
-    /// Starts a run.
-    async fn write_new<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
+    /// Runs a command before which something else is done; one of a new run needs nothing.
+    async fn write_after<T, F>(&self, asked: &'static str, run: ExecutionId, before: Before, command: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        self.0.committers.run(asked, run, Before::default(), command).await
+        self.0.committers.run(asked, run, before, command).await
     }
 
     /// Runs a command that finds its rows itself, in a transaction of its own.
@@ -321,7 +320,7 @@ fn snapshot<T>(
 impl AgentStorage for PostgresStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
         self.settle(new.org, &mut new.input).await?;
-        self.write_new("start a run", new.id, move |tx| executions::create(tx, &new)).await
+        self.write_after("start a run", new.id, Before::default(), move |tx| executions::create(tx, &new)).await
     }
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
@@ -364,11 +363,9 @@ impl AgentStorage for PostgresStorage {
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
         self.settle(signal.org, &mut signal.payload).await?;
-        self.check_process()?;
         let (org, run) = (signal.org, signal.execution);
         let before = Before { target: Some((org, run)), ahead: Some(executions::known_signal(&signal)) };
-        let command = move |tx: &Tx<'_>| executions::store_signal(tx, &signal);
-        self.0.committers.run("store a signal", run, before, command).await
+        self.write_after("store a signal", run, before, move |tx| executions::store_signal(tx, &signal)).await
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {

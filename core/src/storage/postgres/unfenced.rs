@@ -2,6 +2,7 @@
 
 use super::PostgresStorage;
 use super::claims::{held_runs, held_tasks, lock_held};
+use super::committer::Before;
 use super::executions::{create, store_signal, unknown};
 use super::facts::{select_signal, signal};
 use super::fault::{Done, Fault};
@@ -136,7 +137,7 @@ impl Unfenced for PostgresStorage {
 
     async fn spawn(&self, parent: ExecutionId, mut new: NewExecution) -> Result<Created> {
         self.settle(new.org, &mut new.input).await?;
-        self.write_new("start a child", new.id, move |tx| {
+        self.write_after("start a child", new.id, Before::default(), move |tx| {
             let above = Run::find(tx, new.org, parent)?;
             let root = execution_at(tx, above.home.key)?.root;
             let mut created = create(tx, &new)?;
