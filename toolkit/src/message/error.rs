@@ -20,7 +20,7 @@ pub struct ModelError {
     pub retry_after_ms: Option<u64>,
     /// What was used before it failed, as far as the provider said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<Box<Usage>>,
 }
 
 /// What a caller can do about a failed model call.

@@ -143,7 +143,7 @@ impl Message {
             ErrorKind::Interrupted => Stop::Interrupted,
             _ => Stop::Error,
         };
-        let usage = error.usage.clone().unwrap_or_default();
+        let usage = error.usage.as_deref().cloned().unwrap_or_default();
         let meta = AssistantMeta { origin, usage, stop, error: Some(error), attempt: 1, ..AssistantMeta::default() };
         Self { role: Role::Assistant, parts: Vec::new(), assistant: Some(meta) }
     }

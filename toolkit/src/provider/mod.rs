@@ -5,12 +5,24 @@
 //! the provider's terminal event: a stream that ends before is [`ErrorKind::Interrupted`], and no tool call of it was ever
 //! seen. Arguments of tool calls are parsed strictly. Dropping the future, or cancelling its token, closes the connection.
 
+mod assembly;
+mod endpoint;
 mod event;
+mod http;
+mod quirks;
+mod registry;
 mod request;
+mod retry;
+mod wires;
 
 pub use crate::message::{ErrorKind, ModelError};
+pub use endpoint::{Api, ApiKey, Endpoint, Timeouts};
 pub use event::StreamEvent;
-pub use request::{CacheHint, ModelInfo, ModelRequest, ThinkingLevel, ToolChoice, ToolSpec};
+pub use http::HttpProvider;
+pub use quirks::{Quirks, ThinkingField};
+pub use registry::{Model, Registry, catalogued};
+pub use request::{CacheHint, ModelInfo, ModelRequest, ThinkingLevel, ThinkingSupport, ToolChoice, ToolSpec};
+pub use retry::{Fallback, RetryPolicy, Retrying};
 pub use tokio_util::sync::CancellationToken;
 
 use crate::message::Message;

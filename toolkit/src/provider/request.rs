@@ -97,11 +97,31 @@ pub enum ThinkingLevel {
     Max,
 }
 
+/// How a model can be made to think.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ThinkingSupport {
+    /// It does not think.
+    #[default]
+    None,
+    /// It is switched on or off.
+    Toggle,
+    /// It is told how hard to think.
+    Effort,
+    /// It is told how many tokens it may think with.
+    Budget,
+    /// It decides by itself, is told how hard to think, and can be switched off.
+    Adaptive,
+    /// It thinks always, and can be told how hard.
+    Always,
+}
+
 /// What is known of a model.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelInfo {
     /// The provider's name in the registry.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub provider: String,
     /// The model's id at the provider.
     pub id: String,
@@ -113,17 +133,40 @@ pub struct ModelInfo {
     /// The most tokens it generates, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
-    /// Whether it can think.
-    pub thinking: bool,
+    /// How it can be made to think.
+    pub thinking: ThinkingSupport,
     /// Whether it takes images.
     pub images: bool,
     /// Whether it calls tools.
     pub tools: bool,
+    /// Whether it takes a temperature.
+    pub temperature: bool,
+}
+
+impl Default for ModelInfo {
+    fn default() -> Self {
+        Self {
+            provider: String::new(),
+            id: String::new(),
+            name: String::new(),
+            context_window: None,
+            max_output: None,
+            thinking: ThinkingSupport::None,
+            images: false,
+            tools: true,
+            temperature: true,
+        }
+    }
 }
 
 impl ModelInfo {
     /// `provider/model`, by which the registry finds it.
     pub fn reference(&self) -> String {
         format!("{}/{}", self.provider, self.id)
+    }
+
+    /// Whether it can think.
+    pub fn can_think(&self) -> bool {
+        self.thinking != ThinkingSupport::None
     }
 }

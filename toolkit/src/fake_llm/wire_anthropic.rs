@@ -1,0 +1,107 @@
+//! An answer on Anthropic's wire.
+
+use super::choose::{Played, Used};
+use super::frames::{Frame, pieces};
+use crate::message::Stop;
+use serde_json::{Value, json};
+
+pub(super) fn frames(played: &Played, characters: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut message = whole(played);
+    message["content"] = json!([]);
+    message["stop_reason"] = Value::Null;
+    message["usage"]["output_tokens"] = json!(1);
+    frames.push(Frame::named(json!({"type": "message_start", "message": message})));
+    frames.push(Frame::named(json!({"type": "ping"})));
+    for (index, block) in blocks(played).into_iter().enumerate() {
+        let mut start = block.clone();
+        let mut deltas = Vec::new();
+        let mut told = |field: &str, kind: &str, name: &str| {
+            let text = block[field].as_str().map(str::to_owned).unwrap_or_else(|| block[field].to_string());
+            deltas.extend(pieces(&text, characters).into_iter().map(|piece| json!({"type": kind, name: piece})));
+        };
+        match block["type"].as_str().unwrap_or_default() {
+            "text" => {
+                told("text", "text_delta", "text");
+                start["text"] = json!("");
+            }
+            "thinking" => {
+                told("thinking", "thinking_delta", "thinking");
+                deltas.push(json!({"type": "signature_delta", "signature": block["signature"]}));
+                start["thinking"] = json!("");
+                start["signature"] = json!("");
+            }
+            "tool_use" => {
+                let json = &played.calls
+                    [index - (usize::from(played.thinking.is_some()) + usize::from(played.text.is_some()))]
+                .json;
+                deltas.push(json!({"type": "input_json_delta", "partial_json": ""}));
+                deltas.extend(
+                    pieces(json, characters)
+                        .into_iter()
+                        .map(|piece| json!({"type": "input_json_delta", "partial_json": piece})),
+                );
+                start["input"] = json!({});
+            }
+            _ => {}
+        }
+        frames.push(Frame::named(json!({"type": "content_block_start", "index": index, "content_block": start})));
+        frames.extend(
+            deltas
+                .into_iter()
+                .map(|delta| Frame::named(json!({"type": "content_block_delta", "index": index, "delta": delta}))),
+        );
+        frames.push(Frame::named(json!({"type": "content_block_stop", "index": index})));
+    }
+    let delta = json!({"stop_reason": reason(played.stop), "stop_sequence": null});
+    frames.push(Frame::named(json!({"type": "message_delta", "delta": delta, "usage": usage(&played.usage)})));
+    frames.push(Frame::named(json!({"type": "message_stop"})));
+    frames
+}
+
+/// The answer that is not streamed.
+pub(super) fn whole(played: &Played) -> Value {
+    json!({
+        "id": format!("msg_{}", played.id), "type": "message", "role": "assistant", "model": played.model,
+        "content": blocks(played), "stop_reason": reason(played.stop), "stop_sequence": null, "usage": usage(&played.usage),
+    })
+}
+
+pub(super) fn error(code: &str) -> Frame {
+    Frame::named(json!({"type": "error", "error": {"type": code, "message": "played by the script"}}))
+}
+
+fn blocks(played: &Played) -> Vec<Value> {
+    let mut blocks = Vec::new();
+    if let Some(thought) = &played.thinking {
+        blocks.push(if thought.redacted {
+            json!({"type": "redacted_thinking", "data": thought.signature})
+        } else {
+            json!({"type": "thinking", "thinking": thought.text, "signature": thought.signature})
+        });
+    }
+    blocks.extend(played.text.iter().map(|text| json!({"type": "text", "text": text})));
+    blocks.extend(played.calls.iter().map(|call| {
+        let input = serde_json::from_str(&call.json).unwrap_or(json!({}));
+        json!({"type": "tool_use", "id": call.id, "name": call.name, "input": Value::clone(&input)})
+    }));
+    blocks
+}
+
+fn usage(used: &Used) -> Value {
+    json!({
+        "input_tokens": used.input, "cache_read_input_tokens": used.cache_read, "cache_creation_input_tokens": used.cache_write,
+        "cache_creation": {"ephemeral_5m_input_tokens": used.cache_write.saturating_sub(used.cache_write_1h), "ephemeral_1h_input_tokens": used.cache_write_1h},
+        "output_tokens": used.output, "output_tokens_details": {"thinking_tokens": used.reasoning},
+    })
+}
+
+fn reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::ToolUse => "tool_use",
+        Stop::Length => "max_tokens",
+        Stop::Refusal => "refusal",
+        Stop::Deferred => "pause_turn",
+        Stop::End | Stop::Aborted | Stop::Error | Stop::Interrupted => "end_turn",
+    }
+}

@@ -1,0 +1,394 @@
+//! One model call over HTTP: send, watch the stream, give the message or the reason.
+//!
+//! Owns the client (TLS through ring, the machine's certificates), the timers and what a status means. Which bytes are sent
+//! and what events mean is each wire's.
+
+use super::{
+    Api, CancellationToken, Endpoint, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, wires,
+};
+use crate::message::{Cost, Message, Origin};
+use async_trait::async_trait;
+use flovyn_core::clock::{Clock, SystemClock};
+use futures::{StreamExt, TryStreamExt};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use sse_stream::SseByteStream;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// The most bytes of one response: far over any model's, small enough for a broken server's to be no danger.
+const MOST_BYTES: usize = 256 << 20;
+/// The most text of an error that a provider's message may take up.
+const ERROR_TEXT: usize = 2_000;
+
+/// How long a response whose message is complete may take to end.
+const LINGER: Duration = Duration::from_millis(25);
+
+/// A provider that is spoken to over HTTP. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct HttpProvider {
+    api: Api,
+    endpoint: Arc<Endpoint>,
+    client: reqwest::Client,
+}
+
+impl HttpProvider {
+    /// Makes a provider of a wire and an address. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// The address is no URL, or TLS cannot be set up.
+    pub fn new(api: Api, endpoint: Endpoint) -> Result<Self, ModelError> {
+        let invalid = |what: String| ModelError::new(ErrorKind::InvalidRequest, what);
+        let url = reqwest::Url::parse(&endpoint.base_url).map_err(|error| {
+            invalid(format!("{:?} is no address of {:?}: {error}", endpoint.base_url, endpoint.provider))
+        })?;
+        let mut client = client_builder()
+            .map_err(|error| invalid(format!("TLS cannot be set up: {error}")))?
+            .connect_timeout(Duration::from_secs(15))
+            .redirect(reqwest::redirect::Policy::none());
+        // A proxy of the environment is for the way out, never for this machine.
+        if matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]")) {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| invalid(format!("no HTTP client can be made: {error}")))?;
+        Ok(Self { api, endpoint: Arc::new(endpoint), client })
+    }
+
+    /// How it is reached.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn headers(&self) -> Result<HeaderMap, ModelError> {
+        let mut headers = HeaderMap::new();
+        let mut put = |name: &str, value: String, secret: bool| {
+            let name = HeaderName::try_from(name);
+            let value = HeaderValue::try_from(value);
+            let (Ok(name), Ok(mut value)) = (name, value) else {
+                let message = format!(
+                    "a header or the key for {:?} has characters that no header may have",
+                    self.endpoint.provider
+                );
+                return Err(ModelError::new(ErrorKind::Unauthorized, message));
+            };
+            value.set_sensitive(secret);
+            headers.insert(name, value);
+            Ok(())
+        };
+        if self.api == Api::AnthropicMessages {
+            put("anthropic-version", "2023-06-01".to_owned(), false)?;
+        }
+        if let Some(key) = &self.endpoint.key {
+            match self.api {
+                Api::AnthropicMessages => put("x-api-key", key.secret().to_owned(), true)?,
+                Api::OpenaiChat | Api::OpenaiResponses => {
+                    put("authorization", format!("Bearer {}", key.secret()), true)?
+                }
+            }
+        }
+        for (name, value) in &self.endpoint.headers {
+            put(name, value.clone(), false)?;
+        }
+        Ok(headers)
+    }
+
+    async fn attempt(&self, request: &ModelRequest, on: OnEvent<'_>) -> Result<Message, ModelError> {
+        let began = Instant::now();
+        let info = self.endpoint.model(&request.model);
+        let origin = Origin::new(self.api.as_str(), &self.endpoint.provider, &request.model);
+        let mut body = wires::encode(self.api, request, &info, &origin, &self.endpoint.quirks)?;
+        for (name, value) in &request.extra {
+            body.insert(name.clone(), value.clone());
+        }
+        let url = format!("{}{}", self.endpoint.base_url, wires::path(self.api, &self.endpoint.base_url));
+        let sent = self.client.post(&url).headers(self.headers()?).json(&Value::Object(body)).send();
+        let response = self.answered(timeout(self.endpoint.timeouts.response, sent).await, &url).await?;
+
+        let mut first = None;
+        let mut decoder = wires::decoder(self.api, request, &origin, &self.endpoint.quirks);
+        let mut seen = |event| {
+            if first.is_none() && super::StreamEvent::is_content(&event) {
+                first = Some(began.elapsed());
+            }
+            on(event);
+        };
+        let mut budget = MOST_BYTES;
+        let bytes = response.bytes_stream().map_err(std::io::Error::other).map(move |piece| {
+            let piece = piece?;
+            budget = budget.checked_sub(piece.len()).ok_or_else(|| std::io::Error::other("the response has no end"))?;
+            Ok::<_, std::io::Error>(piece)
+        });
+        // The timer runs from one piece of the network to the next, so that comments and pings count as life.
+        let idle = self.endpoint.timeouts.idle;
+        let mut events = SseByteStream::new(Box::pin(while_alive(bytes, idle)));
+        let mut why = None;
+        let done = loop {
+            match events.next().await {
+                Some(Ok(event)) => {
+                    let Some(data) = event.data else { continue };
+                    if decoder.event(data.trim_end(), &mut seen)? {
+                        break true;
+                    }
+                }
+                Some(Err(error)) => {
+                    why = Some(error.to_string());
+                    break false;
+                }
+                None => break false,
+            }
+        };
+        if done {
+            // What is left is the end of the response; a connection that is read to it can be used again.
+            let rest = async { while events.next().await.is_some() {} };
+            let _still_sending = timeout(LINGER, rest).await;
+        }
+        let mut message = match decoder.finish() {
+            Ok(message) => message,
+            Err(mut error) => {
+                if let (false, Some(why)) = (done, why) {
+                    error.message = format!("{} ({why})", error.message);
+                }
+                return Err(self.scrubbed(error));
+            }
+        };
+        if let Some(meta) = &mut message.assistant {
+            let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+            meta.first_token_ms = first.map(millis);
+            meta.duration_ms = millis(began.elapsed());
+            if meta.usage.cost.is_none() {
+                meta.usage.cost = self.cost(&request.model, meta);
+            }
+        }
+        Ok(message)
+    }
+
+    /// At list price, by the id that was asked for or by the one that answered.
+    fn cost(&self, asked: &str, meta: &crate::message::AssistantMeta) -> Option<Cost> {
+        if meta.usage.total() == 0 {
+            return None;
+        }
+        let now = SystemClock::default().now();
+        let price = |model: &str| self.endpoint.prices.cost(&self.endpoint.provider, model, &meta.usage, now);
+        price(asked).or_else(|| price(meta.response_model.as_deref()?))
+    }
+
+    async fn answered(
+        &self,
+        sent: Result<reqwest::Result<reqwest::Response>, tokio::time::error::Elapsed>,
+        url: &str,
+    ) -> Result<reqwest::Response, ModelError> {
+        let response = match sent {
+            Err(_) => {
+                let message = format!("{url} did not answer within {:?}; ask again", self.endpoint.timeouts.response);
+                return Err(ModelError::new(ErrorKind::Network, message));
+            }
+            Ok(Err(error)) => {
+                let message = format!("{url} cannot be reached: {}; ask again", causes(&error));
+                return Err(self.scrubbed(ModelError::new(ErrorKind::Network, message)));
+            }
+            Ok(Ok(response)) => response,
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let retry_after_ms = retry_after(response.headers());
+        let text = timeout(Duration::from_secs(10), limited(response, 64 << 10)).await.unwrap_or_default();
+        let said = said(&text);
+        let mut error = wires::refused(status.as_u16(), &said.code, &said.message);
+        error.message = format!("{} answered {status}: {}", self.endpoint.provider, error.message);
+        error.retry_after_ms = retry_after_ms;
+        Err(self.scrubbed(error))
+    }
+
+    fn scrubbed(&self, mut error: ModelError) -> ModelError {
+        if let Some(key) = &self.endpoint.key {
+            error.message = key.scrub(error.message);
+        }
+        error
+    }
+}
+
+#[async_trait]
+impl Provider for HttpProvider {
+    fn name(&self) -> &str {
+        &self.endpoint.provider
+    }
+
+    fn api(&self) -> &str {
+        self.api.as_str()
+    }
+
+    async fn stream(
+        &self,
+        request: &ModelRequest,
+        on: OnEvent<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Message, ModelError> {
+        // The attempt owns the response: leaving it closes the connection.
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ModelError::new(ErrorKind::Aborted, "the model call was cancelled")),
+            done = self.attempt(request, on) => done,
+        }
+    }
+
+    async fn models(&self) -> Result<Vec<ModelInfo>, ModelError> {
+        let url = format!("{}{}", self.endpoint.base_url, wires::models_path(self.api, &self.endpoint.base_url));
+        let sent = self.client.get(&url).headers(self.headers()?).send();
+        let response = self.answered(timeout(self.endpoint.timeouts.response, sent).await, &url).await?;
+        let text = timeout(self.endpoint.timeouts.idle, limited(response, 16 << 20)).await.unwrap_or_default();
+        let listed: Option<Vec<String>> = serde_json::from_str::<Value>(&text).ok().and_then(|body| {
+            let models = body.get("data")?.as_array()?;
+            models.iter().map(|model| Some(model.get("id")?.as_str()?.to_owned())).collect()
+        });
+        let Some(ids) = listed else {
+            let message = format!("{url} gave no list of models; is its address right?");
+            return Err(ModelError::new(ErrorKind::Protocol, message));
+        };
+        Ok(ids.iter().map(|id| self.endpoint.model(id)).collect())
+    }
+}
+
+/// Begins a client whose TLS goes through ring and trusts what the machine trusts. Whoever builds a client of their own
+/// begins here: without a choice of cryptography the library panics.
+pub(crate) fn client_builder() -> Result<reqwest::ClientBuilder, tokio_rustls::rustls::Error> {
+    static TRUSTED: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let roots = TRUSTED.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        let _counts = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    });
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots.clone())
+        .with_no_client_auth();
+    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls))
+}
+
+/// The pieces of a stream, and an error in place of a piece that does not come in time.
+fn while_alive<S, T>(pieces: S, idle: Duration) -> impl futures::Stream<Item = std::io::Result<T>>
+where
+    S: futures::Stream<Item = std::io::Result<T>>,
+{
+    futures::stream::unfold((Box::pin(pieces), false), move |(mut pieces, silent)| async move {
+        if silent {
+            return None;
+        }
+        match timeout(idle, pieces.next()).await {
+            Ok(piece) => piece.map(|piece| (piece, (pieces, false))),
+            Err(_) => {
+                let error = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("nothing came for {idle:?}"));
+                Some((Err(error), (pieces, true)))
+            }
+        }
+    })
+}
+
+/// At most so many bytes of a body, as text.
+async fn limited(response: reqwest::Response, most: usize) -> String {
+    let mut bytes = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(Ok(piece)) = pieces.next().await {
+        bytes.extend_from_slice(&piece[..piece.len().min(most - bytes.len())]);
+        if bytes.len() == most {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a provider says went wrong.
+pub(super) struct Said {
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+/// Reads the error of any of the wires; text that is none is taken as it is.
+pub(super) fn said(text: &str) -> Said {
+    let body: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
+    let word = |name: &str| error.get(name).and_then(Value::as_str);
+    let code = word("code").or(word("type")).unwrap_or_default().to_owned();
+    let message = word("message").or(error.as_str()).unwrap_or(text).trim();
+    Said { code, message: message.chars().take(ERROR_TEXT).collect() }
+}
+
+/// How long the provider asked to wait, in milliseconds: `retry-after-ms`, or `retry-after` in seconds or as a date.
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
+        return Some(millis.max(0.0) as u64);
+    }
+    let after = text("retry-after")?;
+    if let Ok(seconds) = after.parse::<f64>() {
+        return Some((seconds.max(0.0) * 1_000.0) as u64);
+    }
+    // The response's own date is the clock that the provider counts by.
+    let at = httpdate::parse_http_date(after).ok()?;
+    let now = httpdate::parse_http_date(text("date")?).ok()?;
+    Some(at.duration_since(now).map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn waits_are_read_in_each_form() {
+        assert_eq!(retry_after(&headers(&[("retry-after", "2")])), Some(2_000));
+        assert_eq!(retry_after(&headers(&[("retry-after", "0.5")])), Some(500));
+        assert_eq!(retry_after(&headers(&[("retry-after-ms", "250"), ("retry-after", "9")])), Some(250));
+        let date = ("date", "Sun, 22 Nov 2026 07:00:00 GMT");
+        assert_eq!(retry_after(&headers(&[date, ("retry-after", "Sun, 22 Nov 2026 07:00:30 GMT")])), Some(30_000));
+        assert_eq!(retry_after(&headers(&[date, ("retry-after", "Sun, 22 Nov 2026 06:00:00 GMT")])), Some(0));
+        assert_eq!(retry_after(&headers(&[("retry-after", "soon")])), None);
+        assert_eq!(retry_after(&headers(&[("retry-after", "-3")])), Some(0));
+    }
+
+    #[test]
+    fn errors_of_every_wire_are_read() {
+        for (text, code, message) in [
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                "overloaded_error",
+                "Overloaded",
+            ),
+            (r#"{"error":{"message":"No","type":"t","code":"insufficient_quota"}}"#, "insufficient_quota", "No"),
+            (r#"{"error":{"message":"No","type":"t","code":429}}"#, "t", "No"),
+            (r#"{"error":"plain"}"#, "", "plain"),
+            ("<html>bad gateway</html>", "", "<html>bad gateway</html>"),
+        ] {
+            let said = said(text);
+            assert_eq!((said.code.as_str(), said.message.as_str()), (code, message), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_shown_nowhere() {
+        let endpoint = Endpoint::new("p", "http://127.0.0.1:1").key("sk-very-secret");
+        let provider = HttpProvider::new(Api::OpenaiChat, endpoint).expect("a provider");
+        let shown = format!("{provider:?} {:?}", provider.headers().expect("headers"));
+        assert!(!shown.contains("very-secret"), "{shown}");
+        let error = ModelError::new(ErrorKind::Unauthorized, "Incorrect API key provided: sk-very-secret");
+        assert_eq!(provider.scrubbed(error).message, "Incorrect API key provided: [key]");
+    }
+}

@@ -1,0 +1,289 @@
+//! Models by name: `provider/model`, with what is known of them.
+
+use super::{
+    Api, Endpoint, ErrorKind, Fallback, HttpProvider, ModelError, ModelInfo, Provider, Quirks, RetryPolicy, Retrying,
+};
+use crate::pricing::PriceTable;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// The providers of a program, and the models known of them.
+///
+/// ```no_run
+/// use flovyn_toolkit::message::Message;
+/// use flovyn_toolkit::provider::{ModelRequest, Registry};
+///
+/// # async fn run() -> Result<(), flovyn_toolkit::provider::ModelError> {
+/// let models = Registry::from_env()?;
+/// let model = models.resolve("anthropic/claude-sonnet-5-5")?;
+/// let answer = model.provider.generate(&ModelRequest::new(&model.info.id, vec![Message::user("Hello")])).await?;
+/// println!("{}", answer.text());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    providers: BTreeMap<String, Known>,
+}
+
+#[derive(Clone)]
+struct Known {
+    // Or what is missing, told when one of its models is asked for.
+    provider: Result<Arc<dyn Provider>, ModelError>,
+    models: Vec<ModelInfo>,
+    unknown: ModelInfo,
+}
+
+/// A model that can be asked: who answers, and what is known of it.
+#[derive(Clone)]
+pub struct Model {
+    /// Who answers; requests name [`ModelInfo::id`].
+    pub provider: Arc<dyn Provider>,
+    /// What is known of it.
+    pub info: ModelInfo,
+}
+
+impl Registry {
+    /// Makes an empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Knows the providers of the catalogue, with keys and addresses from the environment.
+    ///
+    /// `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `OPENROUTER_API_KEY`, `DEEPSEEK_API_KEY`, `ZAI_API_KEY`, `MOONSHOT_API_KEY`,
+    /// `LOCAL_API_KEY` hold keys, and the same names with `_BASE_URL` addresses other than the providers' own;
+    /// `FLOVYN_PRICES` is the path of a table whose prices come before the built-in ones. A provider without a key is known
+    /// and cannot be asked, unless its address was given: a server of one's own may want none.
+    ///
+    /// # Errors
+    ///
+    /// An address is no URL, or the table of prices cannot be read.
+    pub fn from_env() -> Result<Self, ModelError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// As [`from_env`](Self::from_env), with the variables that a function knows.
+    ///
+    /// # Errors
+    ///
+    /// As of [`from_env`](Self::from_env).
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ModelError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let prices = match variable("FLOVYN_PRICES") {
+            None => PriceTable::builtin(),
+            Some(path) => {
+                let table = PriceTable::builtin().overridden_by(Path::new(&path));
+                Arc::new(table.map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))?)
+            }
+        };
+        let mut registry = Self::new();
+        for spec in &catalog().providers {
+            let given = variable(&spec.base_url_env);
+            let mut endpoint = Endpoint::new(&spec.name, given.as_deref().unwrap_or(&spec.base_url));
+            endpoint.quirks = spec.quirks.clone();
+            endpoint.models.clone_from(&spec.models);
+            endpoint.unknown_model = spec.unknown_model.clone();
+            endpoint.prices = prices.clone();
+            if let Some(key) = variable(&spec.key_env) {
+                endpoint = endpoint.key(key);
+            }
+            if endpoint.key.is_some() || spec.key_optional || given.is_some() {
+                registry.add(spec.api, endpoint)?;
+            } else {
+                let message = format!("no key for {:?}; set {} to one", spec.name, spec.key_env);
+                let provider = Err(ModelError::new(ErrorKind::Unauthorized, message));
+                registry.know(&spec.name, provider, &endpoint);
+            }
+        }
+        Ok(registry)
+    }
+
+    /// Adds a provider that is spoken to over HTTP, in place of one of the same name.
+    ///
+    /// # Errors
+    ///
+    /// The address is no URL.
+    pub fn add(&mut self, api: Api, endpoint: Endpoint) -> Result<(), ModelError> {
+        let name = endpoint.provider.clone();
+        let provider: Arc<dyn Provider> = Arc::new(HttpProvider::new(api, endpoint.clone())?);
+        self.know(&name, Ok(provider), &endpoint);
+        Ok(())
+    }
+
+    /// Adds a provider of one's own and the models known of it, in place of one of the same name.
+    pub fn add_provider(&mut self, provider: Arc<dyn Provider>, models: Vec<ModelInfo>) {
+        let name = provider.name().to_owned();
+        let endpoint = Endpoint::new(&name, "").models(models);
+        self.know(&name, Ok(provider), &endpoint);
+    }
+
+    fn know(&mut self, name: &str, provider: Result<Arc<dyn Provider>, ModelError>, endpoint: &Endpoint) {
+        let models = endpoint.models.iter().map(|model| endpoint.model(&model.id)).collect();
+        let unknown = endpoint.unknown_model.clone();
+        self.providers.insert(name.to_owned(), Known { provider, models, unknown });
+    }
+
+    /// Finds a model by `provider/model`; the model's own id may hold slashes. A model that is not known of a provider that
+    /// is can be asked all the same.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::UnknownModel`] without such a provider, [`ErrorKind::Unauthorized`] without a key for it.
+    pub fn resolve(&self, reference: &str) -> Result<Model, ModelError> {
+        let unknown = |what: String| {
+            let names: Vec<_> = self.providers.keys().map(String::as_str).collect();
+            let message = format!("{what}; write provider/model with one of {}", names.join(", "));
+            ModelError::new(ErrorKind::UnknownModel, message)
+        };
+        let Some((provider, id)) = reference.split_once('/').filter(|(_, id)| !id.is_empty()) else {
+            return Err(unknown(format!("{reference:?} names no provider and model")));
+        };
+        let Some(known) = self.providers.get(provider) else {
+            return Err(unknown(format!("{reference:?}: there is no provider {provider:?}")));
+        };
+        let info = known.models.iter().find(|model| model.id == id).cloned().unwrap_or_else(|| ModelInfo {
+            provider: provider.to_owned(),
+            id: id.to_owned(),
+            name: id.to_owned(),
+            ..known.unknown.clone()
+        });
+        Ok(Model { provider: known.provider.clone()?, info })
+    }
+
+    /// Finds a model that is asked again by a policy, and others for where it fails. The info is the first one's.
+    ///
+    /// # Errors
+    ///
+    /// The first reference is missing, or one of them cannot be resolved.
+    pub fn resolve_with(&self, references: &[&str], policy: RetryPolicy) -> Result<Model, ModelError> {
+        let mut choices = Vec::with_capacity(references.len());
+        let mut first = None;
+        for reference in references {
+            let model = self.resolve(reference)?;
+            let provider: Arc<dyn Provider> = Arc::new(Retrying::new(model.provider, policy));
+            first.get_or_insert_with(|| model.info.clone());
+            choices.push((provider, model.info.id));
+        }
+        let mut choices = choices.into_iter();
+        match (first, choices.next(), choices.len()) {
+            (Some(info), Some((provider, _)), 0) => Ok(Model { provider, info }),
+            (Some(info), Some(primary), _) => Ok(Model { provider: Arc::new(Fallback::new(primary, choices)), info }),
+            _ => Err(ModelError::new(ErrorKind::UnknownModel, "no model was given; name at least one")),
+        }
+    }
+
+    /// The known models of the providers that can be asked, by provider, in the catalogue's order.
+    pub fn models(&self) -> Vec<ModelInfo> {
+        self.providers.values().filter(|known| known.provider.is_ok()).flat_map(|known| known.models.clone()).collect()
+    }
+
+    /// The names of the providers that can be asked.
+    pub fn providers(&self) -> impl Iterator<Item = &str> {
+        self.providers.iter().filter(|(_, known)| known.provider.is_ok()).map(|(name, _)| name.as_str())
+    }
+}
+
+/// The models of the catalogue that this version was built with, whether they can be asked or not.
+pub fn catalogued() -> Vec<ModelInfo> {
+    let named = |spec: &ProviderSpec, model: &ModelInfo| ModelInfo { provider: spec.name.clone(), ..model.clone() };
+    catalog().providers.iter().flat_map(|spec| spec.models.iter().map(move |model| named(spec, model))).collect()
+}
+
+#[derive(Deserialize)]
+struct Catalog {
+    providers: Vec<ProviderSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ProviderSpec {
+    name: String,
+    api: Api,
+    base_url: String,
+    base_url_env: String,
+    key_env: String,
+    #[serde(default)]
+    key_optional: bool,
+    #[serde(default)]
+    quirks: Quirks,
+    #[serde(default)]
+    unknown_model: ModelInfo,
+    models: Vec<ModelInfo>,
+}
+
+fn catalog() -> &'static Catalog {
+    static CATALOG: OnceLock<Catalog> = OnceLock::new();
+    CATALOG.get_or_init(|| {
+        serde_json::from_str(include_str!("catalog.json"))
+            .expect("the catalogue is part of the build, and a test reads it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &'static [(&'static str, &'static str)]) -> Registry {
+        let variable =
+            |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Registry::from_variables(variable).expect("a registry")
+    }
+
+    #[test]
+    fn models_are_found_by_provider_and_id() {
+        let registry = with(&[("OPENROUTER_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")]);
+        for (reference, name) in [
+            ("openrouter/z-ai/glm-4.7", "GLM 4.7"),
+            ("openrouter/moonshotai/kimi-k2-thinking", "Kimi K2 Thinking"),
+            ("openrouter/deepseek/deepseek-v3.2", "DeepSeek 3.2"),
+            ("anthropic/claude-opus-5-5", "Claude Opus 5.5"),
+        ] {
+            let model = registry.resolve(reference).expect(reference);
+            assert_eq!((model.info.name.as_str(), model.info.reference().as_str()), (name, reference));
+            assert!(model.info.can_think() && model.info.context_window.is_some());
+        }
+        let unheard = registry.resolve("anthropic/claude-next").expect("its provider is known");
+        assert_eq!((unheard.info.id.as_str(), unheard.info.images), ("claude-next", true));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let registry = with(&[]);
+        let error = |reference| registry.resolve(reference).err().expect("no such model");
+        assert_eq!(error("claude").kind, ErrorKind::UnknownModel);
+        assert!(error("nobody/x").message.contains("openrouter"), "{}", error("nobody/x"));
+        assert_eq!(error("openai/gpt-5").kind, ErrorKind::Unauthorized);
+        assert!(error("openai/gpt-5").message.contains("OPENAI_API_KEY"));
+        assert_eq!(registry.providers().collect::<Vec<_>>(), ["local"]);
+        assert!(registry.models().is_empty());
+    }
+
+    #[test]
+    fn an_address_of_ones_own_needs_no_key() {
+        let registry = with(&[("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/")]);
+        assert_eq!(
+            registry.resolve("anthropic/claude-opus-5").expect("no key is needed").provider.api(),
+            "anthropic-messages"
+        );
+        let wrong = Registry::from_variables(|name| (name == "OPENAI_BASE_URL").then(|| "nowhere".to_owned()));
+        assert_eq!(wrong.err().map(|error| error.kind), Some(ErrorKind::InvalidRequest));
+    }
+
+    #[test]
+    fn the_catalogue_is_sound() {
+        let models = catalogued();
+        assert!(models.len() > 20);
+        for model in &models {
+            assert!(model.context_window > model.max_output && !model.name.is_empty(), "{}", model.reference());
+        }
+        let providers: std::collections::BTreeSet<_> = models.iter().map(|model| model.provider.as_str()).collect();
+        assert!(
+            ["anthropic", "deepseek", "moonshotai", "openai", "openrouter", "zai"]
+                .iter()
+                .all(|name| providers.contains(name))
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Asking again: after a wait, and at other models.
+
+use super::{CancellationToken, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, StreamEvent};
+use crate::message::Message;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often and how patiently a call is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Calls in all, the first included.
+    pub attempts: u32,
+    /// The wait before the second call; it doubles from call to call, and a random part of up to half is taken off.
+    pub base: Duration,
+    /// The longest wait. Where a provider asks for more, the error is given at once: a durable caller waits better.
+    pub longest: Duration,
+    /// Whether a call is made again after it has shown something, which is then [`StreamEvent::Retracted`]. Without it,
+    /// such an error goes to the caller.
+    pub after_content: bool,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { attempts: 4, base: Duration::from_millis(500), longest: Duration::from_secs(60), after_content: false }
+    }
+}
+
+impl RetryPolicy {
+    /// One call and no more.
+    pub fn never() -> Self {
+        Self { attempts: 1, ..Self::default() }
+    }
+
+    /// The wait after a failed attempt, counted from 1; none where it would be too long.
+    fn wait(&self, attempt: u32, error: &ModelError) -> Option<Duration> {
+        if let Some(asked) = error.retry_after_ms {
+            return Some(Duration::from_millis(asked)).filter(|asked| *asked <= self.longest);
+        }
+        let doubled = self.base.saturating_mul(1 << (attempt - 1).min(16)).min(self.longest);
+        Some(doubled.mul_f64(1.0 - fastrand::f64() / 2.0))
+    }
+}
+
+/// A provider whose calls are made again where that may help.
+pub struct Retrying {
+    inner: Arc<dyn Provider>,
+    policy: RetryPolicy,
+}
+
+impl Retrying {
+    /// Makes calls of a provider again by a policy.
+    pub fn new(inner: Arc<dyn Provider>, policy: RetryPolicy) -> Self {
+        Self { inner, policy }
+    }
+}
+
+#[async_trait]
+impl Provider for Retrying {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn api(&self) -> &str {
+        self.inner.api()
+    }
+
+    async fn stream(
+        &self,
+        request: &ModelRequest,
+        on: OnEvent<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Message, ModelError> {
+        for attempt in 1.. {
+            let mut shown = false;
+            let watched = &mut |event: StreamEvent| {
+                shown |= event.is_content();
+                on(event);
+            };
+            let error = match self.inner.stream(request, watched, cancel).await {
+                Ok(mut message) => {
+                    if let Some(meta) = &mut message.assistant {
+                        meta.attempt = attempt;
+                    }
+                    return Ok(message);
+                }
+                Err(error) => error,
+            };
+            let again = error.is_retryable() && attempt < self.policy.attempts && (!shown || self.policy.after_content);
+            let Some(delay) = self.policy.wait(attempt, &error).filter(|_| again) else { return Err(error) };
+            let reason = error.message;
+            if shown {
+                on(StreamEvent::Retracted { reason: reason.clone() });
+            }
+            let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+            on(StreamEvent::Retrying { attempt: attempt + 1, delay_ms, reason });
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+        Err(ModelError::new(ErrorKind::Aborted, "the model call was cancelled while it waited to be made again"))
+    }
+
+    async fn models(&self) -> Result<Vec<ModelInfo>, ModelError> {
+        self.inner.models().await
+    }
+}
+
+/// Models that stand in for each other: where one fails, the next is asked.
+///
+/// The model of the request is not looked at. What would fail everywhere (a request that is wrong, a conversation that is
+/// too long, a cancelled call) is not asked again.
+pub struct Fallback {
+    choices: Vec<(Arc<dyn Provider>, String)>,
+}
+
+impl Fallback {
+    /// Asks `first`, then the others in order. Each is a provider and the id of a model there.
+    pub fn new(
+        first: (Arc<dyn Provider>, String),
+        others: impl IntoIterator<Item = (Arc<dyn Provider>, String)>,
+    ) -> Self {
+        Self { choices: std::iter::once(first).chain(others).collect() }
+    }
+}
+
+#[async_trait]
+impl Provider for Fallback {
+    fn name(&self) -> &str {
+        self.choices[0].0.name()
+    }
+
+    fn api(&self) -> &str {
+        self.choices[0].0.api()
+    }
+
+    async fn stream(
+        &self,
+        request: &ModelRequest,
+        on: OnEvent<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Message, ModelError> {
+        let mut failed = Vec::new();
+        let mut last = None;
+        for (provider, model) in &self.choices {
+            if let Some(ModelError { message: reason, .. }) = last.take() {
+                on(StreamEvent::FellBack { model: format!("{}/{model}", provider.name()), reason });
+            }
+            let mut shown = false;
+            let watched = &mut |event: StreamEvent| {
+                match event {
+                    StreamEvent::Retracted { .. } => shown = false,
+                    _ => shown |= event.is_content(),
+                }
+                on(event);
+            };
+            let asked = ModelRequest { model: model.clone(), ..request.clone() };
+            match provider.stream(&asked, watched, cancel).await {
+                Ok(message) => return Ok(message),
+                Err(error) if !falls_back(error.kind) => return Err(error),
+                Err(error) => {
+                    if shown {
+                        on(StreamEvent::Retracted { reason: error.message.clone() });
+                    }
+                    failed.push(format!("{}/{model}: {}", provider.name(), error.message));
+                    last = Some(error);
+                }
+            }
+        }
+        let error = last.unwrap_or_else(|| ModelError::new(ErrorKind::UnknownModel, "no model was given"));
+        Err(ModelError { message: failed.join("; "), ..error })
+    }
+
+    async fn models(&self) -> Result<Vec<ModelInfo>, ModelError> {
+        self.choices[0].0.models().await
+    }
+}
+
+fn falls_back(kind: ErrorKind) -> bool {
+    kind.is_retryable() || matches!(kind, ErrorKind::Unauthorized | ErrorKind::QuotaExceeded | ErrorKind::UnknownModel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_within_their_jitter_and_obey_the_provider() {
+        let policy = RetryPolicy::default();
+        let error = ModelError::new(ErrorKind::Unavailable, "x");
+        for (attempt, most) in [(1, 500), (2, 1_000), (3, 2_000), (20, 60_000)] {
+            let most = Duration::from_millis(most);
+            for _ in 0..100 {
+                let wait = policy.wait(attempt, &error).expect("a wait");
+                assert!(wait <= most && wait >= most / 2, "{wait:?} after attempt {attempt}");
+            }
+        }
+        let asked = |millis| ModelError { retry_after_ms: Some(millis), ..error.clone() };
+        assert_eq!(policy.wait(1, &asked(1_234)), Some(Duration::from_millis(1_234)));
+        assert_eq!(policy.wait(1, &asked(60_001)), None);
+    }
+}

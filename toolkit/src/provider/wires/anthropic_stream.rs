@@ -1,0 +1,193 @@
+//! Anthropic Messages: what the events of a stream mean.
+
+use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use crate::message::{ExecutedBy, Message, Origin, Stop};
+use crate::provider::StreamEvent;
+use crate::provider::assembly::{Assembly, Ending, Growing};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+pub(super) struct Stream {
+    assembly: Assembly,
+    /// The provider's numbers of blocks, and ours.
+    blocks: HashMap<u64, Block>,
+    ending: Option<Ending>,
+    complete: bool,
+}
+
+struct Block {
+    part: usize,
+    /// A block that is kept whole, with the text of its input while that grows.
+    whole: Option<(Value, String)>,
+}
+
+impl Stream {
+    pub(super) fn new(origin: &Origin) -> Self {
+        Self { assembly: Assembly::new(origin), blocks: HashMap::new(), ending: None, complete: false }
+    }
+
+    fn broken(&self, what: &str) -> ModelError {
+        self.assembly.failed(ErrorKind::Protocol, format!("the provider's stream {what}; ask again"))
+    }
+
+    fn count(&mut self, usage: &Value) {
+        let counted = self.assembly.usage();
+        let set = |place: &mut u64, path: &str| {
+            if let Some(tokens) = number(usage, path) {
+                *place = tokens;
+            }
+        };
+        set(&mut counted.input, "/input_tokens");
+        set(&mut counted.cache_read, "/cache_read_input_tokens");
+        set(&mut counted.cache_write, "/cache_creation_input_tokens");
+        set(&mut counted.cache_write_1h, "/cache_creation/ephemeral_1h_input_tokens");
+        set(&mut counted.output, "/output_tokens");
+        set(&mut counted.reasoning, "/output_tokens_details/thinking_tokens");
+    }
+
+    fn block_start(
+        &mut self,
+        index: u64,
+        block: &Value,
+        on: &mut (dyn FnMut(StreamEvent) + Send),
+    ) -> Result<(), ModelError> {
+        if self.blocks.contains_key(&index) {
+            return Err(self.broken(&format!("began block {index} twice")));
+        }
+        let word = |name: &str| text(block, name).unwrap_or_default().to_owned();
+        let kind = word("/type");
+        let call = |by| Growing::Call { id: word("/id"), name: word("/name"), json: String::new(), by, closed: false };
+        let mut whole = None;
+        let (growing, said, opaque) = match kind.as_str() {
+            "text" => (Growing::Text { text: String::new() }, word("/text"), None),
+            "thinking" => {
+                let signature = text(block, "/signature").filter(|signature| !signature.is_empty());
+                let opaque = signature.map(|signature| json!({"signature": signature}));
+                (Growing::Thinking { text: String::new(), redacted: false }, word("/thinking"), opaque)
+            }
+            "redacted_thinking" => {
+                let data = json!({"data": word("/data")});
+                (Growing::Thinking { text: String::new(), redacted: true }, String::new(), Some(data))
+            }
+            "tool_use" => (call(ExecutedBy::Us), String::new(), None),
+            // Tools that the provider runs, their results, compactions and whatever comes next go back as they came.
+            "server_tool_use" | "mcp_tool_use" => {
+                whole = Some((block.clone(), String::new()));
+                (call(ExecutedBy::Provider), String::new(), None)
+            }
+            _ => {
+                whole = Some((block.clone(), String::new()));
+                (Growing::Custom { kind: format!("anthropic.{kind}"), value: block.clone() }, String::new(), None)
+            }
+        };
+        let part = self.assembly.begin(growing, on);
+        self.assembly.grow(part, &said, on);
+        if let (Some(place), Some(data)) = (self.assembly.opaque(part), opaque) {
+            *place = Some(data);
+        }
+        self.blocks.insert(index, Block { part, whole });
+        Ok(())
+    }
+
+    fn block_delta(
+        &mut self,
+        index: u64,
+        delta: &Value,
+        on: &mut (dyn FnMut(StreamEvent) + Send),
+    ) -> Result<(), ModelError> {
+        let Some(block) = self.blocks.get_mut(&index) else {
+            return Err(self.broken(&format!("went on with block {index}, which never began")));
+        };
+        let part = block.part;
+        match text(delta, "/type").unwrap_or_default() {
+            "text_delta" => self.assembly.grow(part, text(delta, "/text").unwrap_or_default(), on),
+            "thinking_delta" => self.assembly.grow(part, text(delta, "/thinking").unwrap_or_default(), on),
+            "input_json_delta" => {
+                let json = text(delta, "/partial_json").unwrap_or_default();
+                if let Some((_, input)) = &mut block.whole {
+                    input.push_str(json);
+                }
+                self.assembly.grow(part, json, on);
+            }
+            "signature_delta" => {
+                let more = text(delta, "/signature").unwrap_or_default();
+                if let Some(place) = self.assembly.opaque(part) {
+                    let before = place.as_ref().and_then(|data| text(data, "/signature")).unwrap_or_default();
+                    *place = Some(json!({"signature": format!("{before}{more}")}));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn block_stop(&mut self, index: u64) -> Result<(), ModelError> {
+        let Some(Block { part, whole }) = self.blocks.get_mut(&index) else {
+            return Err(self.broken(&format!("ended block {index}, which never began")));
+        };
+        let part = *part;
+        if let Some((mut block, input)) = whole.take() {
+            if let Ok(input) = serde_json::from_str::<Value>(&input) {
+                block["input"] = input;
+            }
+            if let Some(Growing::Custom { value, .. }) = self.assembly.part(part) {
+                value.clone_from(&block);
+            }
+            if let Some(place) = self.assembly.opaque(part) {
+                *place = Some(json!({"block": block}));
+            }
+        }
+        if let Some(Growing::Call { closed, .. }) = self.assembly.part(part) {
+            *closed = true;
+        }
+        Ok(())
+    }
+}
+
+impl Decoder for Stream {
+    fn event(&mut self, data: &str, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<bool, ModelError> {
+        let event = object(data)?;
+        let index = number(&event, "/index").unwrap_or_default();
+        match text(&event, "/type").unwrap_or_default() {
+            "message_start" => {
+                self.count(&event["message"]["usage"]);
+                self.assembly.start(text(&event, "/message/id"), text(&event, "/message/model"), on);
+            }
+            "content_block_start" => self.block_start(index, &event["content_block"], on)?,
+            "content_block_delta" => self.block_delta(index, &event["delta"], on)?,
+            "content_block_stop" => self.block_stop(index)?,
+            "message_delta" => {
+                self.count(&event["usage"]);
+                if let Some(raw) = text(&event, "/delta/stop_reason") {
+                    let stop = match raw {
+                        "end_turn" | "stop_sequence" => Stop::End,
+                        "tool_use" => Stop::ToolUse,
+                        "max_tokens" | "model_context_window_exceeded" => Stop::Length,
+                        "refusal" => Stop::Refusal,
+                        "pause_turn" => Stop::Deferred,
+                        _ => Stop::End,
+                    };
+                    self.ending = Some(Ending { stop, raw: raw.to_owned() });
+                }
+            }
+            "message_stop" => {
+                self.complete = true;
+                return Ok(true);
+            }
+            "error" => {
+                let code = text(&event, "/error/type").unwrap_or_default();
+                let told = failed(code, text(&event, "/error/message").unwrap_or_default());
+                return Err(self.assembly.failed(told.kind, told.message));
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Message, ModelError> {
+        match self.ending {
+            Some(ending) if self.complete => self.assembly.complete(ending),
+            _ => Err(self.assembly.interrupted()),
+        }
+    }
+}

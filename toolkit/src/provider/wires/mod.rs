@@ -1,0 +1,188 @@
+//! The three wires: how a request is written and what events mean.
+//!
+//! Pure: text in, messages out. A wire has an encoder and a [`Decoder`], which owns the message until the provider's
+//! terminal event and gives it to nobody before.
+
+mod anthropic;
+mod anthropic_stream;
+mod chat;
+mod chat_stream;
+mod responses;
+mod responses_stream;
+
+use super::{Api, ErrorKind, ModelError, ModelInfo, ModelRequest, Quirks, ThinkingLevel, ThinkingSupport, ToolChoice};
+use crate::message::transform::{ForeignThinking, Target, for_model};
+use crate::message::{Media, MediaSource, Message, Origin};
+use serde_json::{Map, Value};
+
+/// Reads the events of one response.
+pub(super) trait Decoder: Send {
+    /// Takes one event's data. True: the message is complete, and nothing more has to be read.
+    fn event(&mut self, data: &str, on: &mut (dyn FnMut(super::StreamEvent) + Send)) -> Result<bool, ModelError>;
+
+    /// Gives the message, or says that the stream ended too early.
+    fn finish(self: Box<Self>) -> Result<Message, ModelError>;
+}
+
+/// What is behind the base URL.
+pub(super) fn path(api: Api, base: &str) -> &'static str {
+    match api {
+        Api::AnthropicMessages if base.ends_with("/v1") => "/messages",
+        Api::AnthropicMessages => "/v1/messages",
+        Api::OpenaiChat => "/chat/completions",
+        Api::OpenaiResponses => "/responses",
+    }
+}
+
+/// Where the list of models is behind the base URL.
+pub(super) fn models_path(api: Api, base: &str) -> &'static str {
+    match api {
+        Api::AnthropicMessages if !base.ends_with("/v1") => "/v1/models?limit=1000",
+        Api::AnthropicMessages => "/models?limit=1000",
+        Api::OpenaiChat | Api::OpenaiResponses => "/models",
+    }
+}
+
+/// The body of a request.
+pub(super) fn encode(
+    api: Api,
+    request: &ModelRequest,
+    info: &ModelInfo,
+    origin: &Origin,
+    quirks: &Quirks,
+) -> Result<Map<String, Value>, ModelError> {
+    let target = Target { origin: origin.clone(), thinking: ForeignThinking::AsText, media: info.images };
+    let call = Call { request, messages: for_model(&request.messages, &target), info, origin, quirks };
+    match api {
+        Api::AnthropicMessages => anthropic::encode(&call),
+        Api::OpenaiChat => chat::encode(&call),
+        Api::OpenaiResponses => responses::encode(&call),
+    }
+}
+
+/// What reads the response to a request.
+pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin, quirks: &Quirks) -> Box<dyn Decoder> {
+    match api {
+        Api::AnthropicMessages => Box::new(anthropic_stream::Stream::new(origin)),
+        Api::OpenaiChat => {
+            // OpenAI itself says `stop` where the call was demanded by name.
+            let lenient =
+                quirks.stop_with_calls || matches!(request.tool_choice, ToolChoice::Tool(_) | ToolChoice::Required);
+            Box::new(chat_stream::Stream::new(origin, lenient))
+        }
+        Api::OpenaiResponses => Box::new(responses_stream::Stream::new(origin)),
+    }
+}
+
+/// One call on its way to a wire.
+struct Call<'a> {
+    request: &'a ModelRequest,
+    /// The conversation, fit for the model.
+    messages: Vec<Message>,
+    info: &'a ModelInfo,
+    origin: &'a Origin,
+    quirks: &'a Quirks,
+}
+
+impl Call<'_> {
+    /// How hard to think; none where it is off or the model cannot.
+    fn effort(&self) -> Option<ThinkingLevel> {
+        let level = self.request.thinking;
+        let off = level == ThinkingLevel::Off || self.info.thinking == ThinkingSupport::None;
+        (!off).then_some(level)
+    }
+
+    /// The temperature, where the model takes one.
+    fn temperature(&self) -> Option<f64> {
+        self.request.temperature.filter(|_| self.info.temperature && self.effort().is_none())
+    }
+}
+
+/// A file as an address that can stand anywhere an address can: its own, or its bytes as a `data:` URL.
+fn address(media: &Media) -> Result<String, ModelError> {
+    match &media.source {
+        MediaSource::Base64(bytes) => Ok(format!("data:{};base64,{bytes}", media.mime)),
+        MediaSource::Url(url) => Ok(url.clone()),
+        MediaSource::ProviderFile(id) => Err(unsendable(media, &format!("is the file {id:?} of a provider"))),
+    }
+}
+
+fn unsendable(media: &Media, why: &str) -> ModelError {
+    let message =
+        format!("a part of {} {why}, which this wire does not take; leave it out or send its bytes", media.mime);
+    ModelError::new(ErrorKind::InvalidRequest, message)
+}
+
+/// An event's object. What is no JSON breaks the protocol.
+fn object(data: &str) -> Result<Value, ModelError> {
+    match serde_json::from_str::<Value>(data) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => Err(ModelError::new(ErrorKind::Protocol, "an event of the stream is no JSON object; ask again")),
+        Err(error) => {
+            let message = format!("an event of the stream is no JSON ({error}); ask again");
+            Err(ModelError::new(ErrorKind::Protocol, message))
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
+    value.pointer(path).and_then(Value::as_str)
+}
+
+fn number(value: &Value, path: &str) -> Option<u64> {
+    value.pointer(path).and_then(Value::as_u64)
+}
+
+/// What a refusal means: by its status, and by the words where the status says too little.
+pub(super) fn refused(status: u16, code: &str, message: &str) -> ModelError {
+    let words = format!("{code} {message}").to_lowercase();
+    let says = |any: &[&str]| any.iter().any(|word| words.contains(word));
+    let too_long = says(&[
+        "context_length",
+        "context length",
+        "context window",
+        "prompt is too long",
+        "maximum context",
+        "input is too long",
+        "too many tokens",
+        "exceed context limit",
+    ]);
+    let kind = match status {
+        400 | 413 | 422 if too_long => ErrorKind::ContextOverflow,
+        413 => ErrorKind::ContextOverflow,
+        401 | 403 => ErrorKind::Unauthorized,
+        402 => ErrorKind::QuotaExceeded,
+        404 => ErrorKind::UnknownModel,
+        408 | 425 => ErrorKind::Network,
+        429 if says(&["insufficient_quota", "credit balance", "exceeded your current quota"]) => {
+            ErrorKind::QuotaExceeded
+        }
+        429 => ErrorKind::RateLimited,
+        409 | 500.. => ErrorKind::Unavailable,
+        // Anthropic answers so when the account has run dry.
+        400 if says(&["credit balance"]) => ErrorKind::QuotaExceeded,
+        _ => ErrorKind::InvalidRequest,
+    };
+    let message = if message.is_empty() { "no reason was given" } else { message };
+    ModelError { status: Some(status), ..ModelError::new(kind, message) }
+}
+
+/// What an error in the middle of a stream means; there is no status then.
+fn failed(code: &str, message: &str) -> ModelError {
+    let status = match code {
+        "overloaded_error" | "overloaded" => 529,
+        "api_error" | "server_error" | "internal_server_error" | "timeout_error" => 500,
+        "rate_limit_error" | "rate_limit_exceeded" => 429,
+        "authentication_error" | "invalid_api_key" | "permission_error" => 401,
+        "billing_error" | "insufficient_quota" => 402,
+        "not_found_error" | "model_not_found" => 404,
+        "invalid_request_error" | "context_length_exceeded" | "invalid_prompt" => 400,
+        // Who broke off in the middle for a reason of their own can be asked again.
+        _ => 500,
+    };
+    let kind = refused(status, code, message).kind;
+    ModelError::new(kind, format!("the provider broke off: {} {message}", code).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

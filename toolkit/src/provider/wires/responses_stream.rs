@@ -1,0 +1,194 @@
+//! OpenAI Responses: what the events of a stream mean.
+//!
+//! Events show the items while they grow; the message is made of the finished items alone.
+
+use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use crate::message::{ExecutedBy, Message, Origin, Stop};
+use crate::provider::StreamEvent;
+use crate::provider::assembly::{Assembly, Ending, Growing};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+pub(super) struct Stream {
+    origin: Origin,
+    /// What is shown while it grows.
+    shown: Assembly,
+    /// Our part for each item and, in messages, each piece of content.
+    parts: HashMap<(u64, u64), usize>,
+    /// The items that are finished, by their number.
+    items: BTreeMap<u64, Value>,
+    last_sequence: Option<u64>,
+    ending: Option<Ending>,
+}
+
+impl Stream {
+    pub(super) fn new(origin: &Origin) -> Self {
+        Self {
+            origin: origin.clone(),
+            shown: Assembly::new(origin),
+            parts: HashMap::new(),
+            items: BTreeMap::new(),
+            last_sequence: None,
+            ending: None,
+        }
+    }
+
+    fn count(&mut self, usage: &Value) {
+        let tokens = |path: &str| number(usage, path).unwrap_or_default();
+        let counted = self.shown.usage();
+        counted.cache_read = tokens("/input_tokens_details/cached_tokens");
+        counted.cache_write = tokens("/input_tokens_details/cache_write_tokens");
+        counted.input = tokens("/input_tokens").saturating_sub(counted.cache_read + counted.cache_write);
+        counted.output = tokens("/output_tokens");
+        counted.reasoning = tokens("/output_tokens_details/reasoning_tokens").min(counted.output);
+    }
+
+    fn item_added(&mut self, index: u64, item: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) {
+        let growing = match text(item, "/type").unwrap_or_default() {
+            "message" => return,
+            "reasoning" => Growing::Thinking { text: String::new(), redacted: false },
+            "function_call" => call(item, String::new(), false),
+            kind => Growing::Custom { kind: format!("openai.{kind}"), value: Value::Null },
+        };
+        if !self.parts.contains_key(&(index, 0)) {
+            let part = self.shown.begin(growing, on);
+            self.parts.insert((index, 0), part);
+        }
+    }
+
+    fn grow(&mut self, event: &Value, part: u64, fresh: Option<Growing>, on: &mut (dyn FnMut(StreamEvent) + Send)) {
+        let index = number(event, "/output_index").unwrap_or_default();
+        let delta = text(event, "/delta").unwrap_or_default();
+        let known = self.parts.get(&(index, part)).copied();
+        let part = match (known, fresh) {
+            (Some(part), _) => part,
+            (None, Some(growing)) => {
+                let begun = self.shown.begin(growing, on);
+                self.parts.insert((index, part), begun);
+                begun
+            }
+            (None, None) => return,
+        };
+        self.shown.grow(part, delta, on);
+    }
+
+    fn ended(&mut self, response: &Value, stop: Option<(Stop, &str)>) {
+        if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
+            self.count(usage);
+        }
+        // The last word on the items is the response's own, where it repeats them.
+        if let Some(items) = response.get("output").and_then(Value::as_array).filter(|items| !items.is_empty()) {
+            self.items = items.iter().cloned().enumerate().map(|(index, item)| (index as u64, item)).collect();
+        }
+        let calls = self.items.values().any(|item| text(item, "/type") == Some("function_call"));
+        let (stop, raw) = match stop {
+            Some(said) => said,
+            None if calls => (Stop::ToolUse, "completed"),
+            None => (Stop::End, "completed"),
+        };
+        self.ending = Some(Ending { stop, raw: raw.to_owned() });
+    }
+}
+
+/// A call as the assembly takes it.
+fn call(item: &Value, json: String, closed: bool) -> Growing {
+    let word = |path: &str| text(item, path).unwrap_or_default().to_owned();
+    Growing::Call { id: word("/call_id"), name: word("/name"), json, by: ExecutedBy::Us, closed }
+}
+
+impl Decoder for Stream {
+    fn event(&mut self, data: &str, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<bool, ModelError> {
+        if data == "[DONE]" {
+            return Ok(self.ending.is_some());
+        }
+        let event = object(data)?;
+        // A frame that comes twice has the same number.
+        let sequence = number(&event, "/sequence_number");
+        if sequence.is_some() && sequence <= self.last_sequence {
+            return Ok(false);
+        }
+        self.last_sequence = sequence.or(self.last_sequence);
+        let index = number(&event, "/output_index").unwrap_or_default();
+        match text(&event, "/type").unwrap_or_default() {
+            "response.created" | "response.in_progress" => {
+                self.shown.start(text(&event, "/response/id"), text(&event, "/response/model"), on);
+            }
+            "response.output_item.added" => self.item_added(index, &event["item"], on),
+            "response.output_text.delta" | "response.refusal.delta" => {
+                let piece = number(&event, "/content_index").unwrap_or_default();
+                self.grow(&event, piece, Some(Growing::Text { text: String::new() }), on);
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                self.grow(&event, 0, Some(Growing::Thinking { text: String::new(), redacted: false }), on);
+            }
+            // Summaries are paragraphs of one thought.
+            "response.reasoning_summary_part.added" if number(&event, "/summary_index").is_some_and(|at| at > 0) => {
+                let between = json!({"output_index": index, "delta": "\n\n"});
+                self.grow(&between, 0, None, on);
+            }
+            "response.function_call_arguments.delta" => self.grow(&event, 0, None, on),
+            "response.output_item.done" => drop(self.items.insert(index, event["item"].clone())),
+            "response.completed" => {
+                self.ended(&event["response"], None);
+                return Ok(true);
+            }
+            "response.incomplete" => {
+                let raw = text(&event, "/response/incomplete_details/reason").unwrap_or("incomplete");
+                let stop = if raw == "content_filter" { Stop::Refusal } else { Stop::Length };
+                self.ended(&event["response"], Some((stop, raw)));
+                return Ok(true);
+            }
+            "response.failed" | "error" => {
+                let word = |name: &str| {
+                    let places = [format!("/response/error/{name}"), format!("/error/{name}"), format!("/{name}")];
+                    places.iter().find_map(|path| text(&event, path)).unwrap_or_default().to_owned()
+                };
+                let told = failed(&word("code"), &word("message"));
+                return Err(self.shown.failed(told.kind, told.message));
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Message, ModelError> {
+        let Some(ending) = self.ending else { return Err(self.shown.interrupted()) };
+        let mut whole = Assembly::new(&self.origin);
+        whole.meta = self.shown.meta;
+        let quiet: &mut (dyn FnMut(StreamEvent) + Send) = &mut |_| {};
+        for item in self.items.values() {
+            let kept = json!({"item": item});
+            let list = |name: &str| item.get(name).and_then(Value::as_array).into_iter().flatten();
+            let kind = text(item, "/type").unwrap_or_default();
+            let growing: Vec<Growing> = match kind {
+                "message" => list("content")
+                    .filter_map(|piece| text(piece, "/text").or(text(piece, "/refusal")))
+                    .map(|text| Growing::Text { text: text.to_owned() })
+                    .collect(),
+                "reasoning" => {
+                    let told: Vec<_> =
+                        list("summary").chain(list("content")).filter_map(|piece| text(piece, "/text")).collect();
+                    let hidden = told.is_empty() && text(item, "/encrypted_content").is_some();
+                    vec![Growing::Thinking { text: told.join("\n\n"), redacted: hidden }]
+                }
+                "function_call" => {
+                    let done = matches!(text(item, "/status"), None | Some("completed"));
+                    if text(item, "/call_id").is_none_or(str::is_empty) || text(item, "/name").is_none_or(str::is_empty)
+                    {
+                        let message = "the provider called a tool without an id or a name; ask again".to_owned();
+                        return Err(whole.failed(ErrorKind::Protocol, message));
+                    }
+                    vec![call(item, text(item, "/arguments").unwrap_or_default().to_owned(), done)]
+                }
+                kind => vec![Growing::Custom { kind: format!("openai.{kind}"), value: item.clone() }],
+            };
+            for growing in growing {
+                let part = whole.begin(growing, quiet);
+                if let Some(place) = whole.opaque(part) {
+                    *place = Some(kept.clone());
+                }
+            }
+        }
+        whole.complete(ending)
+    }
+}
