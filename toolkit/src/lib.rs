@@ -7,3 +7,4 @@ pub mod fake_llm;
 pub mod message;
 pub mod pricing;
 pub mod provider;
+pub mod tools;

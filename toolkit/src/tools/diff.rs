@@ -1,0 +1,30 @@
+//! The unified diff of a change, for cards.
+
+use super::excerpt;
+use serde_json::{Value, json};
+use similar::TextDiff;
+use std::time::Duration;
+
+/// How long the best diff is looked for; after that a coarser one does.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The details of a change: a unified diff with three lines of context, cut at 50 KB, and how many lines came and went.
+/// Nothing for content that is no text.
+pub(crate) fn details(path: &str, before: Option<&[u8]>, after: &[u8]) -> Value {
+    let (Ok(old), Ok(new)) = (std::str::from_utf8(before.unwrap_or_default()), std::str::from_utf8(after)) else {
+        return json!({ "diff": null });
+    };
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old, new);
+    let from = if before.is_some() { format!("a/{path}") } else { "/dev/null".into() };
+    let text = diff.unified_diff().context_radius(3).header(&from, &format!("b/{path}")).to_string();
+    let (mut added, mut removed) = (0, 0);
+    for change in diff.iter_all_changes() {
+        match change.tag() {
+            similar::ChangeTag::Insert => added += 1,
+            similar::ChangeTag::Delete => removed += 1,
+            similar::ChangeTag::Equal => {}
+        }
+    }
+    let (shown, cut) = excerpt::head(&text, excerpt::MAX_LINES, excerpt::MAX_BYTES);
+    json!({ "diff": shown, "diffCut": cut, "added": added, "removed": removed })
+}

@@ -1,0 +1,260 @@
+//! The working directory as a capability: every file is opened beneath it, by the kernel where it can (`openat2`).
+//!
+//! Containment keeps file tools inside; it is no boundary against a shell, which `process` confines.
+
+use super::fault::Fault;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
+use flovyn_core::error::{Code, Error, Result};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+/// The longest path that is looked at, in bytes.
+const LONGEST_PATH: usize = 4_096;
+/// The most links that are followed for the last name of a path, as in Linux.
+const MOST_LINKS: usize = 40;
+
+/// A directory that paths cannot leave: neither by `..`, nor by links, nor by links that change while they are followed.
+#[derive(Clone)]
+pub struct WorkingDirectory(Arc<Inner>);
+
+struct Inner {
+    dir: Dir,
+    given: PathBuf,
+    real: PathBuf,
+}
+
+/// A path relative to the working directory. Only opening it beneath the directory says whether it leads out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// As the model wrote it.
+    pub said: String,
+    pub path: PathBuf,
+}
+
+/// Where a file is written: its directory, held open, and its name in there.
+pub(crate) struct Place {
+    dir: Dir,
+    name: OsString,
+    /// Without links, relative to the working directory.
+    pub path: PathBuf,
+    said: String,
+}
+
+impl WorkingDirectory {
+    /// Opens a directory. The one that is open stays the same when its path is given to another.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let given = path.as_ref();
+        let unusable = |error: io::Error| {
+            let message = format!("the working directory {} cannot be opened: {error}", given.display());
+            Error::new(Code::InvalidArgument, message).caused_by(error)
+        };
+        let given = std::path::absolute(given).map_err(unusable)?;
+        let real = given.canonicalize().map_err(unusable)?;
+        let dir = Dir::open_ambient_dir(&real, ambient_authority()).map_err(unusable)?;
+        Ok(Self(Arc::new(Inner { dir, given, real })))
+    }
+
+    /// Its path without links.
+    pub fn path(&self) -> &Path {
+        &self.0.real
+    }
+
+    /// Takes a path of a model: relative, or absolute inside the directory.
+    pub(crate) fn inside(&self, said: &str) -> Result<Inside, Fault> {
+        let refuse = |why: &str| Err(Fault::told("invalid_path", format!("{said:?} is no usable path: {why}.")));
+        if said.is_empty() {
+            return refuse("it is empty");
+        }
+        if said.len() > LONGEST_PATH {
+            return refuse("it is longer than 4096 bytes");
+        }
+        if said.contains('\0') {
+            return refuse("it contains a zero byte");
+        }
+        if said == "~" || said.starts_with("~/") {
+            return Err(Fault::outside(said));
+        }
+        let path = Path::new(said);
+        let relative = match path.is_absolute() {
+            false => path,
+            true => match path.strip_prefix(&self.0.given).or_else(|_| path.strip_prefix(&self.0.real)) {
+                Ok(relative) => relative,
+                Err(_) => return Err(Fault::outside(said)),
+            },
+        };
+        let path = if relative.as_os_str().is_empty() { ".".into() } else { relative.to_owned() };
+        Ok(Inside { said: said.to_owned(), path })
+    }
+
+    /// The directory itself.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.0.dir
+    }
+
+    /// Opens a regular file for reading. A pipe or a device is refused without waiting for it.
+    pub(crate) fn open_file(&self, inside: &Inside) -> Result<(File, Metadata), Fault> {
+        open_regular(&self.0.dir, inside.path.as_os_str(), &inside.said)
+    }
+
+    /// The path without links. What it names may be missing, its directory may not.
+    pub(crate) fn real(&self, inside: &Inside) -> Result<PathBuf, Fault> {
+        self.resolve(inside, false)
+    }
+
+    /// Finds where a file is to be written; links are followed inside the directory, and parents are made.
+    pub(crate) fn place(&self, inside: &Inside) -> Result<Place, Fault> {
+        let said = &inside.said;
+        if said.ends_with('/') || said.ends_with("/.") {
+            return Err(Fault::told("is_directory", format!("{said:?} names a directory, not a file.")));
+        }
+        let path = self.resolve(inside, true)?;
+        let Some(name) = path.file_name().map(OsStr::to_owned) else {
+            return Err(Fault::told("is_directory", format!("{said:?} is a directory.")));
+        };
+        let dir = self.0.dir.open_dir(parent_of(&path)).map_err(|error| Fault::of_file(said, error))?;
+        Ok(Place { dir, name, path, said: said.clone() })
+    }
+
+    /// Follows the links of a path, the last name's too. The system's own answer for a file that is replaced meanwhile would
+    /// name the one that is gone; only directories are asked for theirs.
+    fn resolve(&self, inside: &Inside, makes_parents: bool) -> Result<PathBuf, Fault> {
+        let (said, dir) = (&inside.said, &self.0.dir);
+        let fault = |error| Fault::of_file(said, error);
+        let mut path = inside.path.clone();
+        for followed in 0..MOST_LINKS {
+            let Some(Component::Normal(name)) = path.components().next_back() else {
+                return Ok(plain(&dir.canonicalize(&path).map_err(fault)?));
+            };
+            let mut parent = dir.canonicalize(parent_of(&path));
+            if let Err(error) = &parent
+                && error.kind() == io::ErrorKind::NotFound
+                && makes_parents
+                && followed == 0
+            {
+                dir.create_dir_all(parent_of(&path)).map_err(fault)?;
+                parent = dir.canonicalize(parent_of(&path));
+            }
+            let parent = plain(&parent.map_err(fault)?);
+            let real = parent.join(name);
+            match dir.symlink_metadata(&real) {
+                Ok(found) if found.is_symlink() => path = parent.join(dir.read_link_contents(&real).map_err(fault)?),
+                Ok(_) => return Ok(real),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(error)),
+                Err(_) if followed == 0 => return Ok(real),
+                Err(_) => {
+                    return Err(Fault::told(
+                        "dangling_link",
+                        format!("{said:?} is a link to a file that does not exist."),
+                    ));
+                }
+            }
+        }
+        Err(Fault::told("link_loop", format!("{said:?} is a link that leads back to itself.")))
+    }
+
+    /// Runs work while no other tool of this process changes the file.
+    pub(crate) fn alone<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+        static BUSY: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>> = LazyLock::new(Mutex::default);
+        let key = self.0.real.join(path);
+        let turn = BUSY.lock().entry(key.clone()).or_default().clone();
+        let done = {
+            let _mine = turn.lock();
+            work()
+        };
+        let mut busy = BUSY.lock();
+        // The table's and this one: nobody else waits for a turn.
+        if Arc::strong_count(&turn) == 2 {
+            busy.remove(&key);
+        }
+        done
+    }
+}
+
+impl Place {
+    /// What the file holds now, or none where there is no file; refuses more than `limit` bytes.
+    pub fn read(&self, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
+        let (file, metadata) = match open_regular(&self.dir, &self.name, &self.said) {
+            Err(Fault::Told("not_found", _)) => return Ok(None),
+            opened => opened?,
+        };
+        let too_large = || {
+            let message = format!(
+                "{:?} has more than {} and is not edited here; use bash.",
+                self.said,
+                super::excerpt::size(limit)
+            );
+            Fault::Told("too_large", message)
+        };
+        if metadata.len() > limit {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::with_capacity(metadata.len() as usize);
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| Fault::of_file(&self.said, error))?;
+        if bytes.len() as u64 > limit {
+            return Err(too_large());
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Replaces the file at once: readers see the old bytes or the new ones. Keeps its mode. `call` names the file that is
+    /// written first, so that a later attempt of the same call removes what an earlier one left.
+    pub fn replace(&self, bytes: &[u8], call: &str) -> Result<(), Fault> {
+        let fault = |error| Fault::of_file(&self.said, error);
+        let written = OsString::from(format!(".flovyn-{call}.tmp"));
+        let _ = self.dir.remove_file(&written);
+        let replaced = self.write_new(&written, bytes).and_then(|()| self.dir.rename(&written, &self.dir, &self.name));
+        if let Err(error) = replaced {
+            let _ = self.dir.remove_file(&written);
+            return Err(fault(error));
+        }
+        // Not every file system can do it for directories; the bytes themselves are safe.
+        let _ = self.dir.open(".").and_then(|dir| dir.sync_all());
+        Ok(())
+    }
+
+    fn write_new(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        let mode = self.dir.symlink_metadata(&self.name).ok().map(|before| before.permissions());
+        let mut file = self.dir.open_with(name, OpenOptions::new().write(true).create_new(true))?;
+        if let Some(mode) = mode {
+            file.set_permissions(mode)?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+}
+
+/// The directory of a path that names something in it.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Only the names of a path, without a dot for the directory itself.
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+/// Opens a regular file beneath a directory.
+pub(crate) fn open_regular(dir: &Dir, path: &OsStr, said: &str) -> Result<(File, Metadata), Fault> {
+    let fault = |error| Fault::of_file(said, error);
+    // Without this, opening a pipe waits for its writer.
+    let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits();
+    let file = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags as i32)).map_err(fault)?;
+    let metadata = file.metadata().map_err(fault)?;
+    if metadata.is_dir() {
+        return Err(Fault::told("is_directory", format!("{said:?} is a directory; list it with find.")));
+    }
+    if !metadata.is_file() {
+        return Err(Fault::told("not_a_file", format!("{said:?} is a pipe, a socket or a device, not a file.")));
+    }
+    Ok((file, metadata))
+}
+
+/// The name of content: BLAKE3 in hexadecimal.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}

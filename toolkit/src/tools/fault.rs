@@ -1,0 +1,78 @@
+//! Why a tool could not do its work: told to the model, or an error of the machine.
+
+use super::ToolOutcome;
+use flovyn_core::error::{Code, Error, Result};
+use std::io;
+
+/// Why a tool could not do its work.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The model can act on it: a stable word and a sentence.
+    Told(&'static str, String),
+    /// The engine has to know: the call was stopped, or the machine failed.
+    Machine(Error),
+}
+
+impl Fault {
+    pub fn told(code: &'static str, message: impl Into<String>) -> Self {
+        Self::Told(code, message.into())
+    }
+
+    /// What the file system answered, about a path as the model wrote it.
+    pub fn of_file(path: &str, error: io::Error) -> Self {
+        use rustix::io::Errno;
+        let number = error.raw_os_error();
+        let is = |errno: Errno| number == Some(errno.raw_os_error());
+        if is(Errno::XDEV) || (number.is_none() && error.kind() == io::ErrorKind::PermissionDenied) {
+            return Self::outside(path);
+        }
+        let full = [Errno::MFILE, Errno::NFILE, Errno::IO, Errno::NOMEM].into_iter().any(is);
+        match error.kind() {
+            _ if full => Self::machine(format!("the file {path:?} could not be used"), error),
+            io::ErrorKind::NotFound => Self::told("not_found", format!("There is no file or directory {path:?}.")),
+            io::ErrorKind::NotADirectory => {
+                Self::told("not_a_directory", format!("{path:?} goes through a file as if it were a directory."))
+            }
+            io::ErrorKind::IsADirectory => Self::told("is_directory", format!("{path:?} is a directory.")),
+            io::ErrorKind::PermissionDenied => {
+                Self::told("permission_denied", format!("The file system does not permit this for {path:?}."))
+            }
+            _ => Self::told("file_error", format!("{path:?} could not be used: {error}.")),
+        }
+    }
+
+    pub fn outside(path: &str) -> Self {
+        let message = format!(
+            "{path:?} leads outside the working directory. Use a path inside it: relative, or absolute below it; links \
+             that lead out are not followed."
+        );
+        Self::Told("outside", message)
+    }
+
+    pub fn machine(message: String, error: io::Error) -> Self {
+        Self::Machine(Error::new(Code::TaskFailed, format!("{message}: {error}")).caused_by(error))
+    }
+
+    pub fn stopped() -> Self {
+        Self::Machine(Error::new(Code::Cancelled, "the tool call was asked to stop"))
+    }
+
+    /// What the call ends with.
+    pub fn settle(ended: Result<ToolOutcome, Self>) -> Result<ToolOutcome> {
+        match ended {
+            Ok(outcome) => Ok(outcome),
+            Err(Self::Told(code, message)) => Ok(ToolOutcome::error(code, message)),
+            Err(Self::Machine(error)) => Err(error),
+        }
+    }
+}
+
+/// Runs blocking work of a tool on a thread that may block.
+pub(crate) async fn blocking(
+    work: impl FnOnce() -> Result<ToolOutcome, Fault> + Send + 'static,
+) -> Result<ToolOutcome> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(ended) => Fault::settle(ended),
+        Err(error) => Err(Error::new(Code::TaskFailed, format!("a tool's thread ended early: {error}"))),
+    }
+}

@@ -1,0 +1,113 @@
+//! Host tools: read, write, edit, bash, grep, find and run-sandbox, each a function for models and a durable task.
+//!
+//! Owns the [`Tool`] trait and the built-in tools. A [`Toolbox`] holds tools by name with the JSON Schemas of their inputs;
+//! a [`ToolTask`] makes one a task of the engine, so that a worker that dies in the middle neither repeats nor forgets what
+//! was done; [`approval`] decides which calls need a person. File tools stay inside a [`WorkingDirectory`]; commands run
+//! confined (`Sandbox`). All of it needs a Unix system.
+
+pub mod approval;
+mod bash;
+mod diff;
+mod directory;
+mod edit;
+mod environment;
+pub mod excerpt;
+mod fault;
+mod find;
+mod grep;
+mod image;
+mod outcome;
+mod process;
+mod read;
+mod record;
+mod run_sandbox;
+mod search;
+mod seen;
+mod task;
+mod toolbox;
+mod write;
+
+pub use bash::Bash;
+pub use directory::WorkingDirectory;
+pub use edit::Edit;
+pub use environment::{Limits, Sandbox, StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
+pub use find::Find;
+pub use grep::Grep;
+pub use outcome::ToolOutcome;
+pub use process::Availability;
+pub use read::Read;
+pub use record::CallRecords;
+pub use run_sandbox::RunSandbox;
+pub use seen::FilesSeen;
+pub use task::{ToolCallInput, ToolHost, ToolTask};
+pub use toolbox::{ToolDefinition, Toolbox};
+pub use write::Write;
+
+use async_trait::async_trait;
+use fault::Fault;
+use flovyn_core::error::Result;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a call of a tool does to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It looks.
+    Read,
+    /// It changes files or data.
+    Write,
+    /// It runs what the model wrote.
+    Exec,
+}
+
+/// What the attempt after a worker's death does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Runs it again.
+    Again,
+    /// Compares the file with the hashes that were noted before it was replaced.
+    Compare,
+    /// Tells the model that the outcome is unknown; runs nothing.
+    Report,
+}
+
+/// A tool that a model may call.
+#[async_trait]
+pub trait Tool: Send + Sync + 'static {
+    /// The name that models use: at most 64 letters, digits, `_` and `-`.
+    fn name(&self) -> &str;
+
+    /// What it does, written for the model.
+    fn description(&self) -> &str;
+
+    /// The JSON Schema of its arguments: an object.
+    fn input_schema(&self) -> Value;
+
+    /// The JSON Schema of `details`, where they have one.
+    fn output_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// What a call does to the world.
+    fn effect(&self) -> Effect;
+
+    /// What the attempt after a worker's death does: a call that only looks is run again, others are reported.
+    fn recovery(&self) -> Recovery {
+        match self.effect() {
+            Effect::Read => Recovery::Again,
+            Effect::Write | Effect::Exec => Recovery::Report,
+        }
+    }
+
+    /// Runs a call. What the model can act on is an outcome, failures included; an error means that the call was stopped or
+    /// the machine failed.
+    async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome>;
+}
+
+/// Reads a tool's arguments; the schema has been checked where they came through a [`Toolbox`].
+fn parse<T: DeserializeOwned>(tool: &str, arguments: Value) -> Result<T, Fault> {
+    serde_json::from_value(arguments)
+        .map_err(|error| Fault::told("invalid_arguments", format!("The arguments of {tool} are wrong: {error}.")))
+}

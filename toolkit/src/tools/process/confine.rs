@@ -1,0 +1,277 @@
+//! What confines the commands of a model: bubblewrap, else Landlock, else nothing.
+//!
+//! Under bubblewrap a command sees the machine's files read-only, writes in the working directory and a `/tmp` of its own,
+//! does not see keys and credentials of the user, has no network unless it is given one, and all it started ends with it.
+//! Landlock alone confines writing and TCP; it hides nothing.
+
+use super::super::ToolEnvironment;
+use super::super::environment::Sandbox;
+use super::super::fault::Fault;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// What can confine commands on this machine, each with the reason why not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Availability {
+    /// Bubblewrap's program.
+    pub bubblewrap: Result<PathBuf, String>,
+    /// Landlock of this kernel.
+    pub landlock: Result<(), String>,
+}
+
+/// What confines a command.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Confinement {
+    Bubblewrap(PathBuf),
+    Landlock,
+    Nothing,
+}
+
+impl Confinement {
+    /// The word in `details.sandbox`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Bubblewrap(_) => "bubblewrap",
+            Self::Landlock => "landlock",
+            Self::Nothing => "off",
+        }
+    }
+}
+
+/// Paths below the home directory that hold keys and credentials: commands under bubblewrap do not see them.
+const SECRETS: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".config/gh",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".cargo/credentials.toml",
+    ".cargo/credentials",
+    ".vault-token",
+    ".local/share/keyrings",
+    ".password-store",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".psql_history",
+];
+
+impl Availability {
+    /// Tries what this machine has. The first call takes some milliseconds, the others nothing.
+    pub fn probe() -> &'static Self {
+        static FOUND: OnceLock<Availability> = OnceLock::new();
+        FOUND.get_or_init(|| Self { bubblewrap: probe_bubblewrap(), landlock: landlock::probe() })
+    }
+
+    /// A machine where nothing confines commands, for a reason.
+    pub fn none(reason: &str) -> Self {
+        Self { bubblewrap: Err(reason.to_owned()), landlock: Err(reason.to_owned()) }
+    }
+
+    /// What confines the commands of an environment.
+    pub(crate) fn choose(&self, sandbox: Sandbox) -> Result<Confinement, Fault> {
+        match (sandbox, &self.bubblewrap, &self.landlock) {
+            (Sandbox::Off, ..) => Ok(Confinement::Nothing),
+            (Sandbox::Required, Ok(program), _) => Ok(Confinement::Bubblewrap(program.clone())),
+            (Sandbox::Required, Err(_), Ok(_)) => Ok(Confinement::Landlock),
+            (Sandbox::Required, Err(bubblewrap), Err(landlock)) => {
+                let message = format!(
+                    "Commands have to run confined and nothing here can do it. bubblewrap: {bubblewrap}; Landlock: \
+                     {landlock}. Whoever runs the worker can install bubblewrap (apt-get install bubblewrap), or turn the \
+                     sandbox off where the whole machine may be used."
+                );
+                Err(Fault::Told("no_sandbox", message))
+            }
+        }
+    }
+}
+
+/// Finds a program as a shell would.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file())
+}
+
+fn probe_bubblewrap() -> Result<PathBuf, String> {
+    let found = program("bwrap").ok_or("there is no program bwrap")?;
+    let tried = Command::new(&found)
+        .args([
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--unshare-pid",
+            "--unshare-ipc",
+            "--unshare-net",
+        ])
+        .args(["--die-with-parent", "true"])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("bwrap does not start: {error}"))?;
+    if tried.status.success() {
+        return Ok(found);
+    }
+    let said = String::from_utf8_lossy(&tried.stderr);
+    Err(format!("bwrap does not work here: {}", said.trim().lines().last().unwrap_or("it says nothing")))
+}
+
+/// Restricts the present thread and all it starts from then on.
+pub(crate) type Restrict = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// A command as it is confined.
+pub(crate) struct Confined {
+    pub command: Command,
+    /// Restricts the thread that starts the command, before it does.
+    pub restrict: Option<Box<dyn FnOnce() -> io::Result<()> + Send>>,
+}
+
+/// Confines a shell command of an environment.
+pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, script: &str) -> io::Result<Confined> {
+    let directory = environment.directory.path();
+    let shell = program("bash").unwrap_or_else(|| PathBuf::from("/bin/sh"));
+    let mut writable = vec![directory.to_owned()];
+    writable.extend(environment.writable.iter().filter_map(|path| path.canonicalize().ok()));
+    let mut restrict: Option<Restrict> = None;
+    let mut temporary = None;
+    let mut command = match confinement {
+        Confinement::Nothing => Command::new(&shell),
+        Confinement::Landlock => {
+            let scratch = environment.scratch.path()?.to_owned();
+            writable.push(scratch.clone());
+            temporary = Some(scratch);
+            let network = environment.network;
+            restrict = Some(Box::new(move || landlock::restrict(&writable, network)));
+            Command::new(&shell)
+        }
+        Confinement::Bubblewrap(program) => {
+            temporary = Some(PathBuf::from("/tmp"));
+            let mut command = Command::new(program);
+            command.args(bubblewrap(environment, &writable)?).arg("--").arg(&shell);
+            command
+        }
+    };
+    command.arg("-c").arg(script).current_dir(directory).env_clear().envs(environment.variables());
+    if let Some(temporary) = temporary {
+        command.env("TMPDIR", temporary);
+    }
+    Ok(Confined { command, restrict })
+}
+
+fn bubblewrap(environment: &ToolEnvironment, writable: &[PathBuf]) -> io::Result<Vec<OsString>> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut add = |option: &str, paths: &[&Path]| {
+        words.push(option.into());
+        words.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
+    };
+    add("--ro-bind", &[Path::new("/"), Path::new("/")]);
+    add("--dev", &[Path::new("/dev")]);
+    add("--proc", &[Path::new("/proc")]);
+    // Sockets of daemons are there: a read-only mount does not keep anybody from speaking to them.
+    add("--tmpfs", &[Path::new("/run")]);
+    if environment.network {
+        let resolver = Path::new("/run/systemd/resolve");
+        add("--ro-bind-try", &[resolver, resolver]);
+    }
+    add("--bind", &[environment.scratch.path()?, Path::new("/tmp")]);
+    if let Some(home) = std::env::var_os("HOME").map(PathBuf::from) {
+        for secret in SECRETS.iter().map(|name| home.join(name)) {
+            match secret.canonicalize() {
+                Ok(real) if real.is_dir() => add("--tmpfs", &[&real]),
+                Ok(real) => add("--ro-bind", &[Path::new("/dev/null"), &real]),
+                Err(_) => {}
+            }
+        }
+    }
+    writable.iter().for_each(|path| add("--bind", &[path, path]));
+    add("--chdir", &[environment.directory.path()]);
+    ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+        .into_iter()
+        .for_each(|word| add(word, &[]));
+    if !environment.network {
+        add("--unshare-net", &[]);
+    }
+    Ok(words)
+}
+
+#[cfg(target_os = "linux")]
+mod landlock {
+    use landlock::{
+        ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+        RulesetCreatedAttr, RulesetStatus, Scope,
+    };
+    use std::io;
+    use std::path::PathBuf;
+
+    /// The newest interface whose rules are asked for; an older kernel keeps those it knows.
+    const NEWEST: ABI = ABI::V6;
+
+    /// Whether a thread can be restricted here, tried with one that ends at once.
+    pub fn probe() -> Result<(), String> {
+        let tried = std::thread::spawn(|| restrict(&[], true)).join();
+        match tried {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("its probe ended early".into()),
+        }
+    }
+
+    /// Restricts this thread and all it starts: reads everything, writes below these paths alone.
+    pub fn restrict(writable: &[PathBuf], network: bool) -> io::Result<()> {
+        let ruleset = || -> Result<_, Box<dyn std::error::Error>> {
+            let mut ruleset = Ruleset::default()
+                .set_compatibility(CompatLevel::BestEffort)
+                .handle_access(AccessFs::from_all(NEWEST))?;
+            if !network {
+                ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST))?;
+            }
+            ruleset = ruleset.scope(Scope::from_all(NEWEST))?;
+            let mut created = ruleset.create()?;
+            created = created.add_rule(PathBeneath::new(PathFd::new("/")?, AccessFs::from_read(NEWEST)))?;
+            for device in ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"] {
+                if let Ok(device) = PathFd::new(device) {
+                    created = created.add_rule(PathBeneath::new(device, AccessFs::from_file(NEWEST)))?;
+                }
+            }
+            for path in writable {
+                created = created.add_rule(PathBeneath::new(PathFd::new(path)?, AccessFs::from_all(NEWEST)))?;
+            }
+            Ok(created.restrict_self()?)
+        };
+        match ruleset() {
+            Ok(status) if status.ruleset == RulesetStatus::NotEnforced => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel does not have it"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod landlock {
+    use std::io;
+    use std::path::PathBuf;
+
+    pub fn probe() -> Result<(), String> {
+        Err("only Linux has it".into())
+    }
+
+    pub fn restrict(_writable: &[PathBuf], _network: bool) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux has it"))
+    }
+}

@@ -1,0 +1,92 @@
+//! The processes that came of a command, looked up in `/proc`: its descendants, and all that carry its mark.
+//!
+//! A process may leave its group and its parent, yet it keeps the environment it was started with. Where there is no
+//! `/proc`, only the process group is known.
+
+use rustix::process::{Pid, Signal};
+use std::collections::HashMap;
+use std::fs;
+
+/// The variable that marks all processes of a call.
+pub(crate) const MARK: &str = "FLOVYN_TOOL_CALL";
+
+/// A process below another.
+pub(super) struct Descendant {
+    pub pid: Pid,
+    /// How far below: a child is 1.
+    pub depth: usize,
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let folder = fs::read_dir("/proc").into_iter().flatten().flatten();
+    folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The living descendants of a process.
+pub(super) fn descendants(of: Pid) -> Vec<Descendant> {
+    let parents: HashMap<i32, i32> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let depth = |pid: i32| {
+        let mut at = pid;
+        // No chain is longer than there are processes; pids that are given anew could make a circle.
+        for depth in 1..=parents.len() {
+            at = *parents.get(&at)?;
+            if at == of.as_raw_nonzero().get() {
+                return Some(depth);
+            }
+        }
+        None
+    };
+    parents.keys().filter_map(|&pid| Some(Descendant { pid: Pid::from_raw(pid)?, depth: depth(pid)? })).collect()
+}
+
+/// The parent of a process that lives; none for one that has ended and waits for its parent to look.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything, also parentheses.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (state != "Z").then_some(parent)
+}
+
+/// The memory that a process uses, in bytes: of what it shares with others, its part.
+pub(super) fn memory(pid: Pid) -> u64 {
+    let pid = pid.as_raw_nonzero();
+    let shares = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+    let kilobytes = shares.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("Pss:")));
+    if let Some(kilobytes) = kilobytes.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()) {
+        return kilobytes * 1024;
+    }
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/statm")) else { return 0 };
+    let mut pages = text.split_whitespace().skip(1).map(|field| field.parse::<u64>().unwrap_or_default());
+    let (resident, shared) = (pages.next().unwrap_or_default(), pages.next().unwrap_or_default());
+    resident.saturating_sub(shared) * rustix::param::page_size() as u64
+}
+
+/// The living processes that carry the mark of a call.
+pub(crate) fn marked(call: &str) -> Vec<Pid> {
+    let mark = format!("{MARK}={call}");
+    let carries = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    processes().filter(carries).filter_map(Pid::from_raw).collect()
+}
+
+/// Ends all processes that carry the mark of a call; how many there were.
+pub(crate) fn end_marked(call: &str) -> usize {
+    let mut ended = 0;
+    // A process may start another while it is looked for.
+    for _ in 0..8 {
+        let found = marked(call);
+        if found.is_empty() {
+            break;
+        }
+        ended += found.len();
+        for pid in found {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    ended
+}

@@ -1,0 +1,155 @@
+//! Tools by name, with the schemas that their inputs and outputs are checked against.
+
+use super::fault::Fault;
+use super::{Bash, Edit, Effect, Find, Grep, Read, RunSandbox, Tool, ToolEnvironment, ToolOutcome, Write};
+use flovyn_core::error::{Code, Error, Result};
+use jsonschema::Validator;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many faults of one call a model is told.
+const MOST_FAULTS: usize = 5;
+
+/// Tools by name. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Toolbox(Arc<BTreeMap<String, Kept>>);
+
+#[derive(Clone)]
+struct Kept {
+    tool: Arc<dyn Tool>,
+    input: Arc<Validator>,
+    output: Option<Arc<Validator>>,
+}
+
+/// A tool as models and pickers see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// What a call does to the world.
+    pub effect: Effect,
+}
+
+impl Toolbox {
+    /// No tools.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The host tools: read, write, edit, bash, grep, find, run-sandbox.
+    pub fn host() -> Result<Self> {
+        Self::new().with(Read)?.with(Write)?.with(Edit)?.with(Bash)?.with(Grep)?.with(Find)?.with(RunSandbox)
+    }
+
+    /// Adds a tool. Refuses a name that is taken or that providers do not take, and a schema that is none.
+    pub fn with(self, tool: impl Tool) -> Result<Self> {
+        self.with_shared(Arc::new(tool))
+    }
+
+    /// Adds a tool that others hold too.
+    pub fn with_shared(mut self, tool: Arc<dyn Tool>) -> Result<Self> {
+        let name = tool.name().to_owned();
+        let refuse = |message: String| Error::new(Code::InvalidArgument, message);
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(refuse(format!("a tool is named {name:?}; use 1 to 64 letters, digits, _ and -")));
+        }
+        if self.0.contains_key(&name) {
+            return Err(refuse(format!("two tools are named {name:?}; rename one")));
+        }
+        let schema = |what: &str, schema: &Value| {
+            jsonschema::validator_for(schema)
+                .map(Arc::new)
+                .map_err(|error| refuse(format!("the {what} schema of the tool {name:?} is no JSON Schema: {error}")))
+        };
+        let input = schema("input", &tool.input_schema())?;
+        let output = tool.output_schema().map(|found| schema("output", &found)).transpose()?;
+        Arc::make_mut(&mut self.0).insert(name, Kept { tool, input, output });
+        Ok(self)
+    }
+
+    /// Only the tools of these names, in a toolbox of their own; a name without a tool is an error.
+    pub fn only<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<Self> {
+        let picked = names.into_iter().map(|name| match self.0.get(name) {
+            Some(kept) => Ok((name.to_owned(), kept.clone())),
+            None => Err(Error::new(Code::InvalidArgument, self.unknown(name))),
+        });
+        Ok(Self(Arc::new(picked.collect::<Result<_>>()?)))
+    }
+
+    /// The tool of a name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.0.get(name).map(|kept| &kept.tool)
+    }
+
+    /// All names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// What models and pickers are told, in the order of names: the same for the same tools, so that prompts are cached.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        let define = |Kept { tool, .. }: &Kept| ToolDefinition {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            input_schema: tool.input_schema(),
+            effect: tool.effect(),
+        };
+        self.0.values().map(define).collect()
+    }
+
+    /// Checks a call before it runs: what the model is told where its name or its arguments are wrong.
+    pub fn check(&self, name: &str, arguments: &Value) -> Result<(), Box<ToolOutcome>> {
+        let told = |code, message: String| Err(Box::new(ToolOutcome::error(code, message)));
+        let Some(kept) = self.0.get(name) else { return told("unknown_tool", self.unknown(name)) };
+        match faults(&kept.input, arguments) {
+            None => Ok(()),
+            Some(faults) => told("invalid_arguments", format!("The arguments of {name} are wrong:\n{faults}")),
+        }
+    }
+
+    /// Checks and runs a call. Wrong arguments are an outcome; an output that is not as the tool's own schema says is one too.
+    pub async fn call(&self, name: &str, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
+        if let Err(told) = self.check(name, &arguments) {
+            return Ok(*told);
+        }
+        let Some(kept) = self.0.get(name) else {
+            return Fault::settle(Err(Fault::told("unknown_tool", self.unknown(name))));
+        };
+        let outcome = kept.tool.call(arguments, environment).await?;
+        let wrong =
+            kept.output.as_ref().filter(|_| !outcome.is_error).and_then(|schema| faults(schema, &outcome.details));
+        Ok(match wrong {
+            None => outcome,
+            Some(faults) => ToolOutcome::error(
+                "invalid_output",
+                format!("{name} ran, and its output is not as it declares:\n{faults}"),
+            ),
+        })
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        format!("There is no tool {name:?}. There are: {}.", self.names().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What is wrong with a value, one line for each fault.
+fn faults(schema: &Validator, value: &Value) -> Option<String> {
+    let lines: Vec<_> = schema
+        .iter_errors(value)
+        .take(MOST_FAULTS)
+        .map(|error| {
+            let place = error.instance_path().as_str().trim_start_matches('/').replace('/', ".");
+            let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+            format!("- {place}{}", super::excerpt::line(&error.to_string(), 300))
+        })
+        .collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}

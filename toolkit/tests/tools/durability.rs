@@ -1,0 +1,193 @@
+//! Tools as tasks of the engine: a worker that is killed with SIGKILL neither repeats nor forgets what was done.
+
+use async_trait::async_trait;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::client::StartOptions;
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::Result;
+use flovyn_core::runtime::AgentBuilder;
+use flovyn_core::task::LocalTaskExecutor;
+use flovyn_toolkit::tools::{
+    CallRecords, Sandbox, ToolCallInput, ToolEnvironment, ToolHost, ToolOutcome, ToolTask, Toolbox,
+};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where the worker process finds its files.
+const FOLDER: &str = "FLOVYN_TEST_FOLDER";
+
+/// Calls tools one after the other.
+struct Caller;
+
+#[async_trait]
+impl AgentDefinition for Caller {
+    type State = ();
+    type Input = Vec<(String, ToolCallInput)>;
+    type Output = Vec<ToolOutcome>;
+
+    fn kind(&self) -> &str {
+        "caller"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, calls: Self::Input) -> Result<Vec<ToolOutcome>> {
+        let mut outcomes = Vec::new();
+        for (name, input) in calls {
+            let outcome = ctx.schedule::<ToolOutcome>(&ToolTask::kind_of(&name), &input)?.await?;
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Runs the calls of a folder's `calls.json` to their end.
+async fn work(folder: &Path) -> Result<Vec<ToolOutcome>> {
+    let environment = ToolEnvironment::open(folder.join("work"))?.with_sandbox(Sandbox::Off);
+    let host = ToolHost::new(environment, CallRecords::open(folder.join("records"))?);
+    let tasks = ToolTask::all(&Toolbox::host()?, &host);
+    let executor = tasks.iter().try_fold(LocalTaskExecutor::new(), |executor, task| executor.register(task.clone()))?;
+    let url = format!("sqlite:{}", folder.join("agents.db").display());
+    let agents = AgentBuilder::new().storage(url.as_str()).task_executor(executor).build().await?;
+    let calls = serde_json::from_slice(&fs::read(folder.join("calls.json")).expect("calls.json")).expect("calls");
+    let outcomes = agents.execute_with(Caller, &calls, StartOptions::with_id("run")).await?;
+    agents.close().await?;
+    Ok(outcomes)
+}
+
+#[test]
+#[ignore = "the worker process that the other tests start and kill"]
+fn worker_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let folder = Path::new(&folder);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let outcomes = runtime.block_on(work(folder)).expect("the calls are run");
+    fs::write(folder.join("result.json"), serde_json::to_vec(&outcomes).expect("JSON")).expect("it is written");
+}
+
+fn start(folder: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "durability::worker_process", "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
+/// A folder for a worker process, with the calls it is to make.
+fn prepared(calls: &[(&str, Value)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("work")).expect("a folder");
+    let calls: Vec<_> = calls.iter().map(|(name, arguments)| (name, ToolCallInput::new(arguments.clone()))).collect();
+    fs::write(folder.path().join("calls.json"), serde_json::to_vec(&calls).expect("JSON")).expect("it is written");
+    folder
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn finish(folder: &Path) -> Vec<ToolOutcome> {
+    let status = start(folder).wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    serde_json::from_slice(&fs::read(folder.join("result.json")).expect("a result")).expect("JSON")
+}
+
+#[test]
+fn a_command_whose_worker_was_killed_is_not_run_again() {
+    let command = "echo x >> log; echo begun; echo trouble >&2; setsid sleep 3621 & sleep 3621";
+    let folder = prepared(&[("bash", json!({ "command": command })), ("bash", json!({ "command": "echo next" }))]);
+    let log = folder.path().join("work/log");
+    let mut worker = start(folder.path());
+    let printed = || {
+        let records = fs::read_dir(folder.path().join("records")).into_iter().flatten().flatten();
+        records.filter_map(|file| fs::read_to_string(file.path()).ok()).any(|text| text.starts_with("begun\n"))
+    };
+    wait_for("the command's output", printed);
+    worker.kill().expect("SIGKILL");
+    worker.wait().expect("it is dead");
+    let outcomes = finish(folder.path());
+    let text = outcomes[0].plain_text();
+    assert_eq!(outcomes[0].error_code(), Some("interrupted"), "{outcomes:?}");
+    assert!(text.starts_with("Interrupted after start, outcome unknown"), "{text}");
+    assert!(text.contains("begun\n") && text.contains("trouble"), "what it printed is there: {text}");
+    assert_eq!(fs::read_to_string(log).unwrap(), "x\n", "it ran once");
+    assert_eq!((outcomes[1].plain_text().as_str(), outcomes[1].is_error), ("next\n", false));
+    let left = Command::new("pgrep").args(["-f", "^sleep 3621"]).output().unwrap();
+    assert!(left.stdout.is_empty(), "orphans: {}", String::from_utf8_lossy(&left.stdout));
+}
+
+#[test]
+fn every_change_of_a_file_is_made_once_however_often_the_worker_is_killed() {
+    const CHANGES: usize = 60;
+    let mut calls = vec![("write", json!({ "path": "count", "content": "count: 0\n" }))];
+    for turn in 0..CHANGES {
+        let (old, new) = (format!("count: {turn}\n"), format!("count: {}\n", turn + 1));
+        calls.push(("edit", json!({ "path": "count", "old_string": old, "new_string": new })));
+        calls.push(("write", json!({ "path": format!("files/{turn}"), "content": turn.to_string() })));
+        calls.push(("read", json!({ "path": "count" })));
+    }
+    let folder = prepared(&calls);
+    let mut kills = 0;
+    // Each life is a little longer than the last, so that the run ends.
+    for life in 1..60 {
+        let mut worker = start(folder.path());
+        let until = Instant::now() + Duration::from_millis(60 + 7 * life);
+        while Instant::now() < until && worker.try_wait().expect("it is asked").is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if worker.try_wait().expect("it is asked").is_some() {
+            break;
+        }
+        worker.kill().expect("SIGKILL");
+        worker.wait().expect("it is dead");
+        kills += 1;
+    }
+    let outcomes = finish(folder.path());
+    assert!(kills >= 3, "{kills} kills");
+    let wrong: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_error).collect();
+    assert!(wrong.is_empty(), "after {kills} kills: {wrong:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("work/count")).unwrap(), format!("count: {CHANGES}\n"));
+    for turn in 0..CHANGES {
+        let read = outcomes[3 + 3 * turn].plain_text();
+        assert_eq!(read, format!("     1\tcount: {}\n", turn + 1), "each read saw the change before it");
+    }
+    let left = crate::names(&folder.path().join("work"));
+    assert_eq!(left, ["count", "files"], "no half-written file is left");
+}
+
+#[tokio::test]
+async fn a_session_works_in_its_own_directory_where_the_worker_serves_it() {
+    let folder = prepared(&[]);
+    let other = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("work/project")).unwrap();
+    let root = folder.path().join("work").canonicalize().unwrap();
+    let call = |directory: &Path| {
+        let mut input = ToolCallInput::new(json!({ "path": "f", "content": "here" }));
+        input.working_directory = Some(directory.to_owned());
+        ("write", input)
+    };
+    let calls = [call(&root.join("project")), call(Path::new("project")), call(other.path()), call(Path::new("none"))];
+    fs::write(folder.path().join("calls.json"), serde_json::to_vec(&calls).unwrap()).unwrap();
+    let outcomes = work(folder.path()).await.unwrap();
+    let codes: Vec<_> = outcomes.iter().map(|outcome| outcome.error_code()).collect();
+    assert_eq!(codes, [None, None, Some("working_directory"), Some("working_directory")], "{outcomes:?}");
+    assert_eq!(fs::read_to_string(root.join("project/f")).unwrap(), "here");
+    assert!(crate::names(other.path()).is_empty());
+    assert!(outcomes[2].plain_text().contains("does not serve the working directory"));
+}
+
+#[tokio::test]
+async fn all_that_a_command_printed_is_kept_beside_its_outcome() {
+    let folder = prepared(&[("bash", json!({ "command": "echo first; seq 100000" }))]);
+    let outcomes = work(folder.path()).await.unwrap();
+    assert_eq!(outcomes[0].details["cut"], true);
+    let call = outcomes[0].details["fullOutput"]["call"].as_str().unwrap();
+    let kept = fs::read_to_string(folder.path().join("records").join(format!("{call}.out"))).unwrap();
+    assert!(kept.starts_with("first\n1\n2\n") && kept.ends_with("99999\n100000\n"));
+}

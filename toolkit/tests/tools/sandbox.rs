@@ -1,0 +1,205 @@
+//! Confined commands, by what this machine has: what they can do, what they cannot, and what is said where nothing confines.
+
+use crate::Work;
+use flovyn_toolkit::tools::{Availability, Bash, Limits, RunSandbox, Sandbox, Tool, ToolEnvironment, ToolOutcome};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// What is tried: each way this machine has, alone.
+fn ways() -> Vec<(&'static str, Availability)> {
+    let found = Availability::probe();
+    let none = Availability::none("left out by this test");
+    let mut ways = Vec::new();
+    for (name, result) in
+        [("bubblewrap", found.bubblewrap.as_ref().map(|_| ())), ("landlock", found.landlock.as_ref().map(|_| ()))]
+    {
+        match result {
+            Ok(()) if name == "bubblewrap" => {
+                ways.push((name, Availability { bubblewrap: found.bubblewrap.clone(), ..none.clone() }));
+            }
+            Ok(()) => ways.push((name, Availability { landlock: Ok(()), ..none.clone() })),
+            Err(why) => println!("NOT TESTED HERE: {name}, since {why}"),
+        }
+    }
+    ways
+}
+
+fn confined(work: &Work, available: Availability) -> ToolEnvironment {
+    work.environment.clone().with_sandbox(Sandbox::Required).with_available(available)
+}
+
+async fn bash(environment: &ToolEnvironment, command: &str) -> ToolOutcome {
+    Bash.call(json!({ "command": command, "timeout": 20 }), environment).await.unwrap()
+}
+
+#[tokio::test]
+async fn without_a_sandbox_nothing_runs_and_the_way_out_is_said() {
+    let work = Work::new();
+    let environment = confined(&work, Availability::none("not on this machine"));
+    let outcome = bash(&environment, "touch ran").await;
+    assert_eq!(outcome.error_code(), Some("no_sandbox"), "{outcome:?}");
+    let text = outcome.plain_text();
+    assert!(text.contains("apt-get install bubblewrap") && text.contains("not on this machine"), "{text}");
+    assert!(!work.path().join("ran").exists());
+    // The same where the environment says nothing: required is what holds unless somebody says otherwise.
+    let plain = ToolEnvironment::open(work.path()).unwrap().with_available(Availability::none("not on this machine"));
+    assert_eq!(bash(&plain, "touch ran").await.error_code(), Some("no_sandbox"));
+}
+
+#[tokio::test]
+async fn confined_commands_write_in_the_working_directory_alone() {
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let outside = outside.path().to_str().unwrap();
+    for (name, available) in ways() {
+        let work = Work::new();
+        let environment = confined(&work, available);
+        let outcome = bash(&environment, "echo inside > made && cat made && mkdir -p a/b && mv made a/b").await;
+        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), ("inside\n", false), "{name}: {outcome:?}");
+        assert_eq!(outcome.details["sandbox"], name);
+        assert!(work.path().join("a/b/made").exists(), "{name}");
+        for place in [outside, "/etc", "/usr", "/root", "/var/tmp"] {
+            let outcome = bash(&environment, &format!("echo x > {place}/flovyn-escape")).await;
+            let exists = std::path::Path::new(place).join("flovyn-escape").exists();
+            assert!(outcome.is_error && !exists, "{name} wrote to {place}: {outcome:?}");
+        }
+        // A place for temporary files is there, and stays for the next command.
+        let outcome = bash(&environment, "echo kept > $TMPDIR/note").await;
+        assert!(!outcome.is_error, "{name}: {outcome:?}");
+        assert_eq!(bash(&environment, "cat $TMPDIR/note").await.plain_text(), "kept\n", "{name}");
+        let more = environment.clone().with_writable(outside);
+        let outcome = bash(&more, &format!("echo x > {outside}/allowed-{name}")).await;
+        assert!(!outcome.is_error, "{name}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn confined_commands_have_no_network_unless_given() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let command = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected");
+    for (name, available) in ways() {
+        let work = Work::new();
+        let environment = confined(&work, available);
+        let outcome = bash(&environment, &command).await;
+        assert!(outcome.is_error && !outcome.plain_text().contains("connected"), "{name}: {outcome:?}");
+        let outcome = bash(&environment.with_network(true), &command).await;
+        assert_eq!(outcome.plain_text(), "connected\n", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn confined_commands_end_with_all_they_started() {
+    for (name, available) in ways() {
+        let work = Work::new();
+        let environment = confined(&work, available);
+        let started = Instant::now();
+        let arguments = json!({
+            "command": "trap 'echo cleaned > cleaned' TERM; setsid sleep 3611 & sleep 3611 & echo begun; wait; sleep 3611",
+            "timeout": 0.7
+        });
+        let outcome = Bash.call(arguments, &environment).await.unwrap();
+        assert!(outcome.plain_text().contains("begun") && outcome.details["timedOut"] == true, "{name}: {outcome:?}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{name}: {:?}", started.elapsed());
+        assert!(work.path().join("cleaned").exists(), "{name}: it was asked before it was made to");
+        let left = std::process::Command::new("pgrep").args(["-f", "^sleep 3611"]).output().unwrap();
+        assert!(left.stdout.is_empty(), "{name} left {}", String::from_utf8_lossy(&left.stdout));
+    }
+}
+
+#[tokio::test]
+async fn bubblewrap_hides_processes_sockets_and_keys() {
+    let Some((_, available)) = ways().into_iter().find(|(name, _)| *name == "bubblewrap") else { return };
+    let work = Work::new();
+    let environment = confined(&work, available);
+    let outcome =
+        bash(&environment, "ls /proc | grep -c '^[0-9]'; ls -A /run | wc -l; ls -A ~/.ssh 2>/dev/null | wc -l").await;
+    let counts: Vec<u32> = outcome.plain_text().lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(counts[0] < 10 && counts[1..] == [0, 0], "{outcome:?}");
+}
+
+async fn program(environment: &ToolEnvironment, language: &str, code: &str) -> ToolOutcome {
+    RunSandbox.call(json!({ "language": language, "code": code }), environment).await.unwrap()
+}
+
+fn has_engine(outcome: &ToolOutcome) -> bool {
+    if outcome.error_code() == Some("no_sandbox") {
+        println!("NOT TESTED HERE: {}", outcome.plain_text());
+        assert!(Availability::probe().bubblewrap.is_err(), "with bubblewrap it has to work: {outcome:?}");
+        return false;
+    }
+    true
+}
+
+#[tokio::test]
+async fn programs_run_alone() {
+    let work = Work::new();
+    work.put("secret.txt", "secret");
+    let environment = work.environment.clone();
+    let first = program(&environment, "python", "print(sum(range(101)))").await;
+    if !has_engine(&first) {
+        return;
+    }
+    assert_eq!((first.plain_text().as_str(), first.is_error), ("5050\n", false), "{first:?}");
+    let path = work.path().join("secret.txt");
+    for (code, said) in [
+        (format!("open({path:?})"), "FileNotFoundError"),
+        ("open('/etc/passwd')".into(), "FileNotFoundError"),
+        ("open('/usr/x', 'w')".into(), "OSError"),
+        ("import socket; socket.create_connection(('1.1.1.1', 53), 2)".into(), "OSError"),
+        ("raise SystemExit(7)".into(), "Command exited with code 7."),
+        ("x = bytearray(400 << 20); x[::4096] = b'1' * len(x[::4096])".into(), "emory"),
+    ] {
+        let outcome = program(&environment, "python", &code).await;
+        assert!(outcome.is_error && outcome.plain_text().contains(said), "{code}: {outcome:?}");
+    }
+    let wrote = program(&environment, "python", "open('/tmp/x', 'w').write('1'); print(open('/tmp/x').read())").await;
+    assert_eq!(wrote.plain_text(), "1\n");
+    let again = program(&environment, "python", "import os; print(os.listdir('/tmp'), os.getuid())").await;
+    assert_eq!(again.plain_text(), "[] 65534\n", "nothing is left of the program before");
+    let script = program(&environment, "typescript", "console.log([1, 2, 3].map(x => x * 2).join())").await;
+    assert_eq!((script.plain_text().as_str(), script.is_error), ("2,4,6\n", false), "{script:?}");
+    let typed = program(&environment, "typescript", "const x: number = 4; console.log(x)").await;
+    let text = typed.plain_text();
+    assert!(text == "4\n" || (typed.is_error && text.contains("Node.js 22.6 or newer")), "{typed:?}");
+}
+
+#[tokio::test]
+async fn programs_end_at_their_bounds() {
+    let mut work = Work::new();
+    work.environment = work.environment.with_limits(Limits {
+        sandbox_time: Duration::from_secs(2),
+        sandbox_processes: 20,
+        grace: Duration::from_millis(300),
+        ..Limits::default()
+    });
+    let environment = work.environment.clone();
+    let first = program(&environment, "python", "import time\nprint('begun', flush=True)\ntime.sleep(60)").await;
+    if !has_engine(&first) {
+        return;
+    }
+    let text = first.plain_text();
+    assert!(text.contains("begun") && text.contains("took longer than 2 seconds"), "{text}");
+    let forks = "import os, time\nfor _ in range(40):\n    if os.fork() == 0:\n        time.sleep(60)\ntime.sleep(60)";
+    let text = program(&environment, "python", forks).await.plain_text();
+    assert!(text.contains("more processes than it may") || text.contains("BlockingIOError"), "{text}");
+    // Many processes that are small each, and large together.
+    let family = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(80 << 20)\n        time.sleep(60)\ntime.sleep(60)";
+    let text = program(&environment, "python", family).await.plain_text();
+    assert!(text.contains("more memory than it may"), "{text}");
+}
+
+#[tokio::test]
+async fn without_an_engine_programs_do_not_run() {
+    let work = Work::new();
+    let environment = work.environment.clone().with_available(Availability::none("not on this machine"));
+    let outcome = program(&environment, "python", "print(1)").await;
+    let text = outcome.plain_text();
+    let by_docker = outcome.details["sandbox"] == "docker" && text == "1\n";
+    assert!(
+        by_docker
+            || (outcome.error_code() == Some("no_sandbox")
+                && text.contains("Docker")
+                && text.contains("not on this machine")),
+        "{outcome:?}"
+    );
+}

@@ -1,0 +1,146 @@
+//! `grep` and `find`: what they find, in which order, and where they end.
+
+use crate::Work;
+use flovyn_toolkit::tools::{Find, Grep, Tool};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn tree() -> Work {
+    let work = Work::new();
+    for (path, content) in [
+        ("b.rs", "fn main() {}\n"),
+        ("a.txt", "needle here\nno\nNEEDLE there\n"),
+        ("src/lib.rs", "// needle\r\nfn needle() {}\r\n"),
+        ("src/deep/mod.rs", "needle"),
+        ("src-other/x.py", "needle = 1\n"),
+        ("ignored/x.rs", "needle"),
+        ("build/out.rs", "needle"),
+        ("build/kept.rs", "needle"),
+        ("notes.log", "needle"),
+        ("src/keep.log", "needle"),
+        ("private/x.rs", "needle"),
+        (".hidden/x.rs", "needle"),
+        (".env", "needle"),
+        ("binary.rs", "needle\0needle"),
+        (".gitignore", "ignored/\n*.log\n/build/*\n!/build/kept.rs\n"),
+        ("src/.gitignore", "!keep.log\n"),
+        (".git/info/exclude", "private\n"),
+        ("a(b).txt", "f(x) = [1]\n"),
+    ] {
+        work.put(path, content);
+    }
+    std::os::unix::fs::symlink("src", work.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("a.txt", work.path().join("link.txt")).unwrap();
+    work
+}
+
+#[tokio::test]
+async fn lines_are_found_in_the_order_of_paths() {
+    let work = tree();
+    let everywhere = "a.txt:1: needle here\nbuild/kept.rs:1: needle\nsrc/deep/mod.rs:1: needle\nsrc/keep.log:1: needle\nsrc/lib.rs:1: // needle\nsrc/lib.rs:2: fn needle() {}\nsrc-other/x.py:1: needle = 1\n";
+    for (arguments, expected) in [
+        (json!({ "pattern": "needle" }), everywhere),
+        (json!({ "pattern": "needle", "path": "." }), everywhere),
+        (
+            json!({ "pattern": "needle", "path": "src" }),
+            "src/deep/mod.rs:1: needle\nsrc/keep.log:1: needle\nsrc/lib.rs:1: // needle\nsrc/lib.rs:2: fn needle() {}\n",
+        ),
+        (json!({ "pattern": "needle", "path": "link/deep" }), "src/deep/mod.rs:1: needle\n"),
+        (json!({ "pattern": "needle", "path": "a.txt" }), "a.txt:1: needle here\n"),
+        (json!({ "pattern": "needle", "path": "notes.log" }), "notes.log:1: needle\n"),
+        (
+            json!({ "pattern": "needle", "glob": "*.rs" }),
+            "build/kept.rs:1: needle\nsrc/deep/mod.rs:1: needle\nsrc/lib.rs:1: // needle\nsrc/lib.rs:2: fn needle() {}\n",
+        ),
+        (json!({ "pattern": "needle", "glob": "src/*.rs" }), "src/lib.rs:1: // needle\nsrc/lib.rs:2: fn needle() {}\n"),
+        (
+            json!({ "pattern": "needle", "glob": "**/*.{py,txt}" }),
+            "a.txt:1: needle here\nsrc-other/x.py:1: needle = 1\n",
+        ),
+        (json!({ "pattern": "needle", "type": "py" }), "src-other/x.py:1: needle = 1\n"),
+        (
+            json!({ "pattern": "^needle", "ignore_case": true, "path": "a.txt" }),
+            "a.txt:1: needle here\na.txt:3: NEEDLE there\n",
+        ),
+        (json!({ "pattern": "f(x) = [", "literal": true }), "a(b).txt:1: f(x) = [1]\n"),
+        (json!({ "pattern": "\\}$", "path": "src" }), "src/lib.rs:2: fn needle() {}\n"),
+        (json!({ "pattern": "haystack" }), "No matches."),
+    ] {
+        let outcome = work.call(Grep, arguments.clone()).await;
+        assert_eq!(outcome.plain_text(), expected, "{arguments}");
+    }
+}
+
+#[tokio::test]
+async fn paths_are_found_in_order() {
+    let work = tree();
+    for (arguments, expected) in [
+        (json!({ "pattern": "*.rs" }), "b.rs\nbinary.rs\nbuild/kept.rs\nsrc/deep/mod.rs\nsrc/lib.rs\n"),
+        (json!({ "pattern": "**/*.rs" }), "b.rs\nbinary.rs\nbuild/kept.rs\nsrc/deep/mod.rs\nsrc/lib.rs\n"),
+        (json!({ "pattern": "src/**" }), "src/deep/\nsrc/deep/mod.rs\nsrc/keep.log\nsrc/lib.rs\n"),
+        (json!({ "pattern": "*.rs", "path": "src" }), "src/deep/mod.rs\nsrc/lib.rs\n"),
+        (json!({ "pattern": "deep/*", "path": "src" }), "src/deep/mod.rs\n"),
+        (json!({ "pattern": "*/" }), "build/\nsrc/\nsrc/deep/\nsrc-other/\n"),
+        (json!({ "pattern": "nothing*" }), "No files found."),
+    ] {
+        let outcome = work.call(Find, arguments.clone()).await;
+        assert_eq!(outcome.plain_text(), expected, "{arguments}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_searched_is_told() {
+    let work = tree();
+    for (tool, arguments, code) in [
+        (&Grep as &dyn Tool, json!({ "pattern": "(" }), "invalid_pattern"),
+        (&Grep, json!({ "pattern": "a", "glob": "{" }), "invalid_pattern"),
+        (&Grep, json!({ "pattern": "a", "type": "klingon" }), "unknown_type"),
+        (&Grep, json!({ "pattern": "a", "path": "nowhere" }), "not_found"),
+        (&Find, json!({ "pattern": "[" }), "invalid_pattern"),
+        (&Find, json!({ "pattern": "*", "path": "nowhere" }), "not_found"),
+        (&Find, json!({ "pattern": "*", "path": ".." }), "outside"),
+    ] {
+        let outcome = tool.call(arguments.clone(), &work.environment).await.unwrap();
+        assert_eq!(outcome.error_code(), Some(code), "{arguments}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn floods_are_cut() {
+    let work = Work::new();
+    for folder in 0..40 {
+        for file in 0..40 {
+            work.put(&format!("{folder:02}/{file:02}"), "match\n".repeat(3));
+        }
+    }
+    work.put("00/00", format!("{}match\n", "é".repeat(600)));
+    let found = work.call(Grep, json!({ "pattern": "match|é" })).await;
+    let text = found.plain_text();
+    assert_eq!(text.lines().filter(|line| line.contains(": ")).count(), 100);
+    assert!(text.starts_with(&format!("00/00:1: {} [cut at 500 of 605 characters]\n", "é".repeat(500))), "{text}");
+    assert!(text.ends_with("[Only the first 100 matches are shown. Narrow the pattern, the path or the glob.]"));
+    let found = work.call(Find, json!({ "pattern": "*" })).await;
+    let text = found.plain_text();
+    assert_eq!(text.lines().filter(|line| line.starts_with(|letter: char| letter.is_ascii_digit())).count(), 1_000);
+    assert!(text.ends_with("[Only the first 1000 paths are shown. Narrow the pattern or the path.]"));
+    assert_eq!(found.details["cut"], true);
+}
+
+#[tokio::test]
+async fn a_search_stops_when_it_is_told_to() {
+    let work = Work::new();
+    for file in 0..200 {
+        work.put(&format!("{file:03}"), "match\n".repeat(10));
+    }
+    for (tool, arguments) in
+        [(&Grep as &dyn Tool, json!({ "pattern": "nothing" })), (&Find, json!({ "pattern": "nothing" }))]
+    {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = looks.clone();
+        let environment = work.environment.clone().with_stop(move || counted.fetch_add(1, Ordering::Relaxed) >= 20);
+        let error = tool.call(arguments, &environment).await.unwrap_err();
+        assert_eq!(error.code(), flovyn_core::error::Code::Cancelled);
+        assert_eq!(looks.load(Ordering::Relaxed), 21, "it went on");
+    }
+}
