@@ -1,12 +1,19 @@
 //! What is PostgreSQL's own: several processes on one database, groups, schema versions, index plans, a server that goes away.
 
+use async_trait::async_trait;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::client::StartOptions;
+use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::NewExecution;
 use flovyn_core::payload::Payload;
+use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Storage, WorkSource};
 use flovyn_core::testing::postgres::Cluster;
+use flovyn_core::worker::WorkerOptions;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn connect(url: &str) -> flovyn_core::Result<PostgresStorage> {
@@ -129,6 +136,49 @@ async fn a_young_database_gets_statistics_as_it_fills() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), told).await.expect("the planner knows how many runs there are");
+}
+
+/// Takes so many steps.
+struct Walker;
+
+#[async_trait]
+impl AgentDefinition for Walker {
+    type State = ();
+    type Input = u64;
+    type Output = u64;
+
+    fn kind(&self) -> &str {
+        "walker"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, steps: u64) -> flovyn_core::Result<u64> {
+        for n in 0..steps {
+            ctx.run("step", async move { Ok(n) })?.await?;
+        }
+        Ok(steps)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_reads_no_more_when_many_went_before_it() {
+    const STEPS: u64 = 400;
+    let cluster = Cluster::shared();
+    let url = cluster.fresh().unwrap();
+    let schema = url.rsplit("%3D").next().unwrap();
+    let runtime = Runtime::open(&url).await.unwrap();
+    let host = NativeHost::default().agent(Walker).unwrap();
+    let _worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+    let run = runtime.client().start("walker", Payload::of(&STEPS).unwrap(), StartOptions::default()).await.unwrap();
+    run.outcome(Some(Duration::from_secs(60))).await.unwrap();
+    runtime.close().await.unwrap();
+    let read = format!(
+        "SELECT pg_stat_force_next_flush(); SELECT sum(idx_tup_read) FROM pg_stat_user_indexes \
+         WHERE schemaname = '{schema}' AND relname = 'event'"
+    );
+    // What closed connections have read is counted a moment later.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let read: u64 = cluster.sql("postgres", &read).unwrap().trim().parse().unwrap();
+    assert!((STEPS..STEPS * 20).contains(&read), "{read} index entries of events were read in {STEPS} steps");
 }
 
 #[tokio::test(flavor = "multi_thread")]

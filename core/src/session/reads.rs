@@ -58,7 +58,12 @@ impl Session {
 
     /// The entries from the root to a thread's leaf at this point of the journal, durable or not yet; contents in memory.
     pub async fn branch(&self, thread: &str) -> Result<Vec<Entry>> {
-        let (mut fresh, mut leaf) = (Vec::new(), self.leaf(thread));
+        self.branch_to(self.leaf(thread)).await
+    }
+
+    /// The entries from the root to one of this run's, durable or not yet; contents in memory.
+    pub async fn branch_to(&self, mut leaf: Option<EntryId>) -> Result<Vec<Entry>> {
+        let mut fresh = Vec::new();
         {
             let inner = self.inner.lock();
             while let Some(entry) = leaf.and_then(|id| inner.recent.get(&id)) {

@@ -4,10 +4,11 @@ mod executor;
 
 pub use executor::{LocalTaskExecutor, QueueTaskExecutor, TaskExecutor};
 
+use crate::context::ContextRef;
 use crate::error::{Code, Error, Result};
 use crate::id::TaskId;
 use crate::journal::OpRef;
-use crate::model::{AttemptResult, ChunkKind, Failure, TaskOptions};
+use crate::model::{AttemptResult, ChunkKind, Entry, Failure, TaskOptions};
 use crate::payload::Payload;
 use crate::session::Session;
 use crate::worker::Ticket;
@@ -78,6 +79,15 @@ impl TaskContext {
     /// The attempt's number, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// The entries that a context reference of the task's own run stands for, from the root, contents in memory. It is given
+    /// instead of the messages, so that a run of n turns stores n messages (engine.md rule 15).
+    pub async fn messages(&self, at: &ContextRef) -> Result<Vec<Entry>> {
+        match &self.holder {
+            Holder::Inline(session, _) => session.branch_to(at.leaf).await,
+            Holder::Queue(ticket) => ticket.branch_to(at.leaf).await,
+        }
     }
 
     /// Tells that the attempt is alive.

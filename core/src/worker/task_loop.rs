@@ -1,9 +1,9 @@
 //! Claims tasks of the queue and reports their ends.
 
 use super::Core;
-use crate::error::{Code, Kind};
-use crate::id::{ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, TaskReport};
+use crate::error::{Code, Error, Kind, Result};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
+use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, Entry, TaskReport};
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
@@ -92,6 +92,19 @@ impl Ticket {
             data: data.into(),
         };
         core.chunks.publish(this.event, this.org, chunk);
+    }
+
+    /// The durable entries from the root to one of the run's; contents in memory.
+    pub async fn branch_to(&self, leaf: Option<EntryId>) -> Result<Vec<Entry>> {
+        let Some(leaf) = leaf else { return Ok(Vec::new()) };
+        let core = self.0.core.upgrade().ok_or_else(|| {
+            Error::new(Code::StorageUnavailable, "the attempt's worker is closed, so the conversation cannot be read")
+        })?;
+        let mut entries = core.storage.branch(self.0.org, leaf).await?;
+        for entry in &mut entries {
+            entry.new.content = fetch(&core.storage, self.0.org, &entry.new.content).await?;
+        }
+        Ok(entries)
     }
 
     /// Whether the run wants it to stop.

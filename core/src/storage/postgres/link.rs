@@ -22,10 +22,11 @@ use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 /// How long opening a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What every session is told. Each statement has an index made for it, and plans are made once: statistics of tables that
-/// were empty a minute ago must not talk the planner into reading all of them.
+/// What every session is told. Each statement has an index made for it that brings its rows in their order, and plans are
+/// made once: statistics of tables that were empty a minute ago must not talk the planner into reading all of them, nor all
+/// rows of a run to sort them for the last one.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
-                       SET enable_mergejoin = off; SET jit = off; SET client_min_messages = warning; \
+                       SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET client_min_messages = warning; \
                        SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '20s'";
 
 /// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
