@@ -3,7 +3,13 @@
 use crate::Work;
 use flovyn_toolkit::tools::{Availability, Bash, Limits, RunSandbox, Sandbox, Tool, ToolEnvironment, ToolOutcome};
 use serde_json::json;
+use std::io::Write;
 use std::time::{Duration, Instant};
+
+/// Says what this machine cannot test; not by `println`, which is not shown for a test that passes.
+fn say(what: &str) {
+    writeln!(std::io::stderr(), "NOT TESTED HERE: {what}").expect("standard error is there");
+}
 
 /// What is tried: each way this machine has, alone.
 fn ways() -> Vec<(&'static str, Availability)> {
@@ -18,7 +24,7 @@ fn ways() -> Vec<(&'static str, Availability)> {
                 ways.push((name, Availability { bubblewrap: found.bubblewrap.clone(), ..none.clone() }));
             }
             Ok(()) => ways.push((name, Availability { landlock: Ok(()), ..none.clone() })),
-            Err(why) => println!("NOT TESTED HERE: {name}, since {why}"),
+            Err(why) => say(&format!("{name}, since {why}")),
         }
     }
     ways
@@ -123,7 +129,7 @@ async fn program(environment: &ToolEnvironment, language: &str, code: &str) -> T
 
 fn has_engine(outcome: &ToolOutcome) -> bool {
     if outcome.error_code() == Some("no_sandbox") {
-        println!("NOT TESTED HERE: {}", outcome.plain_text());
+        say(&outcome.plain_text());
         assert!(Availability::probe().bubblewrap.is_err(), "with bubblewrap it has to work: {outcome:?}");
         return false;
     }
