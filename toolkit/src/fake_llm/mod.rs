@@ -128,7 +128,7 @@ impl FakeLlm {
 
     /// How many responses were sent to their end: the calls that a provider would have charged.
     pub fn paid(&self) -> usize {
-        self.requests().iter().filter(|request| request.outcome == Outcome::Completed).count()
+        self.state.records.completed()
     }
 
     /// Waits until the requests so far are as a test wants them.

@@ -97,6 +97,10 @@ impl Records {
         }
     }
 
+    pub(super) fn completed(&self) -> usize {
+        self.all.lock().iter().filter(|record| record.outcome == Outcome::Completed).count()
+    }
+
     pub(super) fn all(&self) -> Vec<Recorded> {
         self.all.lock().clone()
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns what an entry stores of a conversation, as JSON in camelCase. A part may carry an [`Opaque`] blob (a signature, an
 //! encrypted thought, an item id); it goes back byte for byte to the origin that made it and nowhere else
-//! ([`transform`](crate::message::transform)). Parts of an unknown type survive a round trip, so an older program does not
+//! ([`transform`]). Parts of an unknown type survive a round trip, so an older program does not
 //! lose what a newer one wrote.
 
 mod error;
