@@ -16,7 +16,7 @@ NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; p
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 
-.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats
+.PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats bubblewrap
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,8 +33,8 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 	@touch $@
 
 $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
-	@echo "==> building the Python package (profile demo)"
-	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --profile demo --quiet >/dev/null
+	@echo "==> building the Python package"
+	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --quiet >/dev/null
 	@touch $@
 
 build-python: $(VENV)/.flovyn
@@ -46,10 +46,10 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json
 	@touch $@
 
 $(NODE)/native/.built: $(RUST_SOURCES)
-	@echo "==> building the Node addon (profile demo)"
-	@cargo build --quiet --profile demo -p flovyn-node
+	@echo "==> building the Node addon"
+	@cargo build --quiet -p flovyn-node
 	@mkdir -p $(NODE)/native
-	@cp $${CARGO_TARGET_DIR:-target}/demo/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/.new
+	@cp $${CARGO_TARGET_DIR:-target}/debug/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/.new
 	@mv $(NODE)/native/.new $(NODE)/native/flovyn.$(NODE_PLATFORM).node
 	@touch $@
 
@@ -71,7 +71,13 @@ nats:
 	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nats-server; } \
 	  || { echo "The tests need NATS: apt-get install nats-server"; exit 1; }
 
-setup: postgres nats $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
+# The tests of the host tools run commands in a sandbox.
+bubblewrap:
+	@command -v bwrap >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq bubblewrap; } \
+	  || { echo "The tests need bubblewrap: apt-get install bubblewrap"; exit 1; }
+
+setup: postgres nats bubblewrap $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,7 +86,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-test: lint rust-test python-test node-test scenarios openapi examples readme reference packages ## Lint, tidy and every suite
+test: lint rust-test python-test node-test node-lts scenarios openapi examples readme reference packages ## Lint, tidy and every suite
 	@echo "==> all suites passed"
 
 lint: $(VENV)/.tools
@@ -90,7 +96,7 @@ lint: $(VENV)/.tools
 	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests packages
 	@$(BIN)/ruff check --quiet bindings-python examples benches tests packages
 
-rust-test: postgres nats
+rust-test: postgres nats bubblewrap
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 
@@ -146,11 +152,11 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 	@$(BIN)/python packages/build.py
 	@$(BIN)/python packages/prove.py
 
-# The same with native parts that are quick to build; what has to be compiled again is left to `make package`.
+# The same with native parts that are quick to build.
 packages: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> packages in empty environments"
-	@$(BIN)/python packages/build.py --profile demo wheel npm
-	@$(BIN)/python packages/prove.py wheel npm
+	@$(BIN)/python packages/build.py --profile dev
+	@$(BIN)/python packages/prove.py
 
 version: ## Show the version; V=0.2.0 writes another one everywhere
 	@$(PYTHON) packages/version.py $(V)

@@ -97,7 +97,8 @@ def npm(profile: str) -> Iterator[Path]:
 
     addon = stage / here
     addon.mkdir(parents=True)
-    library = target() / profile / ("libflovyn_node.dylib" if here.startswith("darwin") else "libflovyn_node.so")
+    built = "debug" if profile == "dev" else profile
+    library = target() / built / ("libflovyn_node.dylib" if here.startswith("darwin") else "libflovyn_node.so")
     shutil.copyfile(library, addon / f"flovyn.{here}.node")
     about = {
         **{name: facts[name] for name in ("version", "license", "repository", "engines")},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,16 +86,17 @@ def crates(folder: Path) -> None:
     (folder / "src").mkdir()
     (folder / "src" / "main.rs").write_text((HELLO / "rust" / "hello.rs").read_text())
     patches = "".join(f'{crate} = {{ path = "{crate}-{version()}" }}\n' for crate in CRATES)
+    # The workspace's own profiles: what others have written is not built again.
+    profiles = re.findall(r"^\[profile\.dev.*?(?=^\[|\Z)", (REPOSITORY / "Cargo.toml").read_text(), re.M | re.S)
     (folder / "Cargo.toml").write_text(
         '[package]\nname = "hello"\nedition = "2024"\n\n[dependencies]\nasync-trait = "0.1"\n'
         f'flovyn-core = "{version()}"\n'
         'tokio = { version = "1", features = ["macros", "rt-multi-thread"] }\n\n'
-        f"[workspace]\n\n[patch.crates-io]\n{patches}"
+        f"[workspace]\n\n[patch.crates-io]\n{patches}\n{''.join(profiles)}"
     )
     (folder / "Cargo.lock").write_text((REPOSITORY / "Cargo.lock").read_text())
-    more = {"CARGO_TARGET_DIR": str(target() / "packages"), "CARGO_PROFILE_DEV_DEBUG": "0"}
-    run(folder, "cargo", "build", "--quiet", more=more)
-    greets_twice(folder, target() / "packages" / "debug" / "hello")
+    run(folder, "cargo", "build", "--quiet", more={"CARGO_TARGET_DIR": str(target())})
+    greets_twice(folder, target() / "debug" / "hello")
 
 
 KINDS = {"wheel": wheel, "sdist": sdist, "npm": npm, "crates": crates}
