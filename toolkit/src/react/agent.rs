@@ -1,0 +1,117 @@
+//! The definition of the agent: what it offers, what it allows, how it begins.
+
+use super::run::Run;
+use super::{AgentInput, AgentTool, KIND, ReactState, RunOutcome};
+use crate::tools::Toolbox;
+use crate::tools::approval::ApprovalPolicy;
+use async_trait::async_trait;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::context::AgentContext;
+use flovyn_core::error::{Code, Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The agent of the kind `react-agent`. Cheap to clone.
+///
+/// Whoever serves it also serves [`LlmGenerate`](super::LlmGenerate) and the tasks of its tools, in the same process or in
+/// another one.
+#[derive(Clone)]
+pub struct ReactAgent {
+    kind: String,
+    pub(super) tools: Arc<BTreeMap<String, AgentTool>>,
+    pub(super) approvals: ApprovalPolicy,
+    pub(super) system_prompt: String,
+}
+
+/// What the agent is told where a run brings no words of its own.
+const SYSTEM_PROMPT: &str = "You are a careful assistant that works with tools on the user's behalf. Look before you \
+change anything, make small steps, check what you did, and say briefly what you found and what you changed. When something \
+cannot be done, say so and why.";
+
+impl Default for ReactAgent {
+    fn default() -> Self {
+        Self {
+            kind: KIND.to_owned(),
+            tools: Arc::default(),
+            approvals: ApprovalPolicy::default(),
+            system_prompt: SYSTEM_PROMPT.to_owned(),
+        }
+    }
+}
+
+impl ReactAgent {
+    /// An agent without tools. A person is asked before anything is changed or run.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Goes by another kind, so that one worker can serve several.
+    #[must_use]
+    pub fn named(mut self, kind: impl Into<String>) -> Self {
+        self.kind = kind.into();
+        self
+    }
+
+    /// Offers a tool; a name that is taken is an error.
+    pub fn with_tool(mut self, tool: AgentTool) -> Result<Self> {
+        let name = tool.spec.name.clone();
+        if Arc::make_mut(&mut self.tools).insert(name.clone(), tool).is_some() {
+            return Err(Error::new(Code::InvalidArgument, format!("two tools are named {name:?}; rename one")));
+        }
+        Ok(self)
+    }
+
+    /// Offers all tools of a toolbox.
+    pub fn with_toolbox(self, toolbox: &Toolbox) -> Result<Self> {
+        let tools = toolbox.names().filter_map(|name| toolbox.get(name));
+        tools.map(|tool| AgentTool::host(&**tool)).try_fold(self, |agent, tool| agent.with_tool(tool?))
+    }
+
+    /// Allows, asks and denies calls by a policy; a run can be stricter, not laxer.
+    #[must_use]
+    pub fn with_approvals(mut self, policy: ApprovalPolicy) -> Self {
+        self.approvals = policy;
+        self
+    }
+
+    /// What the model is told where a run brings no words of its own.
+    #[must_use]
+    pub fn with_system_prompt(mut self, prompt: impl Into<String>) -> Self {
+        self.system_prompt = prompt.into();
+        self
+    }
+
+    /// The tools of a run, by name.
+    pub(super) fn offered(&self, names: Option<&[String]>) -> Result<BTreeMap<String, AgentTool>> {
+        let Some(names) = names else { return Ok((*self.tools).clone()) };
+        let pick = |name: &String| match self.tools.get(name) {
+            Some(tool) => Ok((name.clone(), tool.clone())),
+            None => {
+                let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let message =
+                    format!("the run wants the tool {name:?}, which this agent does not have; it has: {known}");
+                Err(Error::new(Code::InvalidArgument, message))
+            }
+        };
+        names.iter().map(pick).collect()
+    }
+}
+
+#[async_trait]
+impl AgentDefinition for ReactAgent {
+    type State = ReactState;
+    type Input = AgentInput;
+    type Output = RunOutcome;
+
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn version(&self) -> Option<String> {
+        Some(concat!("react-agent ", env!("CARGO_PKG_VERSION")).to_owned())
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, input: AgentInput) -> Result<RunOutcome> {
+        Run::new(self, ctx, &input)?.drive().await
+    }
+}

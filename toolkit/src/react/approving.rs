@@ -1,0 +1,68 @@
+//! Calls that wait for a person: who is asked, and whose answer counts.
+
+use super::run::Run;
+use super::transcript::entry_type;
+use super::{APPROVAL, AgentEvent};
+use crate::message::ToolCall;
+use crate::tools::Effect;
+use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, Verdict};
+use flovyn_core::Payload;
+use flovyn_core::context::{AgentContext, Step};
+use flovyn_core::error::Result;
+
+/// Calls whose approval was asked for, in the order of the model's message.
+#[derive(Default)]
+pub(super) struct Asking(Vec<(ToolCall, ApprovalRequest)>);
+
+/// What an answer decides.
+pub(super) enum Decided {
+    /// The call may run.
+    Approved(ToolCall),
+    /// It may not; what the model is told.
+    Denied(ToolCall, String),
+    /// It was for no call that is asked for.
+    Nothing,
+}
+
+impl Asking {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Asks for a call: the request is an entry, durable before anything else happens to the call.
+    pub fn ask(&mut self, run: &Run<'_>, call: ToolCall, effect: Effect) -> Result<()> {
+        let request = ApprovalRequest::new(&call.id, &call.name, effect, &call.arguments)?;
+        run.record("assistant", entry_type::APPROVAL_REQUEST, &request)?;
+        AgentEvent::ApprovalRequest { request: &request }.tell(run.ctx);
+        self.0.push((call, request));
+        Ok(())
+    }
+
+    /// Waits for the next answer.
+    pub fn wait(ctx: &dyn AgentContext) -> Result<Step> {
+        ctx.wait_raw(APPROVAL, None)
+    }
+
+    /// Takes an answer. One that is for another call, or for this one with other arguments, decides nothing.
+    pub fn answered(&mut self, run: &Run<'_>, payload: &Payload) -> Result<Decided> {
+        let Ok(answer) = payload.parse::<ApprovalAnswer>() else { return Ok(Decided::Nothing) };
+        let verdict = |request: &ApprovalRequest| request.answered(&answer);
+        let meant = self.0.iter().position(|(_, request)| verdict(request) != Verdict::OfAnotherCall);
+        let Some(place) = meant else { return Ok(Decided::Nothing) };
+        run.record("user", entry_type::APPROVAL, &answer)?;
+        let (call, request) = self.0.remove(place);
+        Ok(match verdict(&request) {
+            Verdict::Approved => Decided::Approved(call),
+            Verdict::Denied(reason) => {
+                let because = reason.map_or_else(String::new, |reason| format!(" They said: {reason}"));
+                Decided::Denied(call, format!("The user did not allow this call.{because}"))
+            }
+            Verdict::OfAnotherCall => Decided::Nothing,
+        })
+    }
+
+    /// Gives up asking.
+    pub fn take(&mut self) -> Vec<ToolCall> {
+        std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
+    }
+}

@@ -1,0 +1,129 @@
+//! What the user says while the agent runs, and when it is heard.
+
+use super::{ModelChoice, USER_MESSAGE};
+use crate::message::{Message, Part, Role};
+use crate::provider::ThinkingLevel;
+use flovyn_core::Payload;
+use flovyn_core::error::Result;
+use flovyn_core::model::Delivery as EngineDelivery;
+use flovyn_core::runtime::Incoming;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A message of the user: the payload of the signal `userMessage`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UserMessage {
+    /// What is said.
+    pub text: String,
+    /// Images and documents that go with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// When it is heard. The signal itself is sent with the same word, which is what reaches a model call in flight.
+    pub delivery: Delivery,
+    /// The model that is asked from here on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelChoice>,
+    /// How long the model thinks from here on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<ThinkingLevel>,
+}
+
+/// When a message is heard. The engine's words are written; `steer`, `next` and `interrupt` are read as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Before the next model call. Tool calls that run are waited for; those that do not yet are skipped.
+    #[default]
+    #[serde(alias = "steer")]
+    NextStep,
+    /// When the model has nothing left to do.
+    #[serde(alias = "next")]
+    NextTurn,
+    /// At once: the model call and the tools in flight end with what they have so far.
+    #[serde(alias = "interrupt")]
+    Now,
+}
+
+impl From<Delivery> for EngineDelivery {
+    fn from(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::NextStep => Self::NextStep,
+            Delivery::NextTurn => Self::NextTurn,
+            Delivery::Now => Self::Now,
+        }
+    }
+}
+
+impl UserMessage {
+    /// Says something before the next model call.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Chooses when it is heard.
+    #[must_use]
+    pub fn deliver(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
+    /// The signal that carries it. The key makes a retried send one message.
+    pub fn signal(&self, idempotency_key: Option<String>) -> Result<Incoming> {
+        Ok(Incoming { delivery: self.delivery.into(), idempotency_key, ..Incoming::new(USER_MESSAGE, self)? })
+    }
+
+    /// Reads the payload of a signal. What is no such object is still something that somebody said.
+    pub(super) fn read(payload: &Payload) -> Self {
+        let value: Value = payload.parse().unwrap_or_default();
+        match value {
+            Value::String(text) => Self::new(text),
+            value => {
+                let text = value.to_string();
+                serde_json::from_value(value).unwrap_or_else(|_| Self::new(text))
+            }
+        }
+    }
+
+    /// The message as the conversation has it.
+    pub(super) fn message(&self) -> Message {
+        let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len() + 1);
+        if !self.text.is_empty() || self.parts.is_empty() {
+            parts.push(Part::text(&self.text));
+        }
+        parts.extend(self.parts.iter().cloned());
+        Message::new(Role::User, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_words_of_both_vocabularies_are_read() {
+        let words = [
+            ("steer", Delivery::NextStep),
+            ("next_step", Delivery::NextStep),
+            ("next", Delivery::NextTurn),
+            ("next_turn", Delivery::NextTurn),
+            ("interrupt", Delivery::Now),
+            ("now", Delivery::Now),
+        ];
+        for (word, delivery) in words {
+            let payload = Payload::of(&json!({"text": "a", "delivery": word})).expect("JSON");
+            assert_eq!(UserMessage::read(&payload), UserMessage::new("a").deliver(delivery), "{word}");
+        }
+        let signal = UserMessage::new("a").deliver(Delivery::NextTurn).signal(None).expect("a signal");
+        assert_eq!(signal.delivery, EngineDelivery::NextTurn);
+        assert_eq!(UserMessage::read(&signal.payload).delivery, Delivery::NextTurn);
+    }
+
+    #[test]
+    fn whatever_comes_is_heard() {
+        for (given, text) in [(json!("hi"), "hi"), (json!({"text": 5}), r#"{"text":5}"#), (json!([1]), "[1]")] {
+            assert_eq!(UserMessage::read(&Payload::of(&given).expect("JSON")).message().text(), text);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What a run of the agent is started with: the JSON of `POST /agent-executions`, in camelCase.
+
+use super::Budget;
+use crate::message::Part;
+use crate::provider::ThinkingLevel;
+use crate::tools::approval::ApprovalPolicy;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The argument of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentInput {
+    /// How to behave; the agent's own words unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// What is asked first. Empty, with no parts, in a chat that begins with a signal.
+    pub user_prompt: String,
+    /// Images and documents that go with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub user_parts: Vec<Part>,
+    /// The model that is asked.
+    pub model: ModelChoice,
+    /// The tools that the model may call, by name; all that the agent has unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Limits and habits.
+    pub config: AgentConfig,
+    /// Where the host tools work; the worker's own directory unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Which calls need a person, beside what the worker demands: of both the stricter word counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<ApprovalPolicy>,
+}
+
+/// A model by its provider and its id there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelChoice {
+    /// The provider's name in the worker's registry.
+    pub provider: String,
+    /// The model's id at the provider.
+    pub model_id: String,
+}
+
+/// Limits and habits of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentConfig {
+    /// Model calls after which the agent stops by itself, counted from the user's last word.
+    pub max_turns: u32,
+    /// The most tokens of one answer, thinking included; the model's own limit unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Sampling temperature; the model's own unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// How long the model thinks.
+    pub thinking: ThinkingLevel,
+    /// What follows the model's last word.
+    pub mode: Mode,
+    /// The models that are asked, in order, where the chosen one fails.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<ModelChoice>,
+    /// Tool calls of one turn that run at the same time.
+    pub parallel_tools: usize,
+    /// What the run may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// How a full window is made room in.
+    pub compaction: CompactionConfig,
+}
+
+/// What follows the model's last word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The run ends with it.
+    #[default]
+    OneShot,
+    /// The run waits for the next message, however long; it ends by being cancelled.
+    Chat,
+}
+
+/// How a full window is made room in: what is old is replaced by a summary in what the model sees. Nothing is deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CompactionConfig {
+    /// Whether it is done at all.
+    pub enabled: bool,
+    /// The model's window in tokens, where it shall be taken for another than the provider's catalogue says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Tokens of the window that are kept free for the next answer; at most a quarter of it.
+    pub reserve_tokens: u64,
+    /// The newest tokens that are kept as they are; at most half the window.
+    pub keep_recent_tokens: u64,
+}
+
+impl Default for CompactionConfig {
+    fn default() -> Self {
+        Self { enabled: true, window: None, reserve_tokens: 16_384, keep_recent_tokens: 20_000 }
+    }
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            max_turns: 50,
+            max_tokens: None,
+            temperature: None,
+            thinking: ThinkingLevel::Off,
+            mode: Mode::OneShot,
+            fallback: Vec::new(),
+            parallel_tools: 8,
+            budget: None,
+            compaction: CompactionConfig::default(),
+        }
+    }
+}
+
+impl AgentInput {
+    /// Asks a model, by `provider/model`, for something.
+    pub fn new(model: &str, prompt: impl Into<String>) -> Self {
+        Self { model: ModelChoice::parse(model), user_prompt: prompt.into(), ..Self::default() }
+    }
+
+    /// A conversation that goes on until it is cancelled.
+    #[must_use]
+    pub fn chat(mut self) -> Self {
+        self.config.mode = Mode::Chat;
+        self
+    }
+}
+
+impl ModelChoice {
+    /// Takes `provider/model` apart; the model's own id may hold slashes.
+    pub fn parse(reference: &str) -> Self {
+        let (provider, model) = reference.split_once('/').unwrap_or(("", reference));
+        Self { provider: provider.to_owned(), model_id: model.to_owned() }
+    }
+}
+
+impl fmt::Display for ModelChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model_id)
+    }
+}

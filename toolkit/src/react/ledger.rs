@@ -1,0 +1,140 @@
+//! The budget of one run: what may be used, what was, and what the next model call has to leave.
+//!
+//! The account is part of the checkpoint, and the reservation of a call is its recorded input (`maxTokens`), so both survive
+//! a crash and replay counts nothing twice. An attempt that was lost is settled at its reservation, for nobody knows what it
+//! used.
+
+use crate::message::Usage;
+use serde::{Deserialize, Serialize};
+
+/// What a run may use. What is absent is without limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Budget {
+    /// Tokens in all: prompts, cached ones included, and answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Millionths of a US dollar. Calls of unknown price do not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_micros: Option<u64>,
+    /// Model calls, those of compactions included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u64>,
+    /// The most tokens that one answer may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens_per_call: Option<u64>,
+}
+
+/// What was used of a budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Ledger {
+    /// Tokens.
+    pub tokens: u64,
+    /// Millionths of a US dollar, as far as known.
+    pub cost_micros: u64,
+    /// Model calls.
+    pub calls: u64,
+    /// Whether it was said that little is left.
+    pub told_low: bool,
+}
+
+/// What a model call may use: reserved before it, settled after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reservation {
+    /// Prompt and answer together.
+    pub tokens: u64,
+    /// The most tokens of the answer.
+    pub answer: Option<u64>,
+}
+
+/// The answer that is reckoned with where nothing limits it.
+const USUAL_ANSWER: u64 = 4_096;
+/// Below this an answer is not worth asking for.
+const SMALLEST_ANSWER: u64 = 256;
+/// The part of a limit, in percent, from which on little is left.
+const LOW: u64 = 80;
+
+impl Ledger {
+    /// Reserves a model call with a prompt of about so many tokens; none where the budget does not have it. Where little is
+    /// left the answer is kept shorter than asked.
+    pub(super) fn reserve(&self, budget: Option<&Budget>, prompt: u64, asked: Option<u64>) -> Option<Reservation> {
+        let Some(budget) = budget else {
+            return Some(Reservation { tokens: prompt + asked.unwrap_or(USUAL_ANSWER), answer: asked });
+        };
+        let used_up = |used: u64, limit: Option<u64>| limit.is_some_and(|limit| used >= limit);
+        if used_up(self.calls, budget.max_calls) || used_up(self.cost_micros, budget.max_cost_micros) {
+            return None;
+        }
+        let answer = match (asked, budget.max_tokens_per_call) {
+            (Some(asked), Some(most)) => Some(asked.min(most)),
+            (asked, most) => asked.or(most),
+        };
+        let Some(limit) = budget.max_tokens else {
+            return Some(Reservation { tokens: prompt + answer.unwrap_or(USUAL_ANSWER), answer });
+        };
+        let left = limit.saturating_sub(self.tokens).saturating_sub(prompt);
+        let answer = answer.unwrap_or(left).min(left);
+        (answer >= SMALLEST_ANSWER.min(limit)).then_some(Reservation { tokens: prompt + answer, answer: Some(answer) })
+    }
+
+    /// Settles a call by what it used, and the attempts lost before it at the reservation.
+    pub(super) fn settle(&mut self, reservation: Reservation, usage: Option<&Usage>, attempt: u32) {
+        self.calls += 1;
+        let lost = u64::from(attempt.saturating_sub(1));
+        let used = usage.map_or(reservation.tokens, Usage::total);
+        self.tokens = self.tokens.saturating_add(used).saturating_add(lost.saturating_mul(reservation.tokens));
+        self.cost_micros = self.cost_micros.saturating_add(usage.and_then(Usage::cost_micros).unwrap_or(0));
+    }
+
+    /// Whether little has come to be left since this was asked last.
+    pub(super) fn runs_low(&mut self, budget: Option<&Budget>) -> bool {
+        let Some(budget) = budget else { return false };
+        let low = |used: u64, limit: Option<u64>| {
+            limit.is_some_and(|limit| used.saturating_mul(100) >= limit.saturating_mul(LOW))
+        };
+        let now = low(self.tokens, budget.max_tokens)
+            || low(self.cost_micros, budget.max_cost_micros)
+            || low(self.calls, budget.max_calls);
+        now && !std::mem::replace(&mut self.told_low, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(max_tokens: u64) -> Budget {
+        Budget { max_tokens: Some(max_tokens), ..Budget::default() }
+    }
+
+    #[test]
+    fn a_call_that_does_not_fit_is_not_made() {
+        let mut ledger = Ledger::default();
+        let budget = budget(10_000);
+        let reserved = ledger.reserve(Some(&budget), 1_000, Some(2_000)).expect("it fits");
+        assert_eq!((reserved.tokens, reserved.answer), (3_000, Some(2_000)));
+        ledger.settle(reserved, Some(&Usage { input: 1_000, output: 100, ..Usage::default() }), 1);
+        assert_eq!(ledger.tokens, 1_100);
+        // Two attempts died before: nobody knows what they used.
+        ledger.settle(reserved, Some(&Usage { input: 1_000, ..Usage::default() }), 3);
+        assert_eq!(ledger.tokens, 8_100);
+        assert!(ledger.runs_low(Some(&budget)) && !ledger.runs_low(Some(&budget)), "said once");
+        let short = ledger.reserve(Some(&budget), 1_000, Some(2_000)).expect("a shorter answer fits");
+        assert_eq!(short.answer, Some(900));
+        assert_eq!(ledger.reserve(Some(&budget), 1_800, None), None);
+    }
+
+    #[test]
+    fn calls_and_money_are_limits_of_their_own() {
+        let mut ledger = Ledger { calls: 1, cost_micros: 5, ..Ledger::default() };
+        let calls = Budget { max_calls: Some(1), ..Budget::default() };
+        let money = Budget { max_cost_micros: Some(5), ..Budget::default() };
+        assert_eq!(ledger.reserve(Some(&calls), 1, None), None);
+        assert_eq!(ledger.reserve(Some(&money), 1, None), None);
+        let each = Budget { max_tokens_per_call: Some(7), ..Budget::default() };
+        assert_eq!(ledger.reserve(Some(&each), 1, Some(9)).and_then(|call| call.answer), Some(7));
+        assert_eq!(ledger.reserve(None, 1, None).and_then(|call| call.answer), None);
+        assert!(!ledger.runs_low(None) && ledger.runs_low(Some(&calls)));
+    }
+}

@@ -1,0 +1,72 @@
+//! The built-in ReAct agent: a model, its tools and a conversation, durable by construction.
+//!
+//! Owns the agent of the kind `react-agent` and the task `llm.generate`. A turn is one model call with the tools it asks for;
+//! each turn ends with a checkpoint whose size does not depend on the conversation. Every message is an entry, and the
+//! model call gets a reference to the conversation instead of the messages, so a run of n turns stores n messages. Messages
+//! of the user come as signals named [`USER_MESSAGE`], answers to approval requests as [`APPROVAL`].
+//!
+//! ```
+//! use flovyn_core::runtime::FlovynClient;
+//! use flovyn_core::client::StartOptions;
+//! use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
+//! use flovyn_toolkit::provider::{Api, Endpoint, Registry};
+//! use flovyn_toolkit::react::{AgentInput, LlmGenerate, ReactAgent, RunOutcome};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fake = FakeLlm::start(Script::new([Turn::text("Otters hold hands.")]))?;
+//! let mut models = Registry::new();
+//! models.add(Api::AnthropicMessages, Endpoint::new("fake", fake.url()))?;
+//!
+//! let agent = ReactAgent::new();
+//! let flovyn = FlovynClient::builder()
+//!     .storage("memory:") // or "sqlite:agents.db"
+//!     .agent(agent.clone())
+//!     .task(LlmGenerate::new(models))
+//!     .build()
+//!     .await?;
+//! let _worker = flovyn.worker().await?;
+//! let input = AgentInput::new("fake/otter", "What do otters do?");
+//! let run = flovyn.start(&agent, &input, StartOptions::with_id("otters")).await?;
+//! let outcome: RunOutcome = run.result(None).await?.parse()?;
+//! assert_eq!(outcome.text, "Otters hold hands.");
+//! # flovyn.close().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod agent;
+mod approving;
+mod compaction;
+mod events;
+mod generate;
+mod inbox;
+mod input;
+mod ledger;
+mod offer;
+mod outcome;
+mod round;
+mod run;
+mod state;
+mod transcript;
+mod turn;
+
+pub use agent::ReactAgent;
+pub use compaction::{Compacted, CompactionDetails};
+pub use events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart};
+pub use generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
+pub use inbox::{Delivery, UserMessage};
+pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice};
+pub use ledger::{Budget, Ledger};
+pub use offer::AgentTool;
+pub use outcome::{RunOutcome, StopReason};
+pub use state::{Phase, ReactState};
+pub use transcript::{LlmCall, Transcript};
+
+/// The kind of the agent.
+pub const KIND: &str = "react-agent";
+/// The signal by which a user speaks; its payload is a [`UserMessage`].
+pub const USER_MESSAGE: &str = "userMessage";
+/// The signal by which a person answers an approval request; its payload is an
+/// [`ApprovalAnswer`](crate::tools::approval::ApprovalAnswer).
+pub const APPROVAL: &str = "approval";

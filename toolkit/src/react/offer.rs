@@ -1,0 +1,141 @@
+//! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that somebody declares as tools.
+
+use crate::message::{Part, ToolResult};
+use crate::provider::ToolSpec;
+use crate::tools::{Effect, FilesSeen, Tool, ToolCallInput, ToolOutcome, ToolTask};
+use flovyn_core::Payload;
+use flovyn_core::context::TaskCall;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::model::{Failure, TaskOptions};
+use jsonschema::Validator;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A tool that the agent can offer to a model. Each call is a durable task.
+#[derive(Clone)]
+pub struct AgentTool {
+    /// As the model sees it.
+    pub spec: ToolSpec,
+    /// What a call does to the world: what approvals go by.
+    pub effect: Effect,
+    kind: String,
+    options: Option<TaskOptions>,
+    takes: Takes,
+    arguments: Arc<Validator>,
+}
+
+/// What the task is given, and what it gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// A [`ToolCallInput`], for a [`ToolOutcome`].
+    Call,
+    /// The model's arguments as they are, for any JSON.
+    Arguments,
+}
+
+/// What a call is run with, beside its arguments.
+pub(super) struct CallScene<'a> {
+    pub working_directory: Option<&'a str>,
+    pub session: String,
+    pub seen: &'a FilesSeen,
+}
+
+/// Faults of one call that a model is told.
+const MOST_FAULTS: usize = 5;
+
+impl AgentTool {
+    /// Offers a host tool; a worker has to serve its [`ToolTask`].
+    pub fn host(tool: &dyn Tool) -> Result<Self> {
+        let spec = ToolSpec {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            parameters: tool.input_schema(),
+        };
+        // A message of the user that is not to wait ends the tool as it does a model call.
+        let options = TaskOptions { interruptible: true, ..ToolTask::options_of(tool) };
+        Self::new(spec, tool.effect(), ToolTask::kind_of(tool.name()), Some(options), Takes::Call)
+    }
+
+    /// Offers a task of any kind: it gets the model's arguments, and what it returns is shown to the model, text as it is
+    /// and anything else as JSON. Its own options hold wherever it is registered.
+    pub fn task(spec: ToolSpec, kind: impl Into<String>, effect: Effect) -> Result<Self> {
+        Self::new(spec, effect, kind.into(), None, Takes::Arguments)
+    }
+
+    /// Runs the task with these options in place of its own.
+    #[must_use]
+    pub fn with_options(mut self, options: TaskOptions) -> Self {
+        self.options = Some(options);
+        self
+    }
+
+    fn new(spec: ToolSpec, effect: Effect, kind: String, options: Option<TaskOptions>, takes: Takes) -> Result<Self> {
+        let arguments = jsonschema::validator_for(&spec.parameters).map_err(|error| {
+            let message = format!("the parameters of the tool {:?} are no JSON Schema: {error}", spec.name);
+            Error::new(Code::InvalidArgument, message)
+        })?;
+        Ok(Self { spec, effect, kind, options, takes, arguments: Arc::new(arguments) })
+    }
+
+    /// What the model is told where its arguments are wrong.
+    pub(super) fn faults(&self, arguments: &Value) -> Option<String> {
+        let faults: Vec<_> = self
+            .arguments
+            .iter_errors(arguments)
+            .take(MOST_FAULTS)
+            .map(|error| format!("- {}: {error}", error.instance_path()))
+            .collect();
+        let name = &self.spec.name;
+        (!faults.is_empty()).then(|| format!("The arguments of {name} are wrong:\n{}", faults.join("\n")))
+    }
+
+    /// The task of a call.
+    pub(super) fn call(&self, id: &str, arguments: &Value, scene: &CallScene<'_>) -> Result<TaskCall> {
+        let input = match self.takes {
+            Takes::Arguments => Payload::of(arguments)?,
+            Takes::Call => Payload::of(&ToolCallInput {
+                arguments: arguments.clone(),
+                working_directory: scene.working_directory.map(PathBuf::from),
+                session: Some(scene.session.clone()),
+                seen: scene.seen.of_call(arguments).map(str::to_owned),
+            })?,
+        };
+        let options = self.options.clone();
+        Ok(TaskCall { kind: self.kind.clone(), input, options, queue: None, key: Some(id.to_owned()) })
+    }
+
+    /// What a finished task says.
+    pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
+        let value: Value = output.parse()?;
+        Ok(match (self.takes, value) {
+            // The engine ended it for a message that was not to wait.
+            (Takes::Call, Value::String(_)) => interrupted(),
+            (Takes::Call, value) => serde_json::from_value(value).map_err(|error| {
+                let message = format!("the task {:?} gave no outcome of a tool: {error}", self.kind);
+                Error::new(Code::NotSerializable, message)
+            })?,
+            (Takes::Arguments, Value::String(text)) => ToolOutcome::text(text),
+            (Takes::Arguments, Value::Null) => ToolOutcome::text("Done."),
+            (Takes::Arguments, value) => ToolOutcome::text(value.to_string()).with_details(value),
+        })
+    }
+}
+
+/// What the model is told of a call whose task failed.
+pub(super) fn failed(failure: &Failure) -> ToolOutcome {
+    ToolOutcome::error("task_failed", format!("{}: {}", failure.error_type, failure.message))
+}
+
+/// What the model is told of a call that a message of the user ended.
+pub(super) fn interrupted() -> ToolOutcome {
+    ToolOutcome::error(
+        "interrupted",
+        "Interrupted: the user sent a message that was not to wait. What was begun may be half done.",
+    )
+}
+
+/// The text of a result, as it is shown.
+pub(super) fn shown(result: &ToolResult) -> String {
+    result.content.iter().filter_map(Part::as_text).collect()
+}

@@ -1,0 +1,190 @@
+//! The conversation as entries: what each entry type holds, and the walk that makes of a branch what a model sees.
+//!
+//! `message` entries hold a [`Message`]; `tools` what the model may call; `llm_call` what a model call cost; `compaction` a
+//! summary that hides what is before `firstKeptEntryId`; `context_edit` a replacement of one entry's message, or its removal.
+//! Other types (`approval_request`, `approval`, `budget_low`) are for people and never reach a model.
+
+use super::{Compacted, ModelChoice};
+use crate::message::{Content, Media, Message, Part, Role, Stop, Usage};
+use crate::provider::ToolSpec;
+use flovyn_core::error::Result;
+use flovyn_core::id::EntryId;
+use flovyn_core::model::Entry;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The types of entries that the agent writes.
+pub(super) mod entry_type {
+    pub const MESSAGE: &str = "message";
+    pub const TOOLS: &str = "tools";
+    pub const LLM_CALL: &str = "llm_call";
+    pub const COMPACTION: &str = "compaction";
+    pub const CONTEXT_EDIT: &str = "context_edit";
+    pub const APPROVAL_REQUEST: &str = "approval_request";
+    pub const APPROVAL: &str = "approval";
+    pub const BUDGET_LOW: &str = "budget_low";
+}
+
+/// The content of an `llm_call` entry: what a model call cost, for people and accounts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LlmCall {
+    /// The model that was asked.
+    pub model: ModelChoice,
+    /// `turn` or `compaction`.
+    pub purpose: String,
+    /// Tokens and cost; absent where the call was interrupted and nobody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// From sending the request to the end of the response, in milliseconds.
+    pub latency_ms: u32,
+    /// From sending the request to the first token, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_ms: Option<u32>,
+    /// Why the model stopped.
+    pub stop_reason: Stop,
+}
+
+/// The content of a `tools` entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Offered {
+    pub tools: Vec<ToolSpec>,
+}
+
+/// The content of a `context_edit` entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContextEdit {
+    pub target_id: EntryId,
+    pub replacement: Option<Message>,
+}
+
+/// What the text of an interrupted answer ends with, as the model sees it.
+const INTERRUPTED: &str = "[The user interrupted this answer.]";
+/// What the model is told where its own words are the last of the conversation.
+const GO_ON: &str = "Continue.";
+
+/// A branch as a model sees it.
+#[derive(Debug, Clone, Default)]
+pub struct Transcript {
+    system: Vec<Message>,
+    tools: Vec<ToolSpec>,
+    summary: Option<Compacted>,
+    items: Vec<(EntryId, Message)>,
+}
+
+impl Transcript {
+    /// Walks a branch, given from its root with contents in memory.
+    pub fn of(entries: &[Entry]) -> Result<Self> {
+        let mut walked = Self::default();
+        for entry in entries {
+            let content = &entry.new.content;
+            match entry.new.entry_type.as_str() {
+                entry_type::MESSAGE => match message(entry)? {
+                    message if message.role == Role::System => walked.system.push(message),
+                    message => walked.items.push((entry.new.id, message)),
+                },
+                entry_type::TOOLS => walked.tools = content.parse::<Offered>()?.tools,
+                entry_type::COMPACTION => walked.hide(content.parse()?),
+                entry_type::CONTEXT_EDIT => walked.edit(content.parse()?),
+                _ => {}
+            }
+        }
+        Ok(walked)
+    }
+
+    fn hide(&mut self, summary: Compacted) {
+        let kept = self.items.iter().position(|(id, _)| Some(*id) == summary.first_kept_entry_id);
+        self.items.drain(..kept.unwrap_or(self.items.len()));
+        self.summary = Some(summary);
+    }
+
+    fn edit(&mut self, edit: ContextEdit) {
+        let Some(place) = self.items.iter().position(|(id, _)| *id == edit.target_id) else { return };
+        match edit.replacement {
+            Some(message) => self.items[place].1 = message,
+            None => drop(self.items.remove(place)),
+        }
+    }
+
+    /// The tools that the model may call.
+    pub fn tools(&self) -> &[ToolSpec] {
+        &self.tools
+    }
+
+    /// The messages since the last compaction with their entries, without those of the system.
+    pub fn items(&self) -> &[(EntryId, Message)] {
+        &self.items
+    }
+
+    /// The last compaction.
+    pub fn compacted(&self) -> Option<&Compacted> {
+        self.summary.as_ref()
+    }
+
+    /// The messages that a model is sent: those of the system, the summary, the rest. They end with somebody else's words
+    /// than the model's.
+    pub fn messages(&self) -> Vec<Message> {
+        let mut messages = self.system.clone();
+        messages.extend(self.summary.as_ref().map(Compacted::message));
+        messages.extend(self.items.iter().map(|(_, message)| told(message)));
+        let last = messages.iter().rev().find(|message| message.stop().is_answer());
+        // A provider that paused its model wants its words back as they are.
+        let ended = |last: &Message| last.tool_calls().next().is_none() && last.stop() != Stop::Deferred;
+        if last.is_some_and(|last| last.role == Role::Assistant && ended(last)) {
+            messages.push(Message::user(GO_ON));
+        }
+        messages
+    }
+
+    /// The text of the model's last answer.
+    pub fn last_words(&self) -> String {
+        let answers = self.items.iter().rev().filter(|(_, message)| message.role == Role::Assistant);
+        answers.map(|(_, message)| message.text()).find(|text| !text.is_empty()).unwrap_or_default()
+    }
+}
+
+/// A `message` entry as a message. What others wrote there as plain text is one too.
+fn message(entry: &Entry) -> Result<Message> {
+    let value: Value = entry.new.content.parse()?;
+    let role = match entry.new.role.as_str() {
+        "system" => Role::System,
+        "assistant" => Role::Assistant,
+        _ => Role::User,
+    };
+    Ok(match value {
+        Value::String(text) => Message::new(role, vec![Part::text(text)]),
+        value => {
+            let text = value.get("text").and_then(Value::as_str).map_or_else(|| value.to_string(), str::to_owned);
+            serde_json::from_value(value).unwrap_or_else(|_| Message::new(role, vec![Part::text(text)]))
+        }
+    })
+}
+
+/// A message as it is told to a model: the words of an interrupted answer count, though its provider never ended it.
+fn told(message: &Message) -> Message {
+    match message.stop() {
+        Stop::Aborted if !message.text().is_empty() => {
+            Message::assistant(format!("{}\n\n{INTERRUPTED}", message.text()))
+        }
+        _ => message.clone(),
+    }
+}
+
+/// About how many tokens a message takes: a quarter of its characters, and 1,200 for an image.
+pub(super) fn estimate(message: &Message) -> u64 {
+    message.parts.iter().map(of_part).sum()
+}
+
+fn of_part(part: &Part) -> u64 {
+    let text = |length: usize| length as u64 / 4 + 1;
+    match &part.content {
+        Content::Text { text: said } => text(said.len()),
+        Content::Thinking(thinking) => text(thinking.text.len()),
+        Content::Media(Media { .. }) => 1_200,
+        Content::ToolCall(call) => text(call.name.len() + call.arguments.to_string().len()),
+        Content::ToolResult(result) => result.content.iter().map(of_part).sum(),
+        Content::Custom(custom) => text(custom.value.to_string().len()),
+        Content::Unrecognized(_) => 0,
+    }
+}
