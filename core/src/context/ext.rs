@@ -123,7 +123,8 @@ pub trait AgentContextExt: AgentContext {
         self.wait_raw(name, Some(timeout)).map(StepOf::new)
     }
 
-    /// Takes the signals of this name that are there.
+    /// Takes the signals of this name that are there. Values over 64 KiB are an error here: take them by
+    /// [`drain_raw`](AgentContext::drain_raw).
     fn drain_signals<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>> {
         self.drain_raw(name, false)?.iter().map(Payload::parse).collect()
     }

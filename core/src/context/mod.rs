@@ -108,7 +108,7 @@ pub trait AgentContext: Send + Sync {
     fn step_of(&self, op: OpRef) -> Step;
     /// Whether a signal of this name is there. Recorded.
     fn has_signal(&self, name: &str) -> Result<bool>;
-    /// Takes the signals of this name that are there. Recorded.
+    /// Takes the signals of this name that are there. Recorded. A value over 64 KiB comes by reference: [`load`](Self::load) it.
     fn drain_raw(&self, name: &str, turn: bool) -> Result<Vec<Payload>>;
     /// Whether the run was asked to stop. Recorded.
     fn check_cancellation(&self) -> Result<bool>;
@@ -122,6 +122,8 @@ pub trait AgentContext: Send + Sync {
     fn record_usage(&self, model: &str, usage: Usage) -> Result<()>;
     /// The entries of the branch up to here.
     fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>>;
+    /// Brings a value into memory that was handed over by reference; any other comes back as it is.
+    fn load<'a>(&'a self, value: &'a Payload) -> BoxFuture<'a, Result<Payload>>;
     /// The store's time of the last outcome handed over: recorded and monotonic.
     fn current_time(&self) -> Timestamp;
     /// 16 random bytes, the same on replay.
@@ -325,6 +327,10 @@ impl AgentContext for Context {
 
     fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>> {
         Box::pin(self.shared.session.branch(&self.thread))
+    }
+
+    fn load<'a>(&'a self, value: &'a Payload) -> BoxFuture<'a, Result<Payload>> {
+        Box::pin(self.shared.session.load(value))
     }
 
     fn current_time(&self) -> Timestamp {

@@ -9,6 +9,7 @@ use super::{AgentEvent, ModelChoice, Transcript};
 use crate::message::{Message, ModelError};
 use crate::provider::{
     CacheHint, CancellationToken, ModelRequest, Provider, Registry, RetryPolicy, Retrying, StreamEvent, ThinkingLevel,
+    ToolSpec,
 };
 use async_trait::async_trait;
 use flovyn_core::context::ContextRef;
@@ -43,8 +44,14 @@ pub struct GenerateInput {
     /// How long the model thinks.
     #[serde(default)]
     pub thinking: ThinkingLevel,
+    /// How to behave, before what the conversation itself says of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// The tools that the model may call, in place of those that the conversation offers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<ToolSpec>>,
     /// What it is asked for.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
     pub purpose: Purpose,
 }
 
@@ -57,6 +64,12 @@ pub enum Purpose {
     Turn,
     /// A summary of a part of it.
     Summary(Extract),
+}
+
+impl Purpose {
+    fn is_turn(&self) -> bool {
+        *self == Self::Turn
+    }
 }
 
 /// What a model call gave.
@@ -89,6 +102,22 @@ pub struct Reply {
 
 /// Attempts after the first that may fail.
 const RETRIES: u32 = 4;
+
+impl GenerateInput {
+    /// Asks a model to go on with a conversation.
+    pub fn new(model: ModelChoice, context: ContextRef) -> Self {
+        Self {
+            context,
+            model,
+            max_tokens: None,
+            temperature: None,
+            thinking: ThinkingLevel::Off,
+            system: None,
+            tools: None,
+            purpose: Purpose::Turn,
+        }
+    }
+}
 
 impl LlmGenerate {
     /// The task's kind.
@@ -128,19 +157,23 @@ impl LlmGenerate {
             ModelError::new(crate::provider::ErrorKind::Network, message)
         })?;
         let (messages, tools) = match &input.purpose {
-            Purpose::Turn => (walked.messages(), walked.tools().to_vec()),
+            Purpose::Turn => {
+                let offered = input.tools.as_deref().unwrap_or(walked.tools());
+                (walked.messages(), offered.to_vec())
+            }
             Purpose::Summary(extract) => (extract.prompt(&walked), Vec::new()),
         };
         let request = ModelRequest {
+            system: input.system.clone(),
             tools,
             max_tokens: input.max_tokens,
             temperature: input.temperature,
             thinking: input.thinking,
-            cache: (input.purpose == Purpose::Turn).then_some(CacheHint::Short),
+            cache: input.purpose.is_turn().then_some(CacheHint::Short),
             session: Some(input.context.execution.to_string()),
             ..ModelRequest::new(&known.info.id, messages)
         };
-        let shown = input.purpose == Purpose::Turn;
+        let shown = input.purpose.is_turn();
         let on = &mut |event: StreamEvent| {
             if shown {
                 show(ctx, &event);

@@ -147,3 +147,30 @@ impl fmt::Display for ModelChoice {
         write!(f, "{}/{}", self.provider, self.model_id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_input_of_sessions_is_read() {
+        let given = json!({
+            "systemPrompt": "You are a helpful coding assistant.",
+            "userPrompt": "Analyze the top 10 trending repositories.",
+            "model": {"provider": "openrouter", "modelId": "deepseek/deepseek-chat-v3-0324"},
+            "tools": ["read", "run-sandbox"],
+            "config": {"maxTurns": 25, "maxTokens": 16384, "temperature": 0.7, "thinking": "medium"},
+            "workingDirectory": "/srv/project",
+        });
+        let input: AgentInput = serde_json::from_value(given.clone()).expect("an input");
+        assert_eq!(input.model, ModelChoice::parse("openrouter/deepseek/deepseek-chat-v3-0324"));
+        assert_eq!((input.config.max_turns, input.config.thinking), (25, ThinkingLevel::Medium));
+        assert_eq!((input.config.mode, input.config.parallel_tools), (Mode::OneShot, 8), "the rest is the usual");
+        let written = serde_json::to_value(&input).expect("JSON");
+        for (field, value) in given.as_object().expect("an object").iter().filter(|(field, _)| *field != "config") {
+            assert_eq!(&written[field], value);
+        }
+        assert_eq!(serde_json::from_value::<AgentInput>(written).expect("an input"), input);
+    }
+}

@@ -61,7 +61,7 @@ impl Run<'_> {
             self.admit(round, call)?;
         }
         loop {
-            self.start_ready(round)?;
+            self.start_ready(round).await?;
             self.wait_for_people(round)?;
             if round.open.is_empty() {
                 return Ok(());
@@ -98,34 +98,36 @@ impl Run<'_> {
     }
 
     /// Starts what may start, unless the user has spoken: then it is skipped.
-    fn start_ready(&mut self, round: &mut Round) -> Result<()> {
+    async fn start_ready(&mut self, round: &mut Round) -> Result<()> {
         let most = self.input.config.parallel_tools.max(1);
         if round.ready.is_empty() || round.running() >= most {
             return Ok(());
         }
-        let heard = self.steering()?;
+        let heard = self.steering().await?;
         round.heard.extend(heard);
         if !round.heard.is_empty() {
             return self.skip(round);
         }
-        while round.running() < most
-            && let Some(call) = round.ready.pop_front()
-        {
-            let step = self.start(&call)?;
+        let free = (most - round.running()).min(round.ready.len());
+        let starting: Vec<_> = round.ready.drain(..free).collect();
+        // What an agent streams goes with its last op; with a task's it would be taken for a lost attempt's.
+        for ToolCall { id, name, arguments, .. } in &starting {
+            AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.tell(self.ctx);
+        }
+        for call in starting {
+            let step = self.schedule(&call)?;
             round.open.push((Awaited::Tool(call), step));
         }
         Ok(())
     }
 
-    fn start(&self, call: &ToolCall) -> Result<Step> {
-        let ToolCall { id, name, arguments, .. } = call;
-        AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.tell(self.ctx);
+    fn schedule(&self, call: &ToolCall) -> Result<Step> {
         let scene = CallScene {
             working_directory: self.input.working_directory.as_deref(),
             session: self.ctx.agent_execution_id().to_string(),
             seen: &self.state.seen,
         };
-        self.ctx.schedule_raw(self.tools[name].call(id, arguments, &scene)?)
+        self.ctx.schedule_raw(self.tools[&call.name].call(&call.id, &call.arguments, &scene)?)
     }
 
     /// Waits for answers, and for the user, as long as somebody is asked.
@@ -135,8 +137,8 @@ impl Run<'_> {
             return Ok(());
         }
         if !round.open.iter().any(|(awaited, _)| matches!(awaited, Awaited::Approval)) {
-            self.status("waiting_for_approval", None);
             round.open.push((Awaited::Approval, Asking::wait(self.ctx)?));
+            self.status("waiting_for_approval", None);
         }
         if !round.open.iter().any(|(awaited, _)| matches!(awaited, Awaited::Message)) {
             round.open.push((Awaited::Message, self.ctx.wait_raw(USER_MESSAGE, None)?));
@@ -188,21 +190,22 @@ impl Run<'_> {
         self.state.seen.note(&outcome);
         let wrote = !outcome.is_error && self.tools[&call.name].effect == Effect::Write;
         let path = outcome.details.get("path").or_else(|| call.arguments.get("path"));
-        if let Some(path) = path.and_then(|path| path.as_str()).filter(|_| wrote) {
-            let artifact = AgentEvent::Artifact { path, action: &call.name, artifact_type: artifact_type(path) };
-            artifact.tell(self.ctx);
+        let path = path.and_then(|path| path.as_str()).filter(|_| wrote).map(str::to_owned);
+        self.answer(&call, outcome)?;
+        if let Some(path) = &path {
+            AgentEvent::Artifact { path, action: &call.name, artifact_type: artifact_type(path) }.tell(self.ctx);
         }
-        self.answer(&call, outcome)
+        Ok(())
     }
 
     /// Makes an outcome the call's one result in the conversation.
     fn answer(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
         let result = outcome.into_result(&call.id, &call.name);
-        let content = &offer::shown(&result);
+        let (content, is_error) = (offer::shown(&result), result.is_error);
+        self.say(&Message::tool([result]))?;
         let tool_call = ToolCallRef { id: &call.id, name: &call.name };
-        let shown = ToolCallEnd { content, is_error: result.is_error };
-        AgentEvent::ToolCallEnd { tool_call, result: shown }.tell(self.ctx);
-        self.say(&Message::tool([result]))
+        AgentEvent::ToolCallEnd { tool_call, result: ToolCallEnd { content: &content, is_error } }.tell(self.ctx);
+        Ok(())
     }
 }
 

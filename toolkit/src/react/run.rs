@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
             }
             self.status("running", None);
             if let TurnEnd::Stopped(reason, text) = self.turn().await?
-                && !self.follow_up()?
+                && !self.follow_up().await?
             {
                 match self.input.config.mode {
                     Mode::OneShot => return Ok(self.outcome(reason, text)),
@@ -100,22 +100,27 @@ impl<'a> Run<'a> {
     }
 
     /// Takes what waits until the model has nothing left to do; tells whether there was anything.
-    fn follow_up(&mut self) -> Result<bool> {
+    async fn follow_up(&mut self) -> Result<bool> {
         let mut messages = std::mem::take(&mut self.state.queue);
-        messages.extend(self.ctx.drain_raw(USER_MESSAGE, true)?.iter().map(UserMessage::read));
+        messages.extend(self.drain(true).await?);
         messages.iter().try_for_each(|message| self.hear(message))?;
         Ok(!messages.is_empty())
     }
 
     /// Takes what is to be heard before the next model call; what is to wait is put into the queue.
-    pub fn steering(&mut self) -> Result<Vec<UserMessage>> {
-        let messages = self.ctx.drain_raw(USER_MESSAGE, false)?;
-        let (queued, steering): (Vec<_>, Vec<_>) = messages
-            .iter()
-            .map(UserMessage::read)
-            .partition(|message: &UserMessage| message.delivery == Delivery::NextTurn);
+    pub async fn steering(&mut self) -> Result<Vec<UserMessage>> {
+        let waits = |message: &UserMessage| message.delivery == Delivery::NextTurn;
+        let (queued, steering): (Vec<_>, Vec<_>) = self.drain(false).await?.into_iter().partition(waits);
         self.state.queue.extend(queued);
         Ok(steering)
+    }
+
+    async fn drain(&self, turn: bool) -> Result<Vec<UserMessage>> {
+        let mut messages = Vec::new();
+        for payload in self.ctx.drain_raw(USER_MESSAGE, turn)? {
+            messages.push(UserMessage::read(&self.ctx.load(&payload).await?));
+        }
+        Ok(messages)
     }
 
     /// Makes a message of the user a part of the conversation.

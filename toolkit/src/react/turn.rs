@@ -31,7 +31,7 @@ enum Asked {
 impl Run<'_> {
     /// Makes one model call and runs the tools it asks for.
     pub async fn turn(&mut self) -> Result<TurnEnd> {
-        for message in self.steering()? {
+        for message in self.steering().await? {
             self.hear(&message)?;
         }
         self.make_room(false).await?;
@@ -168,12 +168,11 @@ impl Run<'_> {
         thinking: ThinkingLevel,
     ) -> Result<Step> {
         let input = GenerateInput {
-            context: self.ctx.context_ref(),
-            model: model.clone(),
             max_tokens: reservation.answer,
             temperature: self.input.config.temperature,
             thinking,
             purpose,
+            ..GenerateInput::new(model.clone(), self.ctx.context_ref())
         };
         self.ctx.schedule_raw(TaskCall {
             kind: LlmGenerate::KIND.to_owned(),

@@ -1,0 +1,119 @@
+//! A process that dies at every commit in turn: the conversation stays valid and no model call that ended is made again.
+
+use super::*;
+use flovyn_core::Payload;
+use flovyn_core::agent::NativeHost;
+use flovyn_core::testing::{Harness, Proof};
+use flovyn_toolkit::fake_llm::{Outcome, When};
+use flovyn_toolkit::provider::{CancellationToken, ModelError, ModelRequest, OnEvent, Provider};
+use flovyn_toolkit::react::{Delivery, KIND};
+use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
+
+/// A provider whose answers do not say how long they took, so that two runs can be compared.
+struct Timeless(Arc<dyn Provider>);
+
+#[async_trait]
+impl Provider for Timeless {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn api(&self) -> &str {
+        self.0.api()
+    }
+
+    async fn stream(
+        &self,
+        request: &ModelRequest,
+        on: OnEvent<'_>,
+        cancel: &CancellationToken,
+    ) -> std::result::Result<Message, ModelError> {
+        let mut message = self.0.stream(request, on, cancel).await?;
+        if let Some(meta) = &mut message.assistant {
+            (meta.duration_ms, meta.first_token_ms) = (1, Some(1));
+        }
+        Ok(message)
+    }
+
+    async fn models(&self) -> std::result::Result<Vec<ModelInfo>, ModelError> {
+        self.0.models().await
+    }
+}
+
+fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
+    let inner = models(fake).resolve("fake/m").expect("a model");
+    let mut timeless = Registry::new();
+    timeless.add_provider(Arc::new(Timeless(inner.provider)), vec![inner.info]);
+    let generate = LlmGenerate::new(timeless).with_policy(RetryPolicy::never());
+    let host = move || {
+        let host = NativeHost::default().agent(agent.clone()).and_then(|host| host.task(generate.clone()));
+        host.and_then(|host| host.task(Note)?.task(Gate::new("meet"))).expect("every kind once")
+    };
+    Harness::new(KIND, Payload::of(input).expect("JSON"), host).concurrent().by_attempt()
+}
+
+/// No disturbance may show, and the server was never sent a conversation that it would refuse.
+async fn holds(fake: &FakeLlm, harness: Harness, calls: usize) -> Proof {
+    let proof = harness.check().await.unwrap_or_else(|error| panic!("{error}"));
+    assert!(proof.crashes as u64 >= proof.commits && proof.commits > 3, "{proof:#?}");
+    let refused = fake.requests().into_iter().find(|one| matches!(one.outcome, Outcome::Refused { .. }));
+    assert_eq!(refused, None, "the conversation was valid at every moment");
+    // A process may die with an answer on its lips, once in each run that it dies in; no answer that is durable is asked
+    // for again.
+    let (paid, most) = (fake.paid(), proof.runs * calls + proof.crashes);
+    assert!((proof.runs * calls..=most).contains(&paid), "{paid} calls were paid in {} runs of {calls}", proof.runs);
+    proof
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_with_tools_survives_a_crash_at_every_commit() {
+    let script = Script::new([
+        Turn::call("note", json!({"text": "late"})).and_call("note", json!({"text": "fail"})).thinking("Two notes."),
+        Turn::call("send", json!({"text": "c"})),
+        Turn::text("Done."),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let proof = holds(&fake, harness(&fake, agent(), &ask("Take notes.")), 3).await;
+    assert!(proof.observed.is_some_and(|observed| observed.tasks.len() == 6));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_with_approvals_survives_a_crash_at_every_commit() {
+    let script = Script::new([Turn::call("send", json!({"text": "a"})), Turn::text("Sent."), Turn::text("Bye.")]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let agent = agent().with_approvals(ApprovalPolicy::default());
+    let harness = harness(&fake, agent, &ask("Send it.")).outside(|run| async move {
+        say_once(&run, UserMessage::new("And then?").deliver(Delivery::NextTurn)).await;
+        waits_for(&run, APPROVAL).await;
+        let asked: Vec<ApprovalRequest> = of_type(&run, "approval_request").await;
+        let (id, hash) = (asked[0].id.clone(), asked[0].hash.clone());
+        let answer = ApprovalAnswer { id, hash, approved: true, reason: None };
+        let payload = Payload::of(&answer).expect("JSON");
+        run.signal(APPROVAL, payload, EngineDelivery::NextStep, Some("a".into())).await.expect("the run takes it");
+    });
+    holds(&fake, harness, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_survives_a_crash_at_every_commit() {
+    let asked = |text: &str| When { last_user_contains: Some(text.into()), ..When::default() };
+    let note = || Turn { text: Some("{{pad:2000}}".into()), ..Turn::call("note", json!({"text": "{{pad:2000}}"})) };
+    let script = Script::new([
+        Turn::text("Otters.").when(asked("Summarise the conversation above")),
+        Turn::text("Notes.").when(asked("the beginning of one long turn")),
+        Turn::text("Done.").when(asked("Notes.")),
+        note().times(9),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let mut input = ask("Take notes.");
+    input.config.compaction.window = Some(5_000);
+    input.config.compaction.keep_recent_tokens = 1_000;
+    let proof = holds(&fake, harness(&fake, agent(), &input), 5).await;
+    let entries = proof.observed.expect("what it left").entries;
+    assert!(entries.iter().any(|entry| entry.starts_with("user: ") && entry.contains("bytes")), "{entries:#?}");
+}
+
+async fn say_once(run: &Handle, message: UserMessage) {
+    let signal = message.signal(Some("once".into())).expect("a signal");
+    run.signal(USER_MESSAGE, signal.payload, signal.delivery, signal.idempotency_key).await.expect("the run takes it");
+}

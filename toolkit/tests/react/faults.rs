@@ -1,0 +1,85 @@
+//! Providers that cut, refuse, overload and run dry.
+
+use super::*;
+use flovyn_toolkit::fake_llm::{Cut, FaultKind, Pace, When};
+use flovyn_toolkit::react::{ModelChoice, StopReason};
+use std::collections::BTreeMap;
+
+fn refused(code: u16, retry_after: Option<f64>, message: &str) -> FaultKind {
+    FaultKind::Status { code, retry_after, message: Some(message.into()) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_stream_is_retracted_and_asked_for_again() {
+    let pace = Some(Pace { chunk_ms: 5, chunk_chars: 4, ..Pace::default() });
+    let cut = FaultKind::Cut(Cut { after_events: Some(6), ..Cut::default() });
+    let lab = Lab::new([Turn { pace, ..Turn::text("The whole story.") }.fault(cut)]).await;
+    let run = lab.start(&ask("Tell me.")).await;
+    let (mut events, mut texts, mut void) = (run.stream(None), BTreeMap::<_, String>::new(), Vec::new());
+    while let Some(event) = events.next().await.expect("the events can be read") {
+        match event {
+            StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token => {
+                texts.entry((chunk.segment, chunk.sequence)).or_default().push_str(&chunk.data);
+            }
+            StreamEvent::Retract { op, .. } => void.extend(texts.remove(&op)),
+            _ => {}
+        }
+    }
+    assert_eq!(outcome(&run).await.text, "The whole story.");
+    assert_eq!((lab.fake.paid(), lab.fake.requests().len()), (1, 2));
+    assert!(matches!(&void[..], [text] if "The whole story.".starts_with(text) && text.len() < 16), "{void:?}");
+    assert_eq!(texts.into_values().collect::<Vec<_>>(), ["The whole story."]);
+    assert_eq!(told(&run).await.len(), 3, "nothing of the first attempt is in the conversation");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_fails_is_stood_in_for() {
+    for code in [401, 529] {
+        let broken = When { model: Some("m".into()), ..When::default() };
+        let fault = flovyn_toolkit::fake_llm::Fault { kind: refused(code, None, "no"), times: 100 };
+        let turn = Turn { faults: vec![fault], ..Turn::text("never").when(broken) };
+        let lab = Lab::new([turn, Turn::text("From elsewhere.")]).await;
+        let mut input = ask("Hi");
+        input.config.fallback = vec![ModelChoice::parse("other/m2")];
+        let (outcome, run) = lab.ends(&input).await;
+        assert_eq!(outcome.text, "From elsewhere.", "{code}");
+        assert_eq!(outcome.usage.0["other/m2"].calls, 1);
+        let answer: Message =
+            content(run.messages().await.expect("entries").iter().rfind(is_answer).expect("an answer"));
+        assert_eq!(answer.assistant.expect("its origin").origin.provider, "other");
+    }
+}
+
+fn is_answer(entry: &&Entry) -> bool {
+    entry.new.role == "assistant" && entry.new.entry_type == "message"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_model_answers_a_run_fails_and_a_chat_says_why_and_goes_on() {
+    let lab = Lab::new([Turn::text("Now I can.").fault(refused(401, None, "bad key"))]).await;
+    let run = lab.start(&ask("Hi").chat()).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::new("Try again.")).await;
+    lab.asked(2).await;
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!(told(&run).await[1..], ["user: Hi", "user: Try again.", "assistant: Now I can."]);
+
+    let lab = Lab::new([Turn::text("never").fault(refused(401, None, "bad key"))]).await;
+    let run = lab.start(&ask("Hi")).await;
+    let error = run.result(Some(PATIENCE)).await.expect_err("nobody answered");
+    assert!(
+        error.message().contains("unauthorized: no model answered") && error.message().contains("bad key"),
+        "{error}"
+    );
+    let failed: Vec<Message> = of_type(&run, "message").await;
+    assert!(failed.last().is_some_and(|message| !message.stop().is_answer()), "why is in the record");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_asks_for_time_is_given_it_durably() {
+    let lab = Lab::new([Turn::text("Here.").fault(refused(429, Some(0.2), "slow down"))]).await;
+    let (outcome, run) = lab.ends(&ask("Hi")).await;
+    assert_eq!((outcome.text.as_str(), outcome.stop_reason), ("Here.", StopReason::End));
+    let tasks = run.tasks(Default::default()).await.expect("the tasks").items;
+    assert_eq!(tasks.len(), 2, "the wait was the run's, not an attempt's");
+}
