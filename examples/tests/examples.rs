@@ -42,3 +42,8 @@ fn branching_conversation() {
 fn crash_and_resume() {
     runs(env!("CARGO_BIN_EXE_crash"), &[], 1);
 }
+
+#[test]
+fn coding_agent() {
+    runs(env!("CARGO_BIN_EXE_coding-agent"), &[], 2);
+}
