@@ -19,6 +19,7 @@ pub use crate::message::{ErrorKind, ModelError};
 pub use endpoint::{Api, ApiKey, Endpoint, Timeouts};
 pub use event::StreamEvent;
 pub use http::HttpProvider;
+pub(crate) use http::client_builder;
 pub use quirks::{Quirks, ThinkingField};
 pub use registry::{Model, Registry, catalogued};
 pub use request::{CacheHint, ModelInfo, ModelRequest, ThinkingLevel, ThinkingSupport, ToolChoice, ToolSpec};

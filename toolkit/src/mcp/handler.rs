@@ -1,0 +1,43 @@
+//! Our side of a connection: who we say we are, and what a server tells us beside its answers.
+
+use rmcp::handler::client::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability, Implementation,
+    ProgressNotificationParam, UrlElicitationCapability,
+};
+use rmcp::service::{NotificationContext, RoleClient};
+use tokio::sync::broadcast;
+
+/// How many reports of progress a call may be behind before it loses the oldest; they are previews.
+const BEHIND: usize = 256;
+
+/// Hands what servers report to the calls that wait.
+pub(super) struct Handler {
+    progress: broadcast::Sender<ProgressNotificationParam>,
+}
+
+impl Handler {
+    pub fn new() -> Self {
+        Self { progress: broadcast::Sender::new(BEHIND) }
+    }
+
+    /// All reports of progress from now on, of every call.
+    pub fn progress(&self) -> broadcast::Receiver<ProgressNotificationParam> {
+        self.progress.subscribe()
+    }
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        let form = FormElicitationCapability::default();
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation =
+            Some(ElicitationCapability::new().with_form(form).with_url(UrlElicitationCapability::default()));
+        ClientConfig::new(capabilities, Implementation::new("flovyn", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        // Nobody listens when no call runs.
+        let _ = self.progress.send(progress);
+    }
+}

@@ -1,0 +1,266 @@
+//! What a server asks a person in the middle of a call, and what the person answers: plain data for signals and forms.
+//!
+//! The stateless protocol ends such a call with its questions and a state of the server's own. Both are in the outcome, so
+//! nothing is held open while somebody thinks: a run may wait for days, on another machine, and go on with [`InputGiven`].
+
+use crate::tools::ToolOutcome;
+use crate::tools::approval::CallHash;
+use crate::tools::fault::Fault;
+use flovyn_core::error::{Code, Error, Result};
+use rmcp::model::InputRequiredResult;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The stable word of an outcome that asks ([`ToolOutcome::error_code`]), and the field of its details that says what.
+const INPUT_REQUIRED: (&str, &str) = ("input_required", "inputRequired");
+
+/// A call that goes on once a person has answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputRequired {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// The tool's name at its server.
+    pub tool: String,
+    /// The name under which the model called it.
+    pub name: String,
+    /// The model's arguments.
+    pub arguments: Value,
+    /// What is asked, by the server's own keys.
+    pub questions: BTreeMap<String, InputQuestion>,
+    /// What the server wants back, unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Whether the call may be sent again where its answer was lost.
+    #[serde(default)]
+    pub may_repeat: bool,
+    /// What the answer has to name: of the call, its questions and the state.
+    pub hash: CallHash,
+}
+
+/// One question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "camelCase")]
+pub enum InputQuestion {
+    /// A form.
+    Form {
+        /// What it is for.
+        message: String,
+        /// The JSON Schema of its content: an object of plain fields.
+        schema: Value,
+    },
+    /// An address to visit; nothing of what is entered there comes back this way.
+    Url {
+        /// What it is for.
+        message: String,
+        /// The address. Show it whole, and open it only when the person says so.
+        url: String,
+    },
+}
+
+/// What a person answers: the payload of the signal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputAnswer {
+    /// The hash that the questions named.
+    pub hash: CallHash,
+    /// The answers, by the keys of the questions.
+    pub responses: BTreeMap<String, InputResponse>,
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "camelCase")]
+pub enum InputResponse {
+    /// Yes, with the content of a form.
+    Accept {
+        /// As the form's schema has it; nothing for an address.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<Value>,
+    },
+    /// No; the server decides what becomes of the call.
+    Decline,
+    /// The question was closed without an answer.
+    Cancel,
+}
+
+/// The argument of [`McpInputTask`](super::McpInputTask): a call with the answers to its questions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputGiven {
+    /// The call.
+    pub required: InputRequired,
+    /// The answers.
+    pub responses: BTreeMap<String, InputResponse>,
+}
+
+impl InputRequired {
+    /// What an outcome asks, where it does.
+    pub fn of(outcome: &ToolOutcome) -> Option<Self> {
+        let (code, field) = INPUT_REQUIRED;
+        let asked = outcome.details.get(field).filter(|_| outcome.error_code() == Some(code))?;
+        serde_json::from_value(asked.clone()).ok()
+    }
+
+    /// Takes an answer: what the call goes on with, or none where it is for other questions.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`: a question is not answered, or the content of a form is not as its schema has it.
+    pub fn answered(self, answer: InputAnswer) -> Result<Option<InputGiven>> {
+        if answer.hash != self.hash {
+            return Ok(None);
+        }
+        for (key, question) in &self.questions {
+            let wrong = |what: String| {
+                let message = format!("the answer to {key:?} of {}: {what}", self.name);
+                Error::new(Code::InvalidArgument, message)
+            };
+            match (question, answer.responses.get(key)) {
+                (_, None) => return Err(wrong("it is missing; accept, decline or cancel".into())),
+                (InputQuestion::Form { schema, .. }, Some(InputResponse::Accept { content })) => {
+                    let validator = jsonschema::validator_for(schema)
+                        .map_err(|error| wrong(format!("the server's form is no JSON Schema: {error}")))?;
+                    let content = content.as_ref().unwrap_or(&Value::Null);
+                    validator.validate(content).map_err(|error| wrong(format!("it does not fit the form: {error}")))?;
+                }
+                _ => {}
+            }
+        }
+        let responses = answer.responses.into_iter().filter(|(key, _)| self.questions.contains_key(key)).collect();
+        Ok(Some(InputGiven { required: self, responses }))
+    }
+
+    /// The outcome that asks. It is an error for whoever does not know how to ask.
+    pub(super) fn into_outcome(self) -> ToolOutcome {
+        let asked: Vec<_> = self.questions.values().map(|question| format!("- {}", question.message())).collect();
+        let message = format!(
+            "The MCP server {:?} needs an answer of a person before this call goes on:\n{}\nNobody was asked, so the call did not go on.",
+            self.server,
+            asked.join("\n")
+        );
+        let (code, field) = INPUT_REQUIRED;
+        ToolOutcome::error(code, super::outcome::clean(&message)).with_details(json!({ field: self }))
+    }
+
+    /// What a server asks in answer to a call.
+    pub(super) fn new(call: Unasked, result: InputRequiredResult) -> Result<Self, Fault> {
+        let Unasked { server, tool, name, arguments, may_repeat } = call;
+        let told = |what: String| {
+            Fault::told(
+                "mcp_error",
+                format!("The MCP server {server:?} asks for {what} in the middle of this call, which it is not given."),
+            )
+        };
+        let mut questions = BTreeMap::new();
+        for (key, request) in result.input_requests.unwrap_or_default() {
+            let written = serde_json::to_value(&request).unwrap_or_default();
+            let text = |field: &str| written["params"][field].as_str().unwrap_or_default().to_owned();
+            let message = text("message");
+            let question = match (written["method"].as_str(), written["params"]["mode"].as_str()) {
+                (Some("elicitation/create"), Some("url")) => InputQuestion::Url { message, url: text("url") },
+                (Some("elicitation/create"), _) => {
+                    InputQuestion::Form { message, schema: written["params"]["requestedSchema"].clone() }
+                }
+                (method, _) => return Err(told(method.unwrap_or("something unknown").to_owned())),
+            };
+            questions.insert(key, question);
+        }
+        let state = result.request_state;
+        let bound = json!({ "arguments": arguments, "questions": questions, "state": state });
+        let hash = CallHash::of(&name, &bound).map_err(Fault::Machine)?;
+        Ok(Self { server, tool, name, arguments, questions, state, may_repeat, hash })
+    }
+}
+
+impl InputQuestion {
+    /// What it is for.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Form { message, .. } | Self::Url { message, .. } => message,
+        }
+    }
+}
+
+/// A call whose server may ask.
+#[derive(Clone)]
+pub(super) struct Unasked {
+    pub server: String,
+    pub tool: String,
+    pub name: String,
+    pub arguments: Value,
+    pub may_repeat: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn required() -> InputRequired {
+        let call = Unasked {
+            server: "s".into(),
+            tool: "t".into(),
+            name: "mcp__s__t".into(),
+            arguments: json!({ "a": 1 }),
+            may_repeat: false,
+        };
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "string" } }, "required": ["n"] });
+        let written = json!({ "resultType": "input_required", "requestState": "opaque", "inputRequests": {
+            "name": { "method": "elicitation/create", "params": { "mode": "form", "message": "Your name?", "requestedSchema": schema } },
+            "site": { "method": "elicitation/create", "params": { "mode": "url", "message": "Log in", "url": "https://h/login" } },
+        }});
+        InputRequired::new(call, serde_json::from_value(written).expect("a result")).expect("questions")
+    }
+
+    #[test]
+    fn questions_survive_the_outcome() {
+        let required = required();
+        let outcome = required.clone().into_outcome();
+        assert!(outcome.is_error && outcome.plain_text().contains("- Your name?\n- Log in"), "{outcome:?}");
+        let stored: ToolOutcome = serde_json::from_value(serde_json::to_value(&outcome).unwrap()).unwrap();
+        assert_eq!(InputRequired::of(&stored), Some(required));
+        assert_eq!(InputRequired::of(&ToolOutcome::text("done")), None);
+    }
+
+    #[test]
+    fn an_answer_is_good_for_its_questions_alone() {
+        let accept = |content| InputResponse::Accept { content: Some(content) };
+        let answer = |responses: Vec<(&str, InputResponse)>| InputAnswer {
+            hash: required().hash,
+            responses: responses.into_iter().map(|(key, response)| (key.to_owned(), response)).collect(),
+        };
+        let good = answer(vec![
+            ("name", accept(json!({ "n": "x" }))),
+            ("site", InputResponse::Decline),
+            ("other", InputResponse::Cancel),
+        ]);
+        let given = required().answered(good.clone()).expect("it fits").expect("it is for these");
+        assert_eq!((given.responses.len(), given.required), (2, required()));
+        let mut elsewhere = good;
+        elsewhere.hash = CallHash::of("mcp__s__t", &json!({})).unwrap();
+        assert_eq!(required().answered(elsewhere).expect("it is no mistake"), None);
+        for (responses, said) in [
+            (vec![("name", accept(json!({ "n": 3 }))), ("site", InputResponse::Decline)], "does not fit the form"),
+            (vec![("name", InputResponse::Accept { content: None }), ("site", InputResponse::Decline)], "does not fit"),
+            (vec![("name", InputResponse::Decline)], "\"site\""),
+        ] {
+            let error = required().answered(answer(responses)).expect_err(said);
+            assert!(error.message().contains(said), "{error}");
+        }
+        let written = serde_json::to_value(InputResponse::Accept { content: None }).unwrap();
+        assert_eq!(written, json!({ "action": "accept" }), "as the protocol has it");
+    }
+
+    #[test]
+    fn what_only_a_model_could_answer_is_refused() {
+        let call =
+            Unasked { server: "s".into(), tool: "t".into(), name: "n".into(), arguments: json!({}), may_repeat: true };
+        let written = json!({ "resultType": "input_required", "inputRequests": { "x": { "method": "sampling/createMessage",
+            "params": { "messages": [], "maxTokens": 5 } } } });
+        let refused = InputRequired::new(call, serde_json::from_value(written).unwrap());
+        assert!(
+            matches!(refused, Err(Fault::Told("mcp_error", message)) if message.contains("sampling/createMessage"))
+        );
+    }
+}

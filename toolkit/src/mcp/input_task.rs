@@ -1,0 +1,93 @@
+//! Goes on with a call whose questions were answered: a durable task of its own, under the same rules as the call.
+
+use super::call::{Asked, Scene, call};
+use super::input::{InputGiven, InputRequired, Unasked};
+use super::outcome::{Called, outcome};
+use super::servers::McpServers;
+use crate::tools::{Limits, ToolOutcome};
+use async_trait::async_trait;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::model::{ChunkKind, SideEffects, TaskOptions};
+use flovyn_core::task::{TaskContext, TaskDefinition};
+use rmcp::model::InputResponses;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Sends a call again with the answers of a person: takes [`InputGiven`], gives a [`ToolOutcome`], which may ask anew.
+#[derive(Clone)]
+pub struct McpInputTask {
+    servers: McpServers,
+    limits: Limits,
+}
+
+impl McpInputTask {
+    /// The kind under which it is scheduled.
+    pub const KIND: &'static str = "mcp.input";
+
+    /// A task for calls of these servers; `limits.longest` bounds each.
+    pub fn new(servers: McpServers, limits: Limits) -> Self {
+        Self { servers, limits }
+    }
+}
+
+#[async_trait]
+impl TaskDefinition for McpInputTask {
+    type Input = InputGiven;
+    type Output = ToolOutcome;
+
+    fn kind(&self) -> &str {
+        Self::KIND
+    }
+
+    fn options(&self) -> TaskOptions {
+        TaskOptions { side_effects: SideEffects::Reconcile, interruptible: true, ..TaskOptions::default() }
+    }
+
+    async fn execute(&self, ctx: &TaskContext, given: InputGiven) -> Result<ToolOutcome> {
+        let InputGiven { required, responses } = given;
+        let InputRequired { server, tool, name, arguments, state, may_repeat, .. } = required;
+        let Some(connection) = self.servers.connection(&server) else {
+            let message = format!(
+                "The MCP server {server:?} is not configured on this worker; there are: {}.",
+                self.servers.names().collect::<Vec<_>>().join(", ")
+            );
+            return Ok(ToolOutcome::error("unavailable", message));
+        };
+        let written: InputResponses = responses
+            .into_iter()
+            .map(|(key, response)| Ok((key, serde_json::to_value(response)?)))
+            .collect::<Result<_, serde_json::Error>>()
+            .map_err(|error| Error::new(Code::NotSerializable, format!("an answer has no JSON form: {error}")))?;
+        let asked = Asked {
+            tool: tool.clone(),
+            arguments: arguments.as_object().cloned().unwrap_or_default(),
+            responses: Some(written),
+            state,
+            may_repeat,
+        };
+        let (stops, streams) = (ctx.clone(), ctx.clone());
+        let scene = Scene {
+            stop: Some(Arc::new(move || stops.is_cancelled())),
+            terminal: Some(Arc::new(move |event| {
+                if let Ok(event) = serde_json::to_string(&event) {
+                    streams.stream(ChunkKind::Data, &event);
+                }
+            })),
+            longest: self.limits.longest,
+        };
+        let ended = call(&connection, asked, &scene).await;
+        let unasked = Unasked { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat };
+        outcome(ended, &Called { server: &server, tool: &tool }, |result| InputRequired::new(unasked, result)).await
+    }
+
+    async fn reconcile(&self, _: &TaskContext, given: InputGiven) -> Result<Option<ToolOutcome>> {
+        let InputRequired { server, may_repeat, .. } = given.required;
+        let message = format!(
+            "Interrupted after start, outcome unknown: the worker died while the MCP server {server:?} worked on this call. It \
+             was not sent again, for it may have taken effect. Look at what it changed before you repeat it."
+        );
+        let recovered =
+            serde_json::json!({ "recovered": true, "server": server, "tool": Value::from(given.required.tool) });
+        Ok((!may_repeat).then(|| ToolOutcome::error("interrupted", message).with_details(recovered)))
+    }
+}

@@ -1,0 +1,216 @@
+//! What a server answers as what a tool call ends with: text and images for the model, the rest for people and programs.
+
+use super::call::Answer;
+use super::input::InputRequired;
+use crate::message::Part;
+use crate::tools::fault::Fault;
+use crate::tools::{ToolOutcome, excerpt, image};
+use base64::Engine;
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// The most images of one result.
+const MOST_IMAGES: usize = 10;
+/// The most structured content that is kept, in bytes of JSON.
+const MOST_STRUCTURED: usize = 256 * 1024;
+
+/// The call that is answered.
+pub(super) struct Called<'a> {
+    pub server: &'a str,
+    /// The tool's name at its server.
+    pub tool: &'a str,
+}
+
+/// Makes an outcome of a call's end.
+pub(super) async fn outcome(
+    ended: Result<Answer, Fault>,
+    called: &Called<'_>,
+    required: impl FnOnce(rmcp::model::InputRequiredResult) -> Result<InputRequired, Fault>,
+) -> flovyn_core::error::Result<ToolOutcome> {
+    let settled = match ended {
+        Ok(Answer::Result(result)) => of_result(*result).await,
+        Ok(Answer::InputRequired(asked)) => required(asked).map(|required| required.into_outcome()),
+        Err(fault) => Err(fault),
+    };
+    let outcome = Fault::settle(settled)?;
+    Ok(outcome.with_details(json!({ "server": called.server, "tool": called.tool })))
+}
+
+async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
+    let CallToolResult { content, structured_content, is_error, .. } = result;
+    let mut shown = Shown::default();
+    for block in content {
+        shown.block(block).await;
+    }
+    let structured = structured_content.filter(|value| !value.is_null());
+    if shown.parts.is_empty() {
+        match &structured {
+            Some(value) => shown.text(&value.to_string()),
+            None => shown.text("(no output)"),
+        }
+    }
+    let mut details = json!({ "bytes": shown.bytes, "cut": shown.is_cut });
+    if let Some(value) = structured {
+        let bytes = value.to_string().len();
+        match bytes <= MOST_STRUCTURED {
+            true => details["structuredContent"] = value,
+            false => details["structuredBytes"] = Value::from(bytes),
+        }
+    }
+    let is_error = is_error.unwrap_or_default();
+    if is_error {
+        details["error"] = Value::from("tool_error");
+    }
+    Ok(ToolOutcome { content: shown.parts, is_error, details })
+}
+
+/// What the model is shown, up to the limits of all tools.
+#[derive(Default)]
+struct Shown {
+    parts: Vec<Part>,
+    lines: usize,
+    shown_bytes: usize,
+    bytes: usize,
+    images: usize,
+    is_cut: bool,
+}
+
+impl Shown {
+    async fn block(&mut self, block: ContentBlock) {
+        match block {
+            ContentBlock::Text(text) => self.text(&text.text),
+            ContentBlock::Image(found) => self.image(&found.data).await,
+            ContentBlock::Audio(found) => self.unseen("audio", Some(&found.mime_type), None),
+            ContentBlock::Resource(embedded) => match embedded.resource {
+                ResourceContents::TextResourceContents { uri, text, .. } => self.text(&format!("{uri}:\n{text}")),
+                ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => match mime_type.as_deref() {
+                    Some(mime) if mime.starts_with("image/") => self.image(&blob).await,
+                    mime => self.unseen("resource", mime, Some(&uri)),
+                },
+                _ => self.unseen("resource", None, None),
+            },
+            ContentBlock::ResourceLink(link) => {
+                let about = link.description.or(link.title).unwrap_or_default();
+                self.text(&format!("[resource {}: {}] {about}", link.name, link.uri));
+            }
+            _ => self.unseen("content", None, None),
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        let text = clean(text);
+        self.bytes += text.len();
+        let (lines, bytes) = (excerpt::MAX_LINES - self.lines, excerpt::MAX_BYTES - self.shown_bytes);
+        if self.is_cut {
+            return;
+        }
+        let (head, is_cut) = if lines == 0 || bytes == 0 { ("", true) } else { excerpt::head(&text, lines, bytes) };
+        self.lines += head.matches('\n').count() + usize::from(!head.ends_with('\n'));
+        self.lines = self.lines.min(excerpt::MAX_LINES);
+        self.shown_bytes += head.len();
+        self.is_cut = is_cut;
+        let note = match is_cut {
+            false => String::new(),
+            true => format!(
+                "\n\n[Cut after {} lines or {}. Ask for less at once, or for the next page where the tool has pages.]",
+                excerpt::MAX_LINES,
+                excerpt::size(excerpt::MAX_BYTES as u64)
+            ),
+        };
+        self.parts.push(Part::text(format!("{}{note}", if is_cut { head.trim_end_matches('\n') } else { head })));
+    }
+
+    async fn image(&mut self, base64: &str) {
+        self.images += 1;
+        if self.images > MOST_IMAGES {
+            return self.unseen("image", None, None);
+        }
+        let read = base64::engine::general_purpose::STANDARD.decode(base64.trim());
+        let Ok(bytes) = read else { return self.unseen("image that is no base64", None, None) };
+        let Some(format) = image::sniff(&bytes) else { return self.unseen("image of an unknown format", None, None) };
+        // It is decoded and perhaps made smaller, which takes a while.
+        match tokio::task::spawn_blocking(move || image::prepare("the image", format, bytes)).await {
+            Ok(Ok(ready)) => self.parts.push(Part::media(ready.mime, ready.base64)),
+            _ => self.unseen("image that cannot be read", None, None),
+        }
+    }
+
+    /// Says what the model is not shown.
+    fn unseen(&mut self, what: &str, mime: Option<&str>, uri: Option<&str>) {
+        let known: Vec<_> = [mime, uri].into_iter().flatten().map(clean).collect();
+        let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
+        self.text(&format!("[{what}{known}: not shown]"));
+    }
+}
+
+/// A server's text without what people do not see and models do: terminal sequences and Unicode's tag characters.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let is_hidden = |letter: char| matches!(letter, '\u{e0000}'..='\u{e007f}');
+    if !text.contains(is_hidden) && !text.contains('\u{1b}') {
+        return text.into();
+    }
+    anstream::adapter::strip_str(text).to_string().replace(is_hidden, "").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rmcp::model::Resource;
+
+    async fn of(content: Vec<ContentBlock>) -> ToolOutcome {
+        of_result(CallToolResult::success(content)).await.expect("an outcome")
+    }
+
+    #[tokio::test]
+    async fn text_is_cut_at_the_limits_of_all_tools() {
+        let long = "line of text\n".repeat(excerpt::MAX_LINES);
+        let outcome =
+            of(vec![ContentBlock::text(long.clone()), ContentBlock::text("more"), ContentBlock::text("yet")]).await;
+        assert_eq!(outcome.content.len(), 2, "{:?}", outcome.details);
+        assert_eq!(outcome.content[0].as_text(), Some(long.as_str()));
+        assert!(outcome.content[1].as_text().is_some_and(|text| text.contains("[Cut after 2000 lines or 50.0 KB")));
+        assert_eq!((outcome.details["cut"].as_bool(), outcome.details["bytes"].as_u64()), (Some(true), Some(26_007)));
+        let wide = of(vec![ContentBlock::text("ü".repeat(50_000))]).await;
+        assert!(wide.plain_text().len() < excerpt::MAX_BYTES + 200 && wide.details["cut"] == true);
+        assert_eq!(of(vec![ContentBlock::text("all")]).await.details["cut"], false);
+    }
+
+    #[tokio::test]
+    async fn what_models_cannot_see_is_said() {
+        let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+        let outcome = of(vec![
+            ContentBlock::image(png, "image/png"),
+            ContentBlock::image("!", "image/png"),
+            ContentBlock::audio("AAAA", "audio/wav"),
+            ContentBlock::embedded_text("file:///a", "inside"),
+            ContentBlock::resource(ResourceContents::blob("AAAA", "file:///b")),
+            ContentBlock::resource_link(Resource::new("file:///c", "c")),
+            ContentBlock::text("\u{1b}[31mred\u{1b}[0m and hid\u{e0041}den"),
+        ])
+        .await;
+        assert!(
+            matches!(&outcome.content[0].content, crate::message::Content::Media(media) if media.mime == "image/png")
+        );
+        assert_eq!(
+            outcome.plain_text(),
+            "[image that is no base64: not shown][audio (audio/wav): not shown]file:///a:\ninside[resource (file:///b): not \
+             shown][resource c: file:///c] red and hidden"
+        );
+    }
+
+    #[tokio::test]
+    async fn structured_content_is_kept_and_shown_where_there_is_no_text() {
+        let mut result = CallToolResult::success(vec![]);
+        result.structured_content = Some(json!({ "n": 1 }));
+        let outcome = of_result(result.clone()).await.expect("an outcome");
+        assert_eq!(
+            (outcome.plain_text().as_str(), &outcome.details["structuredContent"]),
+            ("{\"n\":1}", &json!({ "n": 1 }))
+        );
+        result.structured_content = Some(json!("x".repeat(MOST_STRUCTURED)));
+        let outcome = of_result(result).await.expect("an outcome");
+        assert_eq!(outcome.details["structuredBytes"], MOST_STRUCTURED + 2);
+        assert!(outcome.details.get("structuredContent").is_none());
+    }
+}

@@ -1,0 +1,122 @@
+//! A server's tool as a tool of ours: its schemas as they are, its effect from what the server says of it.
+
+use super::call::{Asked, Scene, call};
+use super::connection::Connection;
+use super::input::{InputRequired, Unasked};
+use super::outcome::{Called, clean, outcome};
+use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, excerpt};
+use async_trait::async_trait;
+use flovyn_core::error::Result;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest description that a model is given, in bytes.
+const MOST_DESCRIBED: usize = 8 * 1024;
+
+/// A tool of an MCP server. Cheap to clone; the connection is made when it is called.
+///
+/// Its effect is what the server's annotations say: `readOnlyHint` reads and `idempotentHint` writes, and both are run again
+/// after a death; every other tool executes, at most once. Annotations are hints of the server, so a policy for servers that
+/// are not trusted asks for `mcp__server__*`, whatever the effect.
+#[derive(Clone)]
+pub struct McpTool {
+    name: String,
+    tool: String,
+    description: String,
+    input_schema: Value,
+    output_schema: Option<Value>,
+    effect: Effect,
+    connection: Arc<Connection>,
+}
+
+impl McpTool {
+    pub(super) fn new(name: String, listed: rmcp::model::Tool, connection: Arc<Connection>) -> Self {
+        let server = &connection.name;
+        let annotations = listed.annotations.unwrap_or_default();
+        let effect = match (annotations.read_only_hint, annotations.idempotent_hint) {
+            (Some(true), _) => Effect::Read,
+            (_, Some(true)) => Effect::Write,
+            _ => Effect::Exec,
+        };
+        let described = listed.description.map(|text| text.into_owned()).or(listed.title).unwrap_or_default();
+        let described = clean(excerpt::prefix(described.trim(), MOST_DESCRIBED)).into_owned();
+        let description = match described.is_empty() {
+            true => format!("The tool {} of the MCP server {server}.", listed.name),
+            false => described,
+        };
+        let mut input_schema = Value::Object((*listed.input_schema).clone());
+        if input_schema.get("type").is_none() {
+            input_schema["type"] = Value::from("object");
+        }
+        let output_schema = listed.output_schema.map(|schema| {
+            let mut schema = (*schema).clone();
+            // A schema with an id of its own keeps its references to itself, also inside another.
+            schema.entry("$id").or_insert_with(|| Value::from(format!("urn:flovyn:mcp:{name}")));
+            json!({ "type": "object", "properties": { "structuredContent": schema } })
+        });
+        Self { name, tool: listed.name.into_owned(), description, input_schema, output_schema, effect, connection }
+    }
+
+    /// The server's name in the configuration.
+    pub fn server(&self) -> &str {
+        &self.connection.name
+    }
+
+    /// The tool's name at its server.
+    pub fn server_tool(&self) -> &str {
+        &self.tool
+    }
+}
+
+impl fmt::Debug for McpTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpTool").field("name", &self.name).field("effect", &self.effect).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Tool for McpTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn input_schema(&self) -> Value {
+        self.input_schema.clone()
+    }
+
+    fn output_schema(&self) -> Option<Value> {
+        self.output_schema.clone()
+    }
+
+    fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    fn recovery(&self) -> Recovery {
+        match self.effect {
+            Effect::Read | Effect::Write => Recovery::Again,
+            Effect::Exec => Recovery::Report,
+        }
+    }
+
+    async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
+        let may_repeat = self.recovery() == Recovery::Again;
+        let asked = Asked {
+            tool: self.tool.clone(),
+            arguments: arguments.as_object().cloned().unwrap_or_default(),
+            responses: None,
+            state: None,
+            may_repeat,
+        };
+        let ended = call(&self.connection, asked, &Scene::of(environment)).await;
+        let (server, tool, name) = (self.connection.name.clone(), self.tool.clone(), self.name.clone());
+        let unasked = Unasked { server, tool, name, arguments, may_repeat };
+        let called = Called { server: &self.connection.name, tool: &self.tool };
+        outcome(ended, &called, |result| InputRequired::new(unasked, result)).await
+    }
+}

@@ -1,0 +1,84 @@
+//! What a connection is made over: a process's pipes or streamable HTTP, with what each era of the protocol is told of us.
+
+use crate::provider::client_builder;
+use flovyn_core::error::{Code, Error, Result};
+use reqwest::header::HeaderMap;
+use reqwest::redirect::Policy;
+use reqwest::{Client, Url};
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, JsonRpcMessage};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::common::client_side_sse::SseRetryPolicy;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a server's machine may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How often a server may send on to another of its addresses.
+const REDIRECTS: usize = 5;
+/// How often a stream is taken up again, and how long the first attempt waits unless its server says how long.
+const RESUMPTIONS: usize = 4;
+const RESUME: Duration = Duration::from_millis(250);
+
+/// A transport that tells servers of the handshake's era nothing of questions to people: theirs come in the middle of a call
+/// and would be lost with the process. The stateless era's are results, which are durable.
+pub(super) struct Told<T>(pub T);
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Told<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        mut message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &mut message
+            && let ClientRequest::InitializeRequest(initialize) = &mut request.request
+        {
+            initialize.params.capabilities.elicitation = None;
+        }
+        self.0.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.0.receive()
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), T::Error>> + Send {
+        self.0.close()
+    }
+}
+
+/// How a stream that was cut in the middle is taken up again, where its server has kept what it would have said: soon or not
+/// at all, for a call waits and its server may be gone.
+#[derive(Debug)]
+struct Resumption;
+
+impl SseRetryPolicy for Resumption {
+    fn retry(&self, times: usize) -> Option<Duration> {
+        (times < RESUMPTIONS).then(|| RESUME * 2_u32.saturating_pow(u32::try_from(times).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Prepares a connection over streamable HTTP. Nothing is sent yet.
+pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<Client>> {
+    let failed =
+        |why: String| Error::new(Code::TaskFailed, format!("the client for MCP over HTTP cannot be made: {why}"));
+    // Headers of our configuration are for this server alone.
+    let policy = Policy::custom(|attempt| {
+        let from = attempt.previous().last().map(Url::origin);
+        match from == Some(attempt.url().origin()) && attempt.previous().len() <= REDIRECTS {
+            true => attempt.follow(),
+            false => attempt.stop(),
+        }
+    });
+    let builder = client_builder().map_err(|error| failed(error.to_string()))?;
+    let client =
+        builder.connect_timeout(CONNECT).redirect(policy).build().map_err(|error| failed(error.to_string()))?;
+    let headers: HashMap<_, _> = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
+    config.retry_config = Arc::new(Resumption);
+    Ok(StreamableHttpClientTransport::with_client(client, config))
+}

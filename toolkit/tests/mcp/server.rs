@@ -1,0 +1,274 @@
+//! A real MCP server in a process of its own, this very program: over its pipes, or over streamable HTTP on the loopback.
+
+use http_body_util::combinators::BoxBody;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use rmcp::ErrorData;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult, ErrorCode,
+    InputRequiredResult, JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ProtocolVersion, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+};
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the server leaves its traces.
+pub const FOLDER: &str = "FLOVYN_MCP_TEST_FOLDER";
+/// Which protocol it speaks: `stateless`, `handshake`, or `ancient`, which ends when it is asked what it does not know.
+pub const ERA: &str = "FLOVYN_MCP_TEST_ERA";
+/// The port it listens on.
+pub const PORT: &str = "FLOVYN_MCP_TEST_PORT";
+/// The header without which it answers 401 over HTTP.
+pub const KEY: &str = "Bearer k-0123456789";
+
+/// How many tools it has that do nothing.
+pub const FILLERS: usize = 70;
+const PAGE: usize = 20;
+
+#[derive(Clone)]
+struct Probe {
+    folder: PathBuf,
+    era: String,
+}
+
+impl Probe {
+    fn of_environment() -> Option<Self> {
+        let folder = PathBuf::from(std::env::var_os(FOLDER)?);
+        Some(Self { folder, era: std::env::var(ERA).unwrap_or_default() })
+    }
+
+    /// Notes a line; how many there are of it.
+    fn note(&self, line: &str) -> usize {
+        let path = self.folder.join("log");
+        let mut log = OpenOptions::new().create(true).append(true).open(&path).expect("a log");
+        log.write_all(format!("{line}\n").as_bytes()).expect("it is written");
+        noted(&self.folder, line)
+    }
+
+    async fn answer(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Answered {
+        let arguments = request.arguments.unwrap_or_default();
+        let text = |text: String| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
+        let structured = |text: &str, value: Value| {
+            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+            result.structured_content = Some(value);
+            Ok(result.into())
+        };
+        match request.name.as_ref() {
+            "echo" => {
+                let said = arguments["text"].as_str().unwrap_or_default();
+                structured(said, json!({ "text": said }))
+            }
+            "wrong_output" => structured("x", json!({ "text": 3 })),
+            "once" => text(format!("done {}", self.note("once"))),
+            "many" => text(format!("done {}", self.note("many"))),
+            "slow" | "slow_exec" => self.slow(&arguments, context).await,
+            "fails" => Ok(CallToolResult::error(vec![ContentBlock::text("the disk is full")]).into()),
+            "breaks" => Err(ErrorData::new(ErrorCode(-32_050), format!("no such thing; the key is {KEY}"), None)),
+            "dies" => {
+                self.note("dies");
+                eprintln!("out of luck with {KEY}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                die()
+            }
+            "dies_twice" => match self.note("dies_twice") {
+                1 | 2 => die(),
+                times => text(format!("done {times}")),
+            },
+            "variables" => text(std::env::vars().map(|(name, _)| name).collect::<Vec<_>>().join(" ")),
+            "leaves_a_child" => {
+                let child = tokio::process::Command::new("sleep").arg("3622").spawn().expect("it starts");
+                text(format!("{} {}", std::process::id(), child.id().expect("it runs")))
+            }
+            "asks" => match request.input_responses {
+                None => {
+                    let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } }, "required": ["branch"] });
+                    let asked = json!({ "method": "elicitation/create",
+                        "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } });
+                    let requests = serde_json::from_value(json!({ "branch": asked })).expect("a request");
+                    Ok(InputRequiredResult::new(Some(requests), Some("state: \"1\"".to_owned())).into())
+                }
+                Some(responses) => {
+                    let times = self.note("asks");
+                    if arguments.contains_key("die") && times == 1 {
+                        die();
+                    }
+                    let state = request.request_state.unwrap_or_default();
+                    text(format!("{} {state}", responses["branch"]))
+                }
+            },
+            "asks_later" => match request.request_state {
+                None => Ok(InputRequiredResult::from_request_state("later").into()),
+                Some(state) => text(state),
+            },
+            other => text(format!("this is {other}")),
+        }
+    }
+
+    /// Reports `steps` times, `ms` apart; notes when it is called off.
+    async fn slow(&self, arguments: &JsonObject, context: RequestContext<RoleServer>) -> Answered {
+        let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or(1);
+        self.note("slow");
+        for step in 1..=number("steps") {
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(number("ms"))) => {}
+                () = context.ct.cancelled() => {
+                    self.note("called off");
+                    return Err(ErrorData::internal_error("called off", None));
+                }
+            }
+            if let Some(token) = context.meta.get_progress_token() {
+                let mut report = ProgressNotificationParam::new(token, step as f64);
+                (report.total, report.message) = (Some(number("steps") as f64), Some(format!("step {step}")));
+                let _ = context.peer.notify_progress(report).await;
+            }
+        }
+        Ok(CallToolResult::success(vec![ContentBlock::text("slept")]).into())
+    }
+}
+
+type Answered = Result<CallToolResponse, ErrorData>;
+
+fn die() -> ! {
+    kill_process(getpid(), Signal::KILL).expect("it can be killed");
+    unreachable!("it is dead")
+}
+
+/// How often a line was noted in a folder.
+pub fn noted(folder: &Path, line: &str) -> usize {
+    let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+    log.lines().filter(|found| *found == line).count()
+}
+
+fn tools() -> Vec<Tool> {
+    let any = json!({ "type": "object" });
+    let text = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"], "additionalProperties": false });
+    // References to itself have to hold wherever the schema is put.
+    let output = json!({ "type": "object", "properties": { "text": { "$ref": "#/$defs/text" } }, "$defs": { "text": { "type": "string" } } });
+    let object = |schema: &Value| Arc::new(schema.as_object().expect("an object").clone());
+    let reads = ToolAnnotations::new().read_only(true);
+    let tool = |name: &'static str, schema: &Value| Tool::new(name, format!("Does {name}."), object(schema));
+    let mut tools = vec![
+        tool("echo", &text).with_annotations(reads.clone()).with_raw_output_schema(object(&output)),
+        tool("wrong_output", &any).with_annotations(reads.clone()).with_raw_output_schema(object(&output)),
+        tool("once", &any),
+        tool("many", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
+        tool("slow", &any).with_annotations(reads.clone()),
+        tool("slow_exec", &any),
+        tool("fails", &any),
+        tool("breaks", &any),
+        tool("dies", &any),
+        tool("dies_twice", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
+        tool("variables", &any).with_annotations(reads),
+        tool("leaves_a_child", &any),
+        tool("asks", &any),
+        tool("asks_later", &any),
+        tool("a/b", &any),
+        tool("a.b", &any),
+        tool("a_b", &any),
+        tool("no_schema", &json!({ "type": 7 })),
+    ];
+    tools.extend((0..FILLERS).map(|number| Tool::new(format!("filler_{number:02}"), "", object(&any))));
+    tools
+}
+
+impl ServerHandler for Probe {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        match self.era.as_str() {
+            "stateless" => Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS),
+            _ => Cow::Borrowed(ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_06_18)),
+        }
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        match self.era.as_str() {
+            "stateless" => {
+                let versions = self.supported_protocol_versions().into_owned();
+                Ok(DiscoverResult::from_server_info(versions, self.get_info()))
+            }
+            "ancient" => std::process::exit(1),
+            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "server/discover", None)),
+        }
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let start = request.and_then(|request| request.cursor?.parse().ok()).unwrap_or(0);
+        let all = tools();
+        let next_cursor = (start + PAGE < all.len()).then(|| (start + PAGE).to_string());
+        let tools = all.into_iter().skip(start).take(PAGE).collect();
+        Ok(ListToolsResult { tools, next_cursor, ..ListToolsResult::default() })
+    }
+
+    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Answered {
+        self.answer(request, context).await
+    }
+}
+
+/// Serves on standard input and on descriptor 3: the standard output is the test harness's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the server process that the other tests start"]
+async fn on_pipes() {
+    let Some(probe) = Probe::of_environment() else { return };
+    let output = OpenOptions::new().write(true).open("/dev/fd/3").expect("descriptor 3 is open");
+    let transport = (tokio::io::stdin(), tokio::fs::File::from_std(output));
+    let running = probe.serve(transport).await.expect("it is served");
+    let _ = running.waiting().await;
+    std::process::exit(0);
+}
+
+/// Serves over streamable HTTP until it is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the server process that the other tests start"]
+async fn over_http() {
+    let Some(probe) = Probe::of_environment() else { return };
+    let port = std::env::var(PORT).expect("a port");
+    let listener = tokio::net::TcpListener::bind(format!("127.0.0.1:{port}")).await.expect("the port is free");
+    let address = listener.local_addr().expect("an address").to_string();
+    let written = probe.folder.join("address.new");
+    fs::write(&written, address).expect("it is written");
+    let mut config = StreamableHttpServerConfig::default();
+    config.sse_keep_alive = Some(Duration::from_millis(200));
+    config.sse_retry = Some(Duration::from_millis(100));
+    let served = probe.clone();
+    let service =
+        StreamableHttpService::new(move || Ok(served.clone()), Arc::new(LocalSessionManager::default()), config);
+    fs::rename(&written, probe.folder.join("address")).expect("it is renamed");
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let service = service.clone();
+        let guarded = service_fn(move |request: Request<Incoming>| {
+            let service = service.clone();
+            async move {
+                if request.headers().get("authorization").is_none_or(|given| given != KEY) {
+                    let refused = Response::builder().status(401).header("www-authenticate", "Bearer");
+                    return refused.body(BoxBody::default());
+                }
+                Ok(service.handle(request).await)
+            }
+        });
+        tokio::spawn(async move {
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), guarded).await;
+        });
+    }
+}
