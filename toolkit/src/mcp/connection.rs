@@ -12,7 +12,8 @@ use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, RoleClient, RunningService, ServiceError,
     serve_client_with_lifecycle,
 };
-use std::error::Error as _;
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -214,13 +215,10 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Whether a transport failed before it sent anything: there was no connection to the server's machine.
-pub(super) fn is_unsent(error: &rmcp::transport::DynamicTransportError) -> bool {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect) {
-            return true;
-        }
-        source = cause.source();
+pub(super) fn is_unsent(error: &DynamicTransportError) -> bool {
+    // The library's error names its cause in its message alone.
+    match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(cause)) => cause.is_connect(),
+        _ => false,
     }
-    false
 }

@@ -42,8 +42,14 @@ async fn over_http_too_a_lost_call_is_reported_or_repeated_as_its_server_says() 
         let down = probe.call("once", json!({})).await;
         assert_eq!(down.error_code(), Some("unavailable"), "{era}: nobody is there: {down:?}");
         assert!(down.plain_text().contains("the call was not made"), "{down:?}");
-        probe.process = Some(HttpServer::start(probe.folder.path(), era, port));
-        assert_eq!(probe.call("once", json!({})).await.plain_text(), "done 1", "{era}: the same address serves again");
+        let folder = probe.folder.path().to_owned();
+        let started = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            HttpServer::start(&folder, era, port)
+        });
+        let outcome = probe.call("once", json!({})).await;
+        probe.process = Some(started.join().expect("it is started"));
+        assert_eq!(outcome.plain_text(), "done 1", "{era}: a server that comes back soon is waited for: {outcome:?}");
         // Killed from outside while a call that may be repeated runs; the next process answers it.
         let slow = probe.noted("slow");
         let mut first = probe.process.take().expect("a process");

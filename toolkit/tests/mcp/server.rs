@@ -249,10 +249,10 @@ async fn over_http() {
     fs::write(&written, address).expect("it is written");
     let mut config = StreamableHttpServerConfig::default();
     config.sse_keep_alive = Some(Duration::from_millis(200));
-    config.sse_retry = Some(Duration::from_millis(100));
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.sse_retry = Some(Duration::from_millis(100));
     let served = probe.clone();
-    let service =
-        StreamableHttpService::new(move || Ok(served.clone()), Arc::new(LocalSessionManager::default()), config);
+    let service = StreamableHttpService::new(move || Ok(served.clone()), Arc::new(sessions), config);
     fs::rename(&written, probe.folder.join("address")).expect("it is renamed");
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
