@@ -152,11 +152,11 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 	@$(BIN)/python packages/build.py
 	@$(BIN)/python packages/prove.py
 
-# The same with native parts that are quick to build.
+# The same with native parts that are quick to build; what has to be compiled again is left to `make package`.
 packages: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> packages in empty environments"
-	@$(BIN)/python packages/build.py --profile dev
-	@$(BIN)/python packages/prove.py
+	@$(BIN)/python packages/build.py --profile dev wheel npm
+	@$(BIN)/python packages/prove.py wheel npm
 
 version: ## Show the version; V=0.2.0 writes another one everywhere
 	@$(PYTHON) packages/version.py $(V)
