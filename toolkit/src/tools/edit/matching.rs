@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(find("aXbX", "X"), Found::Exact(vec![1..2, 3..4]));
         assert_eq!(find("aaaa", "aa"), Found::Exact(vec![0..2, 2..4]));
         // Also where another place would match fuzzily.
-        assert_eq!(find("“q” \"q\"", "\"q\""), Found::Exact(vec![8..11]));
+        assert_eq!(find("“q” \"q\"", "\"q\""), Found::Exact(std::iter::once(8..11).collect()));
     }
 
     #[test]
