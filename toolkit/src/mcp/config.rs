@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// let config = McpConfig::parse(text, |name| (name == "TOKEN").then(|| "secret".to_owned()))?;
 /// assert_eq!(config.servers.len(), 2);
 /// assert!(!format!("{config:?}").contains("secret"));
-/// # flovyn_core::error::Result::Ok(())
+/// # Ok::<(), flovyn_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct McpConfig {
