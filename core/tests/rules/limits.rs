@@ -79,11 +79,11 @@ rule!(rule_15_a_run_stores_each_word_once, world, {
     world.worker(chatter().task(echo()).unwrap()).await;
     let mut sizes = Vec::new();
     for turns in [40u64, 80] {
-        let before = world.file_size();
+        let before = world.stored_size();
         let (client, input) = (world.client(), Payload::of(&turns).unwrap());
         let handle = client.start("chatter", input, StartOptions::default()).await.unwrap();
         assert_eq!(result(&handle).await, json!(2 * turns));
-        let stored = match (before, world.file_size()) {
+        let stored = match (before, world.stored_size()) {
             (Some(before), Some(after)) => after - before,
             _ => {
                 let page = PageRequest { limit: 1_000, after: None };

@@ -105,11 +105,13 @@ impl World {
         handle.tasks(flovyn_core::model::PageRequest { limit: 1_000, after: None }).await.unwrap().items
     }
 
-    /// How many bytes the file has, for a backend in a file.
-    pub fn file_size(&self) -> Option<u64> {
-        let folder = self.folder.as_ref()?;
-        let files = std::fs::read_dir(folder.path()).unwrap();
-        Some(files.map(|file| file.unwrap().metadata().unwrap().len()).sum())
+    /// How many bytes are stored, for a backend in a file: pages in use, whatever the write-ahead log still repeats.
+    pub fn stored_size(&self) -> Option<u64> {
+        let file = self.folder.as_ref()?.path().join("runs.db");
+        let connection = rusqlite::Connection::open(file).unwrap();
+        let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).unwrap();
+        let pages = number("PRAGMA page_count") - number("PRAGMA freelist_count");
+        Some((pages * number("PRAGMA page_size")).cast_unsigned())
     }
 }
 
