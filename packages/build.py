@@ -22,7 +22,7 @@ from version import REPOSITORY, version
 
 DIST = REPOSITORY / "dist"
 NODE = REPOSITORY / "bindings-node"
-CRATES = ("flovyn-core-macros", "flovyn-proto", "flovyn-core", "flovyn-server", "flovyn-cli")
+CRATES = ("flovyn-core-macros", "flovyn-proto", "flovyn-core", "flovyn-toolkit", "flovyn-server", "flovyn-cli")
 #: What a platform's npm package says of itself, by the name Node has for it.
 PLATFORMS: dict[str, dict[str, list[str]]] = {
     "linux-x64-gnu": {"os": ["linux"], "cpu": ["x64"], "libc": ["glibc"]},
@@ -71,7 +71,7 @@ def sdist(_: str) -> Iterator[Path]:
     made = DIST / f"flovyn-{version()}.tar.gz"
     with tarfile.open(made) as packed:
         held = packed.getnames()
-    for crate in ("core", "server", "proto", "core-macros", "cli"):
+    for crate in ("core", "toolkit", "server", "proto", "core-macros", "cli"):
         if not any(name.endswith(f"/{crate}/Cargo.toml") for name in held):
             raise SystemExit(f"{made.name} lacks the crate {crate}")
     yield made

@@ -26,10 +26,16 @@ pub enum When {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Talk to a coding agent in this directory; its sessions are durable
+    #[command(after_help = crate::chat::AFTER)]
+    Chat(crate::chat::Chat),
     /// Serve a database on this machine, for workers and clients in any process
     Dev(Dev),
     /// Serve a database to everybody who has a key
     Server(Server),
+    /// Work for a database or server: the built-in agent, its model calls and its tools on this machine
+    #[command(override_usage = "flovyn worker [URL] [OPTIONS]", after_help = AFTER)]
+    Worker(crate::commands::worker::Worker),
     /// Make, list and revoke the keys of a database's callers
     #[command(subcommand, arg_required_else_help = true)]
     Keys(Keys),

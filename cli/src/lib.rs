@@ -1,9 +1,10 @@
 //! The `flovyn` command as a library: the binary, the Python package and the npm package all call [`run`].
 //!
-//! It opens a backend without a worker, so it never runs an agent's code, and never creates a database: every command is
-//! about runs that are there. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+//! Most commands open a backend without a worker and never create a database: they are about runs that are there. `chat` and
+//! `worker` serve the built-in agent. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
 
 mod args;
+mod chat;
 mod commands;
 mod event;
 mod print;
@@ -41,6 +42,16 @@ impl From<std::io::Error> for Failed {
     }
 }
 
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(message) => f.write_str(message),
+            Self::Refused(error) => f.write_str(error.message()),
+            Self::Unwritable(error) => write!(f, "the terminal cannot be used: {error}"),
+        }
+    }
+}
+
 pub(crate) type Result<T = ()> = std::result::Result<T, Failed>;
 
 /// Runs the command whose words are `args`, the program's name first, and gives its exit code.
@@ -70,7 +81,8 @@ fn execute(cli: Cli) -> i32 {
     };
     let json = cli.json;
     // A server ends in its own order.
-    let ends_itself = matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_));
+    let ends_itself =
+        matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_));
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {

@@ -36,6 +36,16 @@ impl Output {
         self.json
     }
 
+    /// Whether it is a terminal.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Whether colours are used.
+    pub fn has_colours(&self) -> bool {
+        self.colour
+    }
+
     /// Writes a value as one line of JSON.
     pub fn value(&mut self, value: &impl Serialize) -> Result {
         serde_json::to_writer(&mut self.out, value).map_err(std::io::Error::from)?;

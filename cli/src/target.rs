@@ -90,7 +90,8 @@ impl Run {
     }
 }
 
-fn is_url(word: &str) -> bool {
+/// Whether a word is the URL of a backend.
+pub fn is_url(word: &str) -> bool {
     ["sqlite:", "memory:", "postgres:", "postgresql:", "http:", "https:"].iter().any(|scheme| word.starts_with(scheme))
 }
 

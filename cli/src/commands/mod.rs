@@ -9,6 +9,7 @@ mod serve;
 mod show;
 mod steer;
 mod watch;
+pub mod worker;
 
 use crate::Result;
 use crate::args::{Command, Runs};
@@ -17,6 +18,8 @@ use crate::print::Output;
 /// Does what was asked.
 pub async fn dispatch(command: Command, out: &mut Output) -> Result {
     let command = match command {
+        Command::Worker(args) => return worker::worker(args, out).await,
+        Command::Chat(args) => return crate::chat::chat(args, out).await,
         Command::Dev(args) => return serve::dev(args, out).await,
         Command::Server(args) => return serve::server(args, out).await,
         Command::Keys(command) => return keys::keys(command, out).await,

@@ -46,8 +46,9 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     Ok(server.stop().await?)
 }
 
+/// Ends when the process is asked to end.
 #[cfg(unix)]
-async fn told_to_end() -> std::io::Result<()> {
+pub async fn told_to_end() -> std::io::Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = terminated.recv() => Ok(()),
@@ -55,7 +56,8 @@ async fn told_to_end() -> std::io::Result<()> {
     }
 }
 
+/// Ends when the process is asked to end.
 #[cfg(not(unix))]
-async fn told_to_end() -> std::io::Result<()> {
+pub async fn told_to_end() -> std::io::Result<()> {
     tokio::signal::ctrl_c().await
 }

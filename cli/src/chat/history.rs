@@ -1,0 +1,84 @@
+//! Where a session stands when it is taken up: its conversation so far, what is asked, and the position of its feed.
+
+use super::session::{Session, Store};
+use crate::Result;
+use flovyn_core::model::{Execution, Status};
+use flovyn_toolkit::message::{Message, ToolCall};
+use flovyn_toolkit::react::{LlmCall, USER_MESSAGE};
+use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
+
+/// A session as it was found.
+pub struct History {
+    /// What was said and done, oldest first, that of the system included.
+    pub messages: Vec<Message>,
+    /// Tool calls without a result.
+    pub open: Vec<ToolCall>,
+    /// Requests that nobody has answered.
+    pub asked: Vec<ApprovalRequest>,
+    /// What model calls used.
+    pub calls: Vec<LlmCall>,
+    /// The number of the last event.
+    pub after: u64,
+    /// Whether it waits for the user.
+    pub is_idle: bool,
+    /// Why it cannot go on, where it has ended.
+    pub over: Option<Status>,
+}
+
+/// Events read at a time.
+const PAGE: usize = 1_000;
+
+impl History {
+    /// Reads a session that exists.
+    pub async fn of(store: &Store, session: &Session) -> Result<Self> {
+        let run = session.handle.describe().await?;
+        let mut history = Self {
+            messages: Vec::new(),
+            open: Vec::new(),
+            asked: Vec::new(),
+            calls: Vec::new(),
+            after: last_event(store, &run).await?,
+            is_idle: is_idle(&run),
+            over: run.status.is_terminal().then_some(run.status),
+        };
+        for entry in session.handle.messages().await? {
+            let content = &entry.new.content;
+            match entry.new.entry_type.as_str() {
+                "message" => history.message(content.parse().ok()),
+                "llm_call" => history.calls.extend(content.parse::<LlmCall>()),
+                "approval_request" => history.asked.extend(content.parse::<ApprovalRequest>()),
+                "approval" => {
+                    if let Ok(answer) = content.parse::<ApprovalAnswer>() {
+                        history.asked.retain(|request| request.id != answer.id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(history)
+    }
+
+    fn message(&mut self, message: Option<Message>) {
+        let Some(message) = message else { return };
+        let has_result = |id: &String| message.tool_results().any(|result| result.id == *id);
+        self.asked.retain(|request| !has_result(&request.id));
+        self.open.retain(|call| !has_result(&call.id));
+        self.open.extend(message.tool_calls().cloned());
+        self.messages.push(message);
+    }
+}
+
+async fn last_event(store: &Store, run: &Execution) -> Result<u64> {
+    let storage = store.runtime().storage();
+    let mut last = 0;
+    loop {
+        let events = storage.events(run.new.org, run.new.id, last, PAGE).await?;
+        let Some(event) = events.last() else { return Ok(last) };
+        last = event.number;
+    }
+}
+
+fn is_idle(run: &Execution) -> bool {
+    let signals = run.wait.as_ref().map(|wait| wait.signals.as_slice()).unwrap_or_default();
+    run.status == Status::Waiting && signals == [USER_MESSAGE]
+}

@@ -1,0 +1,295 @@
+//! The conversation in a terminal: what the user types goes to the session, what happens there is shown.
+
+use super::approving::{Standing, answer};
+use super::feed::Happening;
+use super::history::History;
+use super::models::Models;
+use super::options::Chat;
+use super::screen::editor::{Editor, Keys, Pressed};
+use super::screen::terminal::Terminal;
+use super::session::{Session, Store};
+use super::talk::{Talk, model_of};
+use super::view::{STOP, View};
+use crate::Result;
+use crate::print::Output;
+use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::react::{Delivery, ModelChoice};
+use flovyn_toolkit::tools::approval::ApprovalRequest;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often what changes is drawn.
+const FRAME: Duration = Duration::from_millis(50);
+
+const HELP: &str = "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\
+  Ctrl-C or Esc   stop what it does; twice leaves       Alt-Enter   a new line\n\
+  /model NAME     ask another model from now on         /cost       what the session cost\n\
+  /quit, Ctrl-D   leave; the session stays, --resume goes on with it";
+
+/// A conversation.
+struct Conversation<'a> {
+    store: &'a Store,
+    models: &'a Models,
+    chat: &'a Chat,
+    directory: &'a Path,
+    standing: Standing,
+    model: ModelChoice,
+    talk: Option<Talk>,
+    view: View,
+    editor: Editor,
+    /// Ctrl-C was pressed, and nothing else since.
+    leaving: bool,
+    over: bool,
+}
+
+/// Talks until the user leaves. A session that exists is gone on with.
+pub async fn converse(
+    store: &Store,
+    models: &Models,
+    chat: &Chat,
+    directory: &Path,
+    session: Option<Session>,
+    standing: Standing,
+    out: &mut Output,
+) -> Result {
+    let model = model_of(store, models, chat, session.as_ref().map(|session| &session.input.model))?;
+    let mut conversation = Conversation {
+        store,
+        models,
+        chat,
+        directory,
+        standing,
+        model,
+        talk: None,
+        view: View::default(),
+        editor: Editor::default(),
+        leaving: false,
+        over: false,
+    };
+    let mut terminal = Terminal::open(out.has_colours())?;
+    let ended = conversation.run(&mut terminal, session).await;
+    terminal.show(&conversation.view.settled(), &[], (0, 0))?;
+    drop(terminal);
+    ended?;
+    if let Some(talk) = &conversation.talk {
+        out.line(&out.dim(&format!("\nflovyn chat --resume {}   goes on with this session", talk.session.name())))?;
+    }
+    match conversation.view.over() {
+        Some(why) => Err(Error::new(Code::AgentFailed, format!("{why}; --fork goes on from where it was")).into()),
+        None => Ok(()),
+    }
+}
+
+impl Conversation<'_> {
+    async fn run(&mut self, terminal: &mut Terminal, session: Option<Session>) -> Result {
+        let mut keys = Keys::open()?;
+        let mut frames = tokio::time::interval(FRAME);
+        frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut width = terminal.size().0;
+        self.welcome(width);
+        if let Some(session) = session {
+            self.take_up(session, width).await?;
+        }
+        if let Some(prompt) = &self.chat.prompt {
+            self.say(prompt, Delivery::NextStep).await?;
+        }
+        // What is typed is drawn at once, what happens with the next frame.
+        let (mut changed, mut stale) = (true, false);
+        while !self.over {
+            if changed {
+                self.draw(terminal)?;
+                (changed, stale) = (false, false);
+            }
+            tokio::select! {
+                event = keys.next() => {
+                    let Some(event) = event else { return Ok(()) };
+                    let pressed = self.editor.take(event);
+                    width = terminal.size().0;
+                    self.pressed(pressed, width).await?;
+                    changed = true;
+                }
+                happening = next(&mut self.talk) => {
+                    match happening? {
+                        Some(happening) => self.happened(happening, width).await?,
+                        None => self.over = true,
+                    }
+                    stale = true;
+                }
+                _ = frames.tick() => changed = stale || self.view.is_busy(),
+            }
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, terminal: &mut Terminal) -> Result {
+        let width = terminal.size().0;
+        let stay = self.view.settled();
+        let mut live = self.view.live(width, &self.model.to_string());
+        let (line, (row, column)) = self.editor.rows(width);
+        let row = live.len() + row;
+        live.extend(line);
+        Ok(terminal.show(&stay, &live, (row, column))?)
+    }
+
+    fn welcome(&mut self, width: usize) {
+        let directory = self.directory.display();
+        self.view.note(&format!("Flovyn · {} · {directory}", self.model), width);
+    }
+
+    async fn take_up(&mut self, session: Session, width: usize) -> Result {
+        let (talk, history) = Talk::resume(self.store, self.models, self.chat, self.directory, session).await?;
+        self.view.take_up(&history, width);
+        self.talk = Some(talk);
+        let History { asked, over, .. } = history;
+        if let Some(status) = over {
+            self.view.take(&Happening::Over(Some(format!("the session has ended ({status})"))), width);
+            self.over = true;
+        }
+        for request in asked {
+            self.asked(request).await?;
+        }
+        Ok(())
+    }
+
+    async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
+        self.view.said(text);
+        match &mut self.talk {
+            Some(talk) => talk.say(text, delivery).await,
+            None => {
+                let model = self.model.clone();
+                let talk = Talk::begin(self.store, self.models, self.chat, self.directory, model, text).await?;
+                self.talk = Some(talk);
+                Ok(())
+            }
+        }
+    }
+
+    async fn happened(&mut self, happening: Happening, width: usize) -> Result {
+        self.view.take(&happening, width);
+        match happening {
+            Happening::Asked(request) => self.asked(request).await,
+            Happening::Over(_) => {
+                self.over = true;
+                Ok(())
+            }
+            Happening::Idle => {
+                self.leaving = false;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn asked(&mut self, request: ApprovalRequest) -> Result {
+        match (self.standing.answer(&request), &self.talk) {
+            (Some(answer), Some(talk)) => talk.decide(&answer).await,
+            _ => {
+                self.view.ask(request);
+                Ok(())
+            }
+        }
+    }
+
+    async fn pressed(&mut self, pressed: Pressed, width: usize) -> Result {
+        let leaving = std::mem::take(&mut self.leaving);
+        match pressed {
+            Pressed::Changed => Ok(()),
+            Pressed::Leave => {
+                self.over = true;
+                Ok(())
+            }
+            Pressed::Stop => self.stop(leaving).await,
+            Pressed::Line(line) => self.line(&line, width).await,
+        }
+    }
+
+    /// The first Ctrl-C empties the line or stops the agent, the next one leaves.
+    async fn stop(&mut self, leaving: bool) -> Result {
+        self.leaving = true;
+        if leaving {
+            self.over = true;
+        } else if !self.editor.is_empty() {
+            self.editor.clear();
+            self.leaving = false;
+        } else if self.view.is_busy() {
+            self.say(STOP, Delivery::Now).await?;
+            self.view.hint("stopping; Ctrl-C again leaves");
+        } else {
+            self.view.hint("Ctrl-C again leaves");
+        }
+        Ok(())
+    }
+
+    async fn line(&mut self, line: &str, width: usize) -> Result {
+        if let Some(request) = self.view.asked().cloned()
+            && let Some(talk) = &self.talk
+        {
+            let approved = match line.to_ascii_lowercase().as_str() {
+                "y" | "yes" => Some(true),
+                "n" | "no" => Some(false),
+                "a" | "always" => {
+                    self.standing.always(&request)?;
+                    Some(true)
+                }
+                _ => None,
+            };
+            if let Some(approved) = approved {
+                talk.decide(&answer(&request, approved, None)).await?;
+                self.view.decided(&request.id);
+                return self.answer_alike().await;
+            }
+        }
+        if self.view.is_busy() && ["y", "n", "a"].contains(&line) {
+            self.view.hint("nothing is asked now");
+            return Ok(());
+        }
+        match line.strip_prefix('/').map(|words| words.split_once(' ').unwrap_or((words, ""))) {
+            Some(("help", _)) => self.view.note(HELP, width),
+            Some(("quit" | "exit", _)) => self.over = true,
+            Some(("cost", _)) => {
+                let line = self.view.total().line();
+                self.view.note(&line, width);
+            }
+            Some(("model", name)) => self.ask_model(name.trim(), width),
+            _ => self.say(line, Delivery::NextStep).await?,
+        }
+        Ok(())
+    }
+
+    /// Answers what a standing order given just now says.
+    async fn answer_alike(&mut self) -> Result {
+        while let Some(request) = self.view.asked()
+            && let Some(answer) = self.standing.answer(request)
+            && let Some(talk) = &self.talk
+        {
+            talk.decide(&answer).await?;
+            self.view.decided(&answer.id);
+        }
+        Ok(())
+    }
+
+    fn ask_model(&mut self, name: &str, width: usize) {
+        if name.is_empty() {
+            let known: Vec<_> = self.models.registry().models().iter().map(|model| model.reference()).collect();
+            return self.view.note(&format!("{} is asked; known are: {}", self.model, known.join(", ")), width);
+        }
+        let here = self.store.is_served_here();
+        let chosen = if here { self.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
+        match chosen {
+            Ok(model) => {
+                self.model = model.clone();
+                self.talk.iter_mut().for_each(|talk| talk.ask(model.clone()));
+                self.view.note(&format!("{model} is asked from now on"), width);
+            }
+            Err(error) => self.view.note(&error.to_string(), width),
+        }
+    }
+}
+
+/// The next happening of a session; never one where none was begun.
+async fn next(talk: &mut Option<Talk>) -> Result<Option<Happening>> {
+    match talk {
+        Some(talk) => talk.feed.next().await,
+        None => std::future::pending().await,
+    }
+}

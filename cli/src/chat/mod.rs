@@ -1,0 +1,127 @@
+//! `flovyn chat`: a coding agent in the terminal whose sessions are durable runs.
+//!
+//! `options` are its words, `session` finds and starts runs, `serving` works for them in this process, `feed` says what
+//! happens in them; `one_shot` answers a prompt, `interactive` talks in a terminal, which `view` and `screen` draw.
+
+mod approving;
+mod cost;
+mod feed;
+mod history;
+mod interactive;
+mod models;
+mod one_shot;
+mod options;
+mod prompt;
+mod screen;
+mod serving;
+mod session;
+mod talk;
+mod view;
+
+pub use models::Models;
+pub use options::{AFTER, Chat, Confinement};
+pub use serving::{Place, host};
+
+use crate::print::{Output, ago};
+use crate::{Failed, Result};
+use approving::Standing;
+use comfy_table::Cell;
+use flovyn_toolkit::react::Delivery;
+use serde_json::json;
+use session::{Session, Store, directory_of, name_of, title_of};
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+use talk::Talk;
+
+/// Sessions that are listed.
+const LISTED: usize = 100;
+
+/// Does what the words of `flovyn chat` say.
+pub async fn chat(chat: Chat, out: &mut Output) -> Result {
+    let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
+    let store = Store::open(chat.db.as_deref()).await?;
+    let done = match chat.list {
+        true => list(&store, &chat, &directory, out).await,
+        false => answer(&store, chat, &directory, out).await,
+    };
+    let closed = store.runtime().close().await;
+    done.and(closed.map_err(Failed::from))
+}
+
+async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) -> Result {
+    let runs = store.list((!chat.all).then_some(directory), LISTED).await?;
+    if out.is_json() {
+        let line = |run| json!({ "session": name_of(run), "title": title_of(run), "directory": directory_of(run), "status": run.status });
+        return runs.iter().map(line).try_for_each(|line| out.value(&line));
+    }
+    if runs.is_empty() {
+        return out.line(
+            "no sessions here; `flovyn chat` starts one, `flovyn chat --list --all` shows those of other directories",
+        );
+    }
+    let now = store.runtime().storage().clock().now();
+    let rows = runs.iter().map(|run| {
+        let mut row = vec![Cell::new(name_of(run)), Cell::new(ago(run.updated_at, now)), Cell::new(title_of(run))];
+        if chat.all {
+            row.push(Cell::new(directory_of(run)));
+        }
+        row
+    });
+    let head = ["SESSION", "CHANGED", "ASKED FIRST", "DIRECTORY"];
+    out.table(&head[..if chat.all { 4 } else { 3 }], rows.collect())
+}
+
+async fn answer(store: &Store, chat: Chat, directory: &Path, out: &mut Output) -> Result {
+    let standing = Standing::read(chat.policy())?;
+    let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
+    let session = taken_up(store, &chat, directory).await?;
+    let people = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if people && !chat.print && !out.is_json() {
+        return interactive::converse(store, &models, &chat, directory, session, standing, out).await;
+    }
+    let prompt = prompt_of(&chat)?;
+    let missing = || Failed::Usage("there is no prompt; write one behind `flovyn chat`".into());
+    let Some(session) = session else {
+        let prompt = prompt.ok_or_else(missing)?;
+        let model = talk::model_of(store, &models, &chat, None)?;
+        let mut talk = Talk::begin(store, &models, &chat, directory, model, &prompt).await?;
+        return one_shot::answered(&mut talk, false, standing, out).await;
+    };
+    let (mut talk, history) = Talk::resume(store, &models, &chat, directory, session).await?;
+    if let Some(status) = history.over {
+        let message = format!("the session {} has ended ({status}); --fork goes on from it", talk.session.name());
+        return Err(Failed::Usage(message));
+    }
+    match &prompt {
+        Some(prompt) => talk.say(prompt, Delivery::NextStep).await?,
+        None if history.is_idle => return Err(missing()),
+        None => {}
+    }
+    one_shot::answered(&mut talk, prompt.is_none(), standing, out).await
+}
+
+/// The session that is gone on with, or its fork; none for a new one.
+async fn taken_up(store: &Store, chat: &Chat, directory: &Path) -> Result<Option<Session>> {
+    if let Some(id) = &chat.fork {
+        let session = store.find(Some(id), directory).await?;
+        return store.fork(&session).await.map(Some);
+    }
+    match &chat.resume {
+        Some(id) => store.find(id.as_deref(), directory).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The prompt, with what comes in by a pipe behind it.
+fn prompt_of(chat: &Chat) -> Result<Option<String>> {
+    let mut prompt = chat.prompt.clone().unwrap_or_default();
+    if !std::io::stdin().is_terminal() {
+        let mut piped = String::new();
+        std::io::stdin().read_to_string(&mut piped)?;
+        if !prompt.is_empty() && !piped.trim().is_empty() {
+            prompt.push_str("\n\n");
+        }
+        prompt.push_str(piped.trim_end());
+    }
+    Ok((!prompt.trim().is_empty()).then_some(prompt))
+}

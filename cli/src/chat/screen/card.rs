@@ -1,0 +1,140 @@
+//! Tool calls as people see them: what is done, what it says, how long it took.
+
+use super::style::{Row, Style, span, wrap};
+use crate::chat::feed::text_of;
+use crate::print::{short, took};
+use flovyn_toolkit::message::ToolResult;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Rows of a result that are shown.
+const RESULT: usize = 8;
+/// Rows of the output of a running call.
+const RUNNING: usize = 5;
+/// Rows of what a person is asked about.
+const ASKED: usize = 16;
+
+/// A call that runs, or waits to.
+pub fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
+    let state = since.map(|since| format!("  {}s", since.as_secs()));
+    let mut rows = head(name, arguments, Style::YELLOW, state, width);
+    rows.extend(last(&body(output, Style::DIM, width), RUNNING));
+    rows
+}
+
+/// A call that has ended.
+pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Duration>, width: usize) -> Vec<Row> {
+    let mark = if result.is_error { Style::RED } else { Style::GREEN };
+    let mut rows = head(name, arguments, mark, time.map(|time| format!("  {}", took(time))), width);
+    let diff = result.details.as_ref().and_then(|details| details["diff"].as_str()).filter(|_| !result.is_error);
+    let shown = match (name, diff) {
+        (_, Some(diff)) => changes(diff, width),
+        // What was read is long and known to be there.
+        ("read", None) if !result.is_error => {
+            let lines = text_of(result).lines().count();
+            body(&format!("{lines} lines"), Style::DIM, width)
+        }
+        _ => body(&text_of(result), if result.is_error { Style::RED } else { Style::DIM }, width),
+    };
+    rows.extend(first(shown, RESULT));
+    rows
+}
+
+/// What a person is asked about: the call with all that it would do.
+pub fn asked(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
+    let mut rows = head(name, arguments, Style::YELLOW, None, width);
+    let text = |name: &str| arguments[name].as_str();
+    let change: Vec<_> = [
+        (text("old_string"), '-', Style::RED),
+        (text("new_string"), '+', Style::GREEN),
+        (text("content"), '+', Style::GREEN),
+    ]
+    .into_iter()
+    .filter_map(|(text, sign, style)| Some((text?, sign, style)))
+    .flat_map(|(text, sign, style)| text.lines().map(move |line| (format!("{sign} {line}"), style)))
+    .flat_map(|(line, style)| body(&line, style, width))
+    .collect();
+    rows.extend(first(change, ASKED));
+    rows
+}
+
+fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, width: usize) -> Vec<Row> {
+    let mut line = vec![span(format!("{name} "), Style::BOLD), span(summary(arguments), Style::PLAIN)];
+    line.extend(state.map(|state| span(state, Style::DIM)));
+    wrap(&line, width, &[span("● ", mark)], &[span("  ", Style::PLAIN)])
+}
+
+/// What a call is about: its command, path or pattern, else its arguments.
+fn summary(arguments: &Value) -> String {
+    let words: Vec<_> = ["command", "pattern", "path"].iter().filter_map(|name| arguments[name].as_str()).collect();
+    match words.is_empty() {
+        true => short(&arguments.to_string(), 160),
+        false => short(&words.join("  "), 400),
+    }
+}
+
+fn body(text: &str, style: Style, width: usize) -> Vec<Row> {
+    let text = text.trim_end();
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let margin = [span("  │ ", Style::DIM)];
+    wrap(&[span(text, style)], width, &margin, &margin)
+}
+
+fn changes(diff: &str, width: usize) -> Vec<Row> {
+    let lines = diff.lines().filter(|line| !["---", "+++", "@@"].iter().any(|head| line.starts_with(head)));
+    lines
+        .flat_map(|line| {
+            let style = match line.chars().next() {
+                Some('+') => Style::GREEN,
+                Some('-') => Style::RED,
+                _ => Style::DIM,
+            };
+            body(line, style, width)
+        })
+        .collect()
+}
+
+fn first(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
+    let more = rows.len().saturating_sub(most);
+    // One row more is as short as the word that there is one.
+    if more > 1 {
+        rows.truncate(most);
+        rows.push(vec![span(format!("  … {more} more lines"), Style::DIM)]);
+    }
+    rows
+}
+
+fn last(rows: &[Row], most: usize) -> Vec<Row> {
+    rows[rows.len().saturating_sub(most)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::screen::style::painted;
+    use serde_json::json;
+
+    fn texts(rows: &[Row]) -> Vec<String> {
+        rows.iter().map(|row| painted(row, false)).collect()
+    }
+
+    #[test]
+    fn a_card_says_what_was_done_and_what_came_out() {
+        let result = ToolResult::text("1", "bash", (1..=20).map(|line| format!("line {line}\n")).collect::<String>());
+        let rows = texts(&ended("bash", &json!({"command": "make"}), &result, Some(Duration::from_millis(1_500)), 40));
+        assert_eq!(rows[0], "● bash make  1.5s");
+        assert_eq!((rows[1].as_str(), rows.len()), ("  │ line 1", RESULT + 2));
+        assert_eq!(rows[RESULT + 1], "  … 12 more lines");
+        let rows =
+            texts(&open("bash", &json!({"command": "make"}), "a\nb\nc\nd\ne\nf\n", Some(Duration::from_secs(3)), 40));
+        assert_eq!(rows, ["● bash make  3s", "  │ b", "  │ c", "  │ d", "  │ e", "  │ f"]);
+    }
+
+    #[test]
+    fn a_person_sees_what_an_edit_would_change() {
+        let arguments = json!({"path": "a.rs", "old_string": "one", "new_string": "two\nthree"});
+        assert_eq!(texts(&asked("edit", &arguments, 40)), ["● edit a.rs", "  │ - one", "  │ + two", "  │ + three"]);
+    }
+}

@@ -1,0 +1,335 @@
+//! Markdown as rows of a terminal, while it still comes in: a block is settled when the next one begins.
+
+use super::style::{Row, Span, Style, span, wrap};
+use comfy_table::{ContentArrangement, Table, presets};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+/// Text that comes in.
+#[derive(Debug, Default)]
+pub struct Markdown {
+    /// What is not settled yet.
+    open: String,
+    /// Whether a block was settled before.
+    began: bool,
+}
+
+impl Markdown {
+    /// Takes more text and gives the rows that are settled by it.
+    pub fn push(&mut self, text: &str, width: usize) -> Vec<Row> {
+        self.open.push_str(text);
+        let mut rows = Vec::new();
+        while let Some(end) = settled(&self.open) {
+            let block: String = self.open.drain(..end).collect();
+            self.add(&block, width, &mut rows);
+        }
+        rows
+    }
+
+    /// The rows of what is not settled.
+    pub fn tail(&self, width: usize) -> Vec<Row> {
+        let mut rows = render(&self.open, width);
+        if self.began && !rows.is_empty() {
+            rows.insert(0, Row::new());
+        }
+        rows
+    }
+
+    /// Settles the rest.
+    pub fn finish(&mut self, width: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let block = std::mem::take(&mut self.open);
+        self.add(&block, width, &mut rows);
+        self.began = false;
+        rows
+    }
+
+    /// Forgets what is not settled.
+    pub fn drop_open(&mut self) {
+        self.open.clear();
+        self.began = false;
+    }
+
+    fn add(&mut self, block: &str, width: usize, rows: &mut Vec<Row>) {
+        let made = render(block, width);
+        if !made.is_empty() {
+            if std::mem::replace(&mut self.began, true) {
+                rows.push(Row::new());
+            }
+            rows.extend(made);
+        }
+    }
+}
+
+/// Where the first block ends, if another one has begun: behind an empty line, outside of a fence, before a line that is
+/// not indented.
+fn settled(text: &str) -> Option<usize> {
+    let (mut at, mut fence, mut blank) = (0, None::<&str>, false);
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim();
+        if blank && fence.is_none() && at > 0 && !bare.is_empty() && !line.starts_with([' ', '\t']) {
+            return Some(at);
+        }
+        if !line.ends_with('\n') {
+            return None;
+        }
+        match fence {
+            Some(mark) if bare == mark => fence = None,
+            None => fence = ["```", "~~~"].into_iter().find(|mark| bare.starts_with(mark)),
+            Some(_) => {}
+        }
+        blank = bare.is_empty() && fence.is_none() && !text[..at].trim().is_empty();
+        at += line.len();
+    }
+    None
+}
+
+/// The rows of a text.
+pub fn render(text: &str, width: usize) -> Vec<Row> {
+    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let mut page = Page { width, ..Page::default() };
+    Parser::new_ext(text, options).for_each(|event| page.take(event));
+    page.end_line();
+    page.rows
+}
+
+/// What the rows of a list item or a quotation begin with.
+struct Margin {
+    first: Option<Span>,
+    rest: Span,
+}
+
+#[derive(Default)]
+struct Page {
+    width: usize,
+    rows: Vec<Row>,
+    line: Vec<Span>,
+    styles: Vec<Style>,
+    margins: Vec<Margin>,
+    lists: Vec<Option<u64>>,
+    link: Option<String>,
+    table: Vec<Vec<String>>,
+}
+
+impl Page {
+    fn style(&self) -> Style {
+        self.styles.last().copied().unwrap_or_default()
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) => self.text(&text),
+            Event::Code(code) => self.piece(&code, Style { colour: Some(6), ..self.style() }),
+            Event::Html(text) | Event::InlineHtml(text) => self.text(&text),
+            Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => self.text(&text),
+            Event::SoftBreak => self.text(" "),
+            Event::HardBreak => self.text("\n"),
+            Event::Rule => {
+                self.begin_block();
+                self.rows.push(vec![span("─".repeat(self.width.min(40)), Style::DIM)]);
+            }
+            Event::TaskListMarker(done) => self.text(if done { "☑ " } else { "☐ " }),
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        let style = self.style();
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock => self.begin_block(),
+            Tag::Heading { .. } => {
+                self.begin_block();
+                self.styles.push(Style { bold: true, colour: Some(5), ..style });
+            }
+            Tag::BlockQuote(_) => {
+                self.begin_block();
+                self.margins.push(Margin { first: None, rest: span("│ ", Style::DIM) });
+            }
+            Tag::CodeBlock(kind) => {
+                self.begin_block();
+                if let CodeBlockKind::Fenced(language) = kind
+                    && !language.is_empty()
+                {
+                    self.rows.push(vec![span(format!("  {language}"), Style::DIM)]);
+                }
+                self.margins.push(Margin { first: None, rest: span("  ", Style::PLAIN) });
+                self.styles.push(Style::CYAN);
+            }
+            Tag::List(number) => {
+                self.begin_block();
+                self.lists.push(number);
+            }
+            Tag::Item => {
+                self.end_line();
+                let mark = match self.lists.last_mut() {
+                    Some(Some(number)) => {
+                        *number += 1;
+                        format!("{}. ", *number - 1)
+                    }
+                    _ => "• ".to_owned(),
+                };
+                let rest = span(" ".repeat(mark.chars().count()), Style::PLAIN);
+                self.margins.push(Margin { first: Some(span(mark, Style::CYAN)), rest });
+            }
+            Tag::Table(_) => self.begin_block(),
+            Tag::TableHead | Tag::TableRow => self.table.push(Vec::new()),
+            Tag::Emphasis => self.styles.push(Style { italic: true, ..style }),
+            Tag::Strong => self.styles.push(Style { bold: true, ..style }),
+            Tag::Strikethrough => self.styles.push(Style { strike: true, ..style }),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.link = Some(dest_url.to_string());
+                self.styles.push(Style { underline: true, ..style });
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Heading(_) => {
+                self.end_line();
+                self.styles.pop();
+            }
+            TagEnd::BlockQuote(_) | TagEnd::Item => {
+                self.end_line();
+                self.margins.pop();
+            }
+            TagEnd::CodeBlock => {
+                self.end_line();
+                self.styles.pop();
+                self.margins.pop();
+            }
+            TagEnd::List(_) => {
+                self.end_line();
+                self.lists.pop();
+            }
+            TagEnd::TableCell => {
+                let cell: String = std::mem::take(&mut self.line).into_iter().map(|span| span.text).collect();
+                self.table.last_mut().into_iter().for_each(|row| row.push(cell.clone()));
+            }
+            TagEnd::Table => self.end_table(),
+            TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => drop(self.styles.pop()),
+            TagEnd::Link | TagEnd::Image => {
+                self.styles.pop();
+                let shown = self.line.last().map(|span| span.text.clone());
+                if let Some(link) = self.link.take().filter(|link| Some(link) != shown.as_ref()) {
+                    self.piece(&format!(" ({link})"), Style::DIM);
+                }
+            }
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.end_line(),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.piece(text, self.style());
+    }
+
+    fn piece(&mut self, text: &str, style: Style) {
+        self.line.push(span(text, style));
+    }
+
+    /// Sets a block off from the one before, unless it is a part of a list or a quotation.
+    fn begin_block(&mut self) {
+        self.end_line();
+        if !self.rows.is_empty() && self.margins.is_empty() && self.lists.is_empty() {
+            self.rows.push(Row::new());
+        }
+    }
+
+    fn end_line(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        // The line end of a code block's last line.
+        if let Some(last) = line.last_mut() {
+            last.text.truncate(last.text.trim_end_matches('\n').len());
+        }
+        if line.is_empty() {
+            return;
+        }
+        let rest: Row = self.margins.iter().map(|margin| margin.rest.clone()).collect();
+        let first: Row =
+            self.margins.iter_mut().map(|margin| margin.first.take().unwrap_or_else(|| margin.rest.clone())).collect();
+        self.rows.extend(wrap(&line, self.width, &first, &rest));
+    }
+
+    fn end_table(&mut self) {
+        let mut rows = std::mem::take(&mut self.table).into_iter();
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(self.width).unwrap_or(u16::MAX));
+        table.force_no_tty();
+        if let Some(head) = rows.next() {
+            table.set_header(head);
+        }
+        for row in rows {
+            table.add_row(row);
+        }
+        self.rows.extend(table.lines().map(|line| vec![span(line, Style::PLAIN)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::screen::style::painted;
+
+    fn texts(rows: &[Row]) -> Vec<String> {
+        rows.iter().map(|row| painted(row, false)).collect()
+    }
+
+    #[test]
+    fn blocks_are_rendered() {
+        let text = "# Title\nSome **bold** and `code`.\n\n- one\n- two\n  1. nested\n\n> said\n\n```rust\nfn a() {}\n\nlet b;\n```\n";
+        let expected = [
+            "Title",
+            "",
+            "Some bold and code.",
+            "",
+            "• one",
+            "• two",
+            "  1. nested",
+            "",
+            "│ said",
+            "",
+            "  rust",
+            "  fn a() {}",
+            "  ",
+            "  let b;",
+        ];
+        assert_eq!(texts(&render(text, 40)), expected);
+        let bold = &render("Some **bold**", 40)[0];
+        assert_eq!(painted(bold, true), "Some \u{1b}[1mbold\u{1b}[0m");
+        assert_eq!(texts(&render("[a](http://b)", 40)), ["a (http://b)"]);
+    }
+
+    #[test]
+    fn tables_fit_the_width() {
+        let rows = render("| a | b |\n| - | - |\n| 1 | a rather long cell that has to be broken |\n", 24);
+        assert!(rows.len() >= 5, "{:?}", texts(&rows));
+        assert!(rows.iter().all(|row| super::super::style::width_of(row) <= 24), "{:?}", texts(&rows));
+    }
+
+    #[test]
+    fn what_comes_in_pieces_is_the_same_as_the_whole() {
+        let text = "First\nline.\n\n1. a\n\n   still a\n\n2. b\n\n```\ncode\n\nmore\n```\n\nLast *words*.";
+        let whole = texts(&{
+            let mut markdown = Markdown::default();
+            let mut rows = markdown.push(text, 30);
+            rows.extend(markdown.finish(30));
+            rows
+        });
+        for size in [1, 2, 3, 7] {
+            let mut markdown = Markdown::default();
+            let letters: Vec<char> = text.chars().collect();
+            let mut rows = Vec::new();
+            for piece in letters.chunks(size) {
+                rows.extend(markdown.push(&piece.iter().collect::<String>(), 30));
+            }
+            assert_eq!(texts(&markdown.tail(30)).last().map(String::as_str), Some("Last words."));
+            rows.extend(markdown.finish(30));
+            assert_eq!(texts(&rows), whole, "in pieces of {size}");
+        }
+        assert!(whole.contains(&"  more".to_owned()) && whole.contains(&"First line.".to_owned()), "{whole:?}");
+    }
+}

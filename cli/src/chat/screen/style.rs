@@ -1,0 +1,161 @@
+//! Rows of styled text: how they are wrapped to a width and written with or without colours.
+
+use std::fmt::Write;
+use unicode_width::UnicodeWidthChar;
+
+/// How a piece of text looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    pub bold: bool,
+    pub dim: bool,
+    pub italic: bool,
+    pub underline: bool,
+    pub strike: bool,
+    /// One of the terminal's eight own colours.
+    pub colour: Option<u8>,
+}
+
+impl Style {
+    pub const PLAIN: Self =
+        Self { bold: false, dim: false, italic: false, underline: false, strike: false, colour: None };
+    pub const BOLD: Self = Self { bold: true, ..Self::PLAIN };
+    pub const DIM: Self = Self { dim: true, ..Self::PLAIN };
+    pub const RED: Self = Self { colour: Some(1), ..Self::PLAIN };
+    pub const GREEN: Self = Self { colour: Some(2), ..Self::PLAIN };
+    pub const YELLOW: Self = Self { colour: Some(3), ..Self::PLAIN };
+    pub const CYAN: Self = Self { colour: Some(6), ..Self::PLAIN };
+}
+
+/// A piece of text of one style.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    pub text: String,
+    pub style: Style,
+}
+
+/// A row of a terminal.
+pub type Row = Vec<Span>;
+
+/// A piece of text.
+pub fn span(text: impl Into<String>, style: Style) -> Span {
+    Span { text: text.into(), style }
+}
+
+/// Breaks text into rows of a width, between words where there are some. The first row begins with `first`, the others with
+/// `rest`. What would move the cursor is left out.
+pub fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut lines = vec![Vec::new()];
+    for (letter, style) in spans.iter().flat_map(|span| span.text.chars().map(move |letter| (letter, span.style))) {
+        match letter {
+            '\n' => lines.push(Vec::new()),
+            '\t' => lines.last_mut().into_iter().for_each(|line| line.extend([(' ', style); 4])),
+            letter if letter.is_control() => {}
+            letter => lines.last_mut().into_iter().for_each(|line| line.push((letter, style))),
+        }
+    }
+    for line in lines {
+        let mut left = line.as_slice();
+        loop {
+            let prefix = if rows.is_empty() { first } else { rest };
+            let room = width.saturating_sub(width_of(prefix)).max(8);
+            let (row, behind) = break_at(left, room);
+            rows.push(joined(prefix, row));
+            left = behind;
+            if left.is_empty() {
+                break;
+            }
+        }
+    }
+    rows
+}
+
+type Letter = (char, Style);
+
+/// The letters that fit, and those behind them without the space that the break replaces.
+fn break_at(letters: &[Letter], room: usize) -> (&[Letter], &[Letter]) {
+    let mut used = 0;
+    let Some(end) = letters.iter().position(|(letter, _)| {
+        used += letter.width().unwrap_or(0);
+        used > room
+    }) else {
+        return (letters, &[]);
+    };
+    let space = letters[..=end].iter().rposition(|(letter, _)| *letter == ' ').filter(|place| *place > 0);
+    match space {
+        Some(place) => (&letters[..place], &letters[place + 1..]),
+        None => letters.split_at(end.max(1)),
+    }
+}
+
+fn joined(prefix: &[Span], letters: &[Letter]) -> Row {
+    let mut row = prefix.to_vec();
+    let mut last = None;
+    for (letter, style) in letters {
+        match row.last_mut().filter(|_| last == Some(*style)) {
+            Some(span) => span.text.push(*letter),
+            None => row.push(span(*letter, *style)),
+        }
+        last = Some(*style);
+    }
+    row
+}
+
+/// Columns that a row takes.
+pub fn width_of(row: &[Span]) -> usize {
+    row.iter().flat_map(|span| span.text.chars()).map(|letter| letter.width().unwrap_or(0)).sum()
+}
+
+/// The text of a row for a terminal.
+pub fn painted(row: &[Span], colour: bool) -> String {
+    let mut out = String::new();
+    for Span { text, style } in row {
+        let codes = if colour { codes(*style) } else { String::new() };
+        if codes.is_empty() {
+            out.push_str(text);
+        } else {
+            let _ = write!(out, "\u{1b}[{codes}m{text}\u{1b}[0m");
+        }
+    }
+    out
+}
+
+fn codes(style: Style) -> String {
+    let flags = [(style.bold, 1), (style.dim, 2), (style.italic, 3), (style.underline, 4), (style.strike, 9)];
+    let set = flags.iter().filter(|(set, _)| *set).map(|(_, code)| *code);
+    let colour = style.colour.map(|colour| 30 + colour);
+    set.chain(colour).map(|code: u8| code.to_string()).collect::<Vec<_>>().join(";")
+}
+
+/// Text without what would move the cursor of a terminal.
+pub fn clean(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(rows: &[Row]) -> Vec<String> {
+        rows.iter().map(|row| painted(row, false)).collect()
+    }
+
+    #[test]
+    fn text_is_broken_between_words() {
+        let text = [span("one ", Style::PLAIN), span("two", Style::BOLD), span(" three\nfour", Style::PLAIN)];
+        let rows = wrap(&text, 12, &[span("- ", Style::DIM)], &[span("  ", Style::PLAIN)]);
+        assert_eq!(texts(&rows), ["- one two", "  three", "  four"]);
+        assert_eq!(painted(&rows[0], true), "\u{1b}[2m- \u{1b}[0mone \u{1b}[1mtwo\u{1b}[0m");
+    }
+
+    #[test]
+    fn long_words_wide_letters_and_control_letters_fit() {
+        let rows = wrap(&[span("abcdefghijklmnopqrst", Style::PLAIN)], 8, &[], &[]);
+        assert_eq!(texts(&rows), ["abcdefgh", "ijklmnop", "qrst"]);
+        let rows = wrap(&[span("日本語日本語", Style::PLAIN)], 8, &[], &[]);
+        assert_eq!(texts(&rows), ["日本語日", "本語"]);
+        assert!(rows.iter().all(|row| width_of(row) <= 8));
+        let rows = wrap(&[span("a\u{1b}[2Jb\rc", Style::PLAIN)], 20, &[], &[]);
+        assert_eq!(texts(&rows), ["a[2Jbc"]);
+    }
+}

@@ -1,0 +1,176 @@
+//! Sessions: durable runs of the built-in agent, each in a queue of its own so that two terminals do not share their work.
+
+use super::serving::home;
+use crate::print::short;
+use crate::target::is_url;
+use crate::{Failed, Result};
+use flovyn_core::Payload;
+use flovyn_core::client::{Client, Handle, StartOptions};
+use flovyn_core::error::{Code, Error};
+use flovyn_core::model::{Execution, ExecutionFilter, ForkFrom, PageRequest};
+use flovyn_core::runtime::{Backend, Runtime, parse_url};
+use flovyn_toolkit::react::{AgentInput, KIND};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The metadata that says where a session works.
+const DIRECTORY: &str = "directory";
+/// The metadata that says what it was asked first.
+const TITLE: &str = "title";
+/// Letters of a session's name.
+const NAME: usize = 8;
+/// Characters of its title.
+const TITLE_LENGTH: usize = 80;
+
+/// Where sessions are kept.
+pub struct Store {
+    runtime: Runtime,
+    url: String,
+    served_here: bool,
+}
+
+/// A session that exists.
+#[derive(Clone)]
+pub struct Session {
+    /// The run.
+    pub handle: Handle,
+    /// What it was started with.
+    pub input: AgentInput,
+    /// The queue of its workers.
+    pub queue: String,
+}
+
+impl Store {
+    /// Opens the store of `--db`, `FLOVYN_URL` or the user's own file; makes a file that is not there.
+    pub async fn open(given: Option<&str>) -> Result<Self> {
+        let url =
+            match given.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok().filter(|it| !it.is_empty())) {
+                Some(url) if is_url(&url) => url,
+                Some(file) => format!("sqlite:{file}"),
+                None => {
+                    let home = home()?;
+                    std::fs::create_dir_all(&home).map_err(|error| {
+                        let message =
+                            format!("the folder {} cannot be made: {error}; name a file with --db", home.display());
+                        Error::new(Code::StorageUnavailable, message)
+                    })?;
+                    format!("sqlite:{}", home.join("chat.db").display())
+                }
+            };
+        let served_here = !matches!(parse_url(&url)?, Backend::Server { .. });
+        Ok(Self { runtime: Runtime::open(&url).await?, url, served_here })
+    }
+
+    /// The backend.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Its URL, for people and for names of folders.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether this process does the work; else the workers of a server do.
+    pub fn is_served_here(&self) -> bool {
+        self.served_here
+    }
+
+    fn client(&self) -> Client {
+        self.runtime.client()
+    }
+
+    /// Starts a session.
+    pub async fn start(&self, directory: &Path, input: AgentInput) -> Result<Session> {
+        let name = fresh_name();
+        let queue = if self.served_here { format!("chat-{name}") } else { "default".to_owned() };
+        let metadata = BTreeMap::from([
+            (DIRECTORY.to_owned(), directory.display().to_string()),
+            (TITLE.to_owned(), short(&input.user_prompt, TITLE_LENGTH)),
+        ]);
+        let options = StartOptions { id: Some(name), queue: Some(queue.clone()), metadata, ..StartOptions::default() };
+        let handle = self.client().start(KIND, Payload::of(&input)?, options).await?;
+        Ok(Session { handle, input, queue })
+    }
+
+    /// Finds the session of an id, else the last one of a directory.
+    pub async fn find(&self, id: Option<&str>, directory: &Path) -> Result<Session> {
+        let id = match id.filter(|id| !id.is_empty()) {
+            Some(id) => id.to_owned(),
+            None => match self.list(Some(directory), 1).await?.first() {
+                Some(run) => name_of(run),
+                None => {
+                    let message = format!("there is no session of {} in {}", directory.display(), self.url);
+                    return Err(Failed::Usage(format!("{message}; `flovyn chat --list --all` shows those of others")));
+                }
+            },
+        };
+        let handle = self.client().handle(&id).await.map_err(|error| match error.code() {
+            Code::ExecutionNotFound => Failed::Usage(format!(
+                "there is no session {id:?} in {}; `flovyn chat --list` shows them. A prompt comes before --resume",
+                self.url
+            )),
+            _ => error.into(),
+        })?;
+        self.of(handle).await
+    }
+
+    async fn of(&self, handle: Handle) -> Result<Session> {
+        let run = handle.describe().await?;
+        if run.new.kind != KIND {
+            let message = format!("{} is a run of the agent {:?} and no chat", name_of(&run), run.new.kind);
+            return Err(Failed::Usage(format!("{message}; `flovyn chat --list` shows those")));
+        }
+        let storage = self.runtime.storage();
+        let input = flovyn_core::storage::stored::fetch(storage, self.client().org(), &run.new.input).await?.parse()?;
+        Ok(Session { handle, input, queue: run.new.queue })
+    }
+
+    /// Starts a session that shares another's conversation.
+    pub async fn fork(&self, session: &Session) -> Result<Session> {
+        let name = fresh_name();
+        self.of(session.handle.fork(ForkFrom::Latest, Some(&name), None, None).await?).await
+    }
+
+    /// Sessions, newest first: those of a directory, or all.
+    pub async fn list(&self, directory: Option<&Path>, limit: usize) -> Result<Vec<Execution>> {
+        let metadata = directory.map(|directory| (DIRECTORY.to_owned(), directory.display().to_string()));
+        let filter = ExecutionFilter {
+            kind: Some(KIND.to_owned()),
+            metadata: metadata.into_iter().collect(),
+            ..ExecutionFilter::default()
+        };
+        Ok(self.client().runs(filter, PageRequest { limit, after: None }).await?.items)
+    }
+}
+
+impl Session {
+    /// What people call it.
+    pub fn name(&self) -> String {
+        self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned)
+    }
+
+    /// Where its tools work, where it says so.
+    pub fn directory(&self) -> Option<PathBuf> {
+        self.input.working_directory.as_ref().map(PathBuf::from)
+    }
+}
+
+/// What people call a session's run.
+pub fn name_of(run: &Execution) -> String {
+    run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())
+}
+
+/// What a session was asked first.
+pub fn title_of(run: &Execution) -> &str {
+    run.new.metadata.get(TITLE).map_or("", String::as_str)
+}
+
+/// Where a session works.
+pub fn directory_of(run: &Execution) -> &str {
+    run.new.metadata.get(DIRECTORY).map_or("", String::as_str)
+}
+
+fn fresh_name() -> String {
+    uuid::Uuid::new_v4().simple().to_string()[..NAME].to_owned()
+}

@@ -1,0 +1,116 @@
+//! A session that this process takes part in: it is served, followed, and spoken to.
+
+use super::feed::Feed;
+use super::history::History;
+use super::models::Models;
+use super::options::Chat;
+use super::serving::{Place, host};
+use super::session::{Session, Store};
+use crate::Result;
+use flovyn_core::Payload;
+use flovyn_core::model::Delivery as EngineDelivery;
+use flovyn_core::worker::WorkerOptions;
+use flovyn_toolkit::react::{APPROVAL, AgentInput, Delivery, ModelChoice, USER_MESSAGE, UserMessage};
+use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalPolicy, ApprovalRequest};
+use std::path::Path;
+
+/// A session in the hands of its user.
+pub struct Talk {
+    /// The session.
+    pub session: Session,
+    /// What happens in it.
+    pub feed: Feed,
+    /// Requests that were open when it was taken up.
+    pub asked: Vec<ApprovalRequest>,
+    /// The model that the next message asks for, where that is another than before.
+    model: Option<ModelChoice>,
+}
+
+impl Talk {
+    /// Starts a session with a prompt.
+    pub async fn begin(
+        store: &Store,
+        models: &Models,
+        chat: &Chat,
+        directory: &Path,
+        model: ModelChoice,
+        prompt: &str,
+    ) -> Result<Self> {
+        let input = AgentInput {
+            system_prompt: Some(super::prompt::of(directory)),
+            user_prompt: prompt.to_owned(),
+            model,
+            working_directory: store.is_served_here().then(|| directory.display().to_string()),
+            approvals: Some(ApprovalPolicy::default()),
+            ..AgentInput::default()
+        };
+        let session = store.start(directory, input.chat()).await?;
+        serve(store, models, chat, directory, &session).await?;
+        let feed = Feed::new(&session.handle);
+        Ok(Self { session, feed, asked: Vec::new(), model: None })
+    }
+
+    /// Takes up a session that exists.
+    pub async fn resume(
+        store: &Store,
+        models: &Models,
+        chat: &Chat,
+        directory: &Path,
+        session: Session,
+    ) -> Result<(Self, History)> {
+        let model = model_of(store, models, chat, Some(&session.input.model))?;
+        let history = History::of(store, &session).await?;
+        let place = session.directory().unwrap_or_else(|| directory.to_owned());
+        serve(store, models, chat, &place, &session).await?;
+        let feed = Feed::resumed(&session.handle, &history);
+        let model = (model != session.input.model).then_some(model);
+        Ok((Self { session, feed, asked: history.asked.clone(), model }, history))
+    }
+
+    /// Says something; durable when returned.
+    pub async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
+        let message = UserMessage { model: self.model.take(), ..UserMessage::new(text).deliver(delivery) };
+        let signal = message.signal(None)?;
+        self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
+        Ok(())
+    }
+
+    /// Answers a request; durable when returned.
+    pub async fn decide(&self, answer: &ApprovalAnswer) -> Result {
+        let payload = Payload::of(answer)?;
+        self.session.handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
+        Ok(())
+    }
+
+    /// Asks another model from the next message on.
+    pub fn ask(&mut self, model: ModelChoice) {
+        self.model = Some(model);
+    }
+}
+
+/// The model of a session. That of a server's session is not looked for here: its workers have the keys.
+pub fn model_of(store: &Store, models: &Models, chat: &Chat, session: Option<&ModelChoice>) -> Result<ModelChoice> {
+    match (store.is_served_here(), chat.model.as_deref(), session) {
+        (false, Some(named), _) => Ok(ModelChoice::parse(named)),
+        (false, None, Some(session)) => Ok(session.clone()),
+        (_, named, session) => models.choose(named, session),
+    }
+}
+
+/// Works for a session in this process, unless a server's workers do.
+async fn serve(store: &Store, models: &Models, chat: &Chat, directory: &Path, session: &Session) -> Result {
+    if !store.is_served_here() {
+        return Ok(());
+    }
+    let place = Place { directory, roots: Vec::new(), store: store.url(), confinement: chat.confinement };
+    // The session's own policy asks; who answers is decided where it is followed.
+    let host = host(place, models, ApprovalPolicy::allow_all())?;
+    let options = WorkerOptions {
+        queue: session.queue.clone(),
+        only: Some(session.handle.id()),
+        name: format!("flovyn chat {}", std::process::id()),
+        ..WorkerOptions::default()
+    };
+    store.runtime().worker(host, options).await?;
+    Ok(())
+}

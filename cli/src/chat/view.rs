@@ -1,0 +1,290 @@
+//! What a conversation shows: rows that stay, and those at the end that still change. No terminal, no waiting: happenings
+//! in, rows out.
+
+use super::approving::always_means;
+use super::cost::Tally;
+use super::feed::Happening;
+use super::history::History;
+use super::screen::card;
+use super::screen::markdown::Markdown;
+use super::screen::style::{Row, Style, span, wrap};
+use crate::print::short;
+use flovyn_toolkit::message::{Message, Role, Stop, ToolCall};
+use flovyn_toolkit::tools::approval::ApprovalRequest;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// What the model is told of Ctrl-C.
+pub const STOP: &str = "I pressed Ctrl-C: stop here. Say in one sentence where things stand, then wait for me.";
+/// Output of a running call that is kept for showing, in bytes.
+const OUTPUT: usize = 8 << 10;
+/// Messages of a session that are shown when it is taken up.
+const SHOWN: usize = 60;
+
+/// A tool call without a result.
+struct Open {
+    call: ToolCall,
+    since: Option<Instant>,
+    output: String,
+}
+
+/// A conversation as it is shown.
+#[derive(Default)]
+pub struct View {
+    stay: Vec<Row>,
+    markdown: Markdown,
+    /// What was streamed of the answer.
+    streamed: String,
+    thought: String,
+    open: Vec<Open>,
+    /// What was said and not heard yet.
+    said: Vec<String>,
+    asked: VecDeque<ApprovalRequest>,
+    busy: Option<Instant>,
+    /// A word for the status line.
+    hint: Option<String>,
+    turn: Tally,
+    total: Tally,
+    over: Option<String>,
+}
+
+impl View {
+    /// The rows that stay since this was asked last.
+    pub fn settled(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.stay)
+    }
+
+    /// Whether the agent works.
+    pub fn is_busy(&self) -> bool {
+        self.busy.is_some()
+    }
+
+    /// The request that the user is asked about.
+    pub fn asked(&self) -> Option<&ApprovalRequest> {
+        self.asked.front()
+    }
+
+    /// Why the session cannot go on.
+    pub fn over(&self) -> Option<&str> {
+        self.over.as_deref()
+    }
+
+    /// What all turns cost.
+    pub fn total(&self) -> &Tally {
+        &self.total
+    }
+
+    /// Shows a line of the chat itself.
+    pub fn note(&mut self, text: &str, width: usize) {
+        self.gap();
+        self.stay.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
+    }
+
+    /// Puts a word into the status line until the next thing happens.
+    pub fn hint(&mut self, text: &str) {
+        self.hint = Some(text.to_owned());
+    }
+
+    /// Shows what the user said until it is heard.
+    pub fn said(&mut self, text: &str) {
+        self.said.push(text.to_owned());
+        self.busy.get_or_insert_with(Instant::now);
+    }
+
+    /// Asks about a call.
+    pub fn ask(&mut self, request: ApprovalRequest) {
+        self.asked.push_back(request);
+    }
+
+    /// Asks no more about a call.
+    pub fn decided(&mut self, id: &str) {
+        self.asked.retain(|request| request.id != id);
+    }
+
+    /// Shows a session that is taken up.
+    pub fn take_up(&mut self, history: &History, width: usize) {
+        let earlier = history.messages.len().saturating_sub(SHOWN);
+        if earlier > 0 {
+            self.note(&format!("… {earlier} earlier messages"), width);
+        }
+        for message in &history.messages[earlier..] {
+            match message.role {
+                Role::User => self.heard(message, width),
+                Role::Assistant => self.answered(message, width),
+                Role::Tool => message.tool_results().for_each(|result| self.ended(result, None, width)),
+                Role::System | Role::Other(_) => {}
+            }
+        }
+        history.calls.iter().for_each(|call| self.total.add(call.usage.as_ref()));
+        self.busy = (!history.is_idle).then(Instant::now);
+    }
+
+    /// Takes what happened. Requests are not asked here: standing orders may answer them.
+    pub fn take(&mut self, happening: &Happening, width: usize) {
+        self.hint = None;
+        match happening {
+            Happening::Text(text) => self.text(text, width),
+            Happening::Thinking(text) => self.thought.push_str(text),
+            Happening::Void => self.void(width),
+            Happening::Heard(message) => self.heard(message, width),
+            Happening::Answered(message) => self.answered(message, width),
+            Happening::Started(id) => self.of(id, |open| open.since = Some(Instant::now())),
+            Happening::Output { call, text } => self.of(call, |open| open.output.push_str(text)),
+            Happening::Again(call) => self.of(call, |open| open.output.clear()),
+            Happening::Ended { result, took } => self.ended(result, *took, width),
+            Happening::Decided(answer) => self.decided(&answer.id),
+            Happening::Paid(call) => self.turn.add(call.usage.as_ref()),
+            Happening::Notice(text) => self.note(text, width),
+            Happening::Idle => self.idle(width),
+            Happening::Over(why) => {
+                self.busy = None;
+                self.over = Some(why.clone().unwrap_or_else(|| "the session is over".to_owned()));
+            }
+            Happening::Asked(_) => {}
+        }
+    }
+
+    fn of(&mut self, call: &str, change: impl FnOnce(&mut Open)) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.call.id == call) {
+            change(open);
+            if open.output.len() > 2 * OUTPUT {
+                let old = open.output.len() - OUTPUT;
+                let cut = (old..).find(|place| open.output.is_char_boundary(*place));
+                open.output.drain(..cut.unwrap_or(old));
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str, width: usize) {
+        if self.streamed.is_empty() {
+            self.gap();
+        }
+        self.thought.clear();
+        self.streamed.push_str(text);
+        self.stay.extend(self.markdown.push(text, width));
+    }
+
+    fn void(&mut self, width: usize) {
+        self.thought.clear();
+        if !self.streamed.is_empty() {
+            self.streamed.clear();
+            self.markdown.drop_open();
+            self.note("(the answer was cut off and is given again)", width);
+        }
+    }
+
+    fn heard(&mut self, message: &Message, width: usize) {
+        let text = message.text();
+        self.said.retain(|said| *said != text);
+        self.gap();
+        if text == STOP {
+            self.stay.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
+        } else {
+            self.stay.extend(user(&text, width));
+        }
+        self.busy.get_or_insert_with(Instant::now);
+    }
+
+    fn answered(&mut self, message: &Message, width: usize) {
+        let whole = message.text();
+        match whole.strip_prefix(&self.streamed).map(str::to_owned) {
+            Some(rest) if rest.is_empty() => {}
+            Some(rest) => self.text(&rest, width),
+            None => {
+                self.void(width);
+                self.text(&whole, width);
+            }
+        }
+        self.stay.extend(self.markdown.finish(width));
+        self.streamed.clear();
+        self.thought.clear();
+        if message.stop() == Stop::Error
+            && let Some(error) = message.assistant.as_ref().and_then(|meta| meta.error.as_ref())
+        {
+            self.gap();
+            let text = format!("The model gave no answer: {}", error.message);
+            self.stay.extend(wrap(&[span(text, Style::RED)], width, &[], &[]));
+        }
+        let calls = message.tool_calls().cloned();
+        self.open.extend(calls.map(|call| Open { call, since: None, output: String::new() }));
+    }
+
+    fn ended(&mut self, result: &flovyn_toolkit::message::ToolResult, took: Option<Duration>, width: usize) {
+        self.decided(&result.id);
+        let Some(place) = self.open.iter().position(|open| open.call.id == result.id) else { return };
+        let Open { call, .. } = self.open.remove(place);
+        self.gap();
+        self.stay.extend(card::ended(&call.name, &call.arguments, result, took, width));
+    }
+
+    fn idle(&mut self, width: usize) {
+        self.busy = None;
+        let turn = std::mem::take(&mut self.turn);
+        if !turn.is_empty() {
+            self.total.merge(&turn);
+            self.note(&turn.line(), width);
+        }
+    }
+
+    /// An empty row before what comes.
+    fn gap(&mut self) {
+        self.stay.push(Row::new());
+    }
+
+    /// The rows that change, above the user's line.
+    pub fn live(&self, width: usize, model: &str) -> Vec<Row> {
+        let mut rows = self.markdown.tail(width);
+        for Open { call, since, output } in &self.open {
+            if self.asked().is_some_and(|request| request.id == call.id) {
+                continue;
+            }
+            rows.push(Row::new());
+            rows.extend(card::open(&call.name, &call.arguments, output, since.map(|since| since.elapsed()), width));
+        }
+        for said in &self.said {
+            rows.push(Row::new());
+            let text = if said == STOP { "stopping…" } else { said };
+            rows.extend(wrap(&[span(text, Style::DIM)], width, &[span("› ", Style::DIM)], &[span("  ", Style::PLAIN)]));
+        }
+        rows.push(Row::new());
+        match self.asked() {
+            Some(request) => {
+                rows.extend(card::asked(&request.name, &request.arguments, width));
+                let text = format!(
+                    "Allow it? y yes · n no · a always ({}) · or say what to do instead",
+                    always_means(request)
+                );
+                rows.extend(wrap(&[span(text, Style::YELLOW)], width, &[], &[]));
+            }
+            None => rows.extend(self.status(width, model)),
+        }
+        rows
+    }
+
+    fn status(&self, width: usize, model: &str) -> Vec<Row> {
+        const TURNING: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+        let Some(since) = self.busy else {
+            let text = self.hint.clone().unwrap_or_else(|| format!("{model} · /help"));
+            return wrap(&[span(text, Style::DIM)], width, &[], &[]);
+        };
+        let elapsed = since.elapsed();
+        let mark = TURNING[(elapsed.as_millis() / 100) as usize % TURNING.len()];
+        let doing = match (&self.hint, self.thought.is_empty(), self.open.is_empty()) {
+            (Some(hint), ..) => hint.clone(),
+            (None, false, _) => {
+                let thought: Vec<char> = self.thought.chars().collect();
+                let end: String = thought[thought.len().saturating_sub(width.saturating_sub(40))..].iter().collect();
+                format!("thinking: {}", short(&end, width))
+            }
+            (None, true, true) => "working".to_owned(),
+            (None, true, false) => "running".to_owned(),
+        };
+        let text = format!(" {doing} · {}s · Ctrl-C stops", elapsed.as_secs());
+        wrap(&[span(mark, Style::CYAN), span(text, Style::DIM)], width, &[], &[])
+    }
+}
+
+/// What the user said.
+fn user(text: &str, width: usize) -> Vec<Row> {
+    wrap(&[span(text, Style::BOLD)], width, &[span("› ", Style::CYAN)], &[span("  ", Style::PLAIN)])
+}

@@ -1,0 +1,68 @@
+//! `flovyn worker`: the built-in agent, its model calls and the host tools of this machine, for a database or a server.
+
+use super::serve::told_to_end;
+use crate::Result;
+use crate::args::Words;
+use crate::chat::{Confinement, Models, Place, host};
+use crate::print::Output;
+use crate::target::Target;
+use clap::Args;
+use flovyn_core::worker::WorkerOptions;
+use flovyn_toolkit::tools::approval::ApprovalPolicy;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the tools and model calls of a worker that is told to end may take to end by themselves.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+pub struct Worker {
+    #[command(flatten)]
+    words: Words,
+    /// The queue whose runs it advances
+    #[arg(long, default_value = "default")]
+    queue: String,
+    /// Where tools work unless a run names another directory beneath it or beneath a --root
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+    /// Another directory that runs may work in; may be given several times
+    #[arg(long = "root", value_name = "DIRECTORY")]
+    roots: Vec<PathBuf>,
+    /// Allow every tool call that a run does not ask about itself; otherwise a person is asked before changes and commands
+    #[arg(short, long)]
+    yes: bool,
+    /// Runs that advance at the same time; waiting ones do not count
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max_agents: usize,
+    /// Also serve a scripted model as fake/scripted
+    #[arg(long, value_name = "SCRIPT", num_args = 0..=1, require_equals = true)]
+    fake: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    confinement: Confinement,
+}
+
+/// Works until it is told to end.
+pub async fn worker(args: Worker, out: &mut Output) -> Result {
+    let target = Target::of(args.words.words, &[])?;
+    let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;
+    let runtime = target.open().await?;
+    let place =
+        Place { directory: &args.directory, roots: args.roots, store: target.url(), confinement: args.confinement };
+    let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
+    let host = host(place, &models, approvals)?;
+    let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
+    let worker = runtime.worker(host, options).await?;
+    let registry = models.registry();
+    let providers: Vec<_> = registry.providers().collect();
+    if out.is_json() {
+        out.value(&json!({ "url": target.url(), "queue": args.queue, "providers": providers }))?;
+    } else {
+        out.line(&format!("Working for {} (queue {})", target.url(), args.queue))?;
+        out.line(&format!("  models of  {}", providers.join(", ")))?;
+        out.line("Ctrl-C ends it.")?;
+    }
+    told_to_end().await?;
+    worker.close(GRACE).await?;
+    Ok(runtime.close().await?)
+}

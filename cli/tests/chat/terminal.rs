@@ -1,0 +1,97 @@
+//! A terminal with somebody at it: a pseudo-terminal whose screen is read as a person would.
+
+use super::{PATIENCE, Running, User};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const ROWS: u16 = 50;
+const COLUMNS: u16 = 100;
+/// Rows that have left the screen and are remembered.
+const PAST: usize = 1_000;
+
+/// A command in a terminal.
+pub struct Terminal {
+    keys: File,
+    screen: Arc<Mutex<vt100::Parser>>,
+    child: Running,
+}
+
+impl Terminal {
+    /// Starts `flovyn chat` with these words.
+    pub fn chat(user: &User, args: &[&str]) -> Self {
+        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&keys).and_then(|()| unlockpt(&keys)).expect("it is ours");
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&keys, size).expect("a size");
+        let name = ptsname(&keys, Vec::new()).expect("a name").into_string().expect("it is text");
+        let open = || OpenOptions::new().read(true).write(true).open(&name).expect("its other side");
+        let mut command = user.flovyn(&[&["chat"], args].concat());
+        command.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
+        let child = Running(command.spawn().expect("it starts"));
+        let keys = File::from(keys);
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, PAST)));
+        let (mut out, shown) = (keys.try_clone().expect("a second hand"), screen.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(count @ 1..) = out.read(&mut bytes) {
+                shown.lock().expect("nobody panics with it").process(&bytes[..count]);
+            }
+        });
+        Self { keys, screen, child }
+    }
+
+    /// Types.
+    pub fn write(&mut self, text: &str) {
+        self.keys.write_all(text.as_bytes()).expect("it is read");
+    }
+
+    /// Types a line.
+    pub fn line(&mut self, text: &str) {
+        self.write(&format!("{text}\r"));
+    }
+
+    /// What is on the screen.
+    pub fn text(&self) -> String {
+        self.screen.lock().expect("nobody panics with it").screen().contents()
+    }
+
+    /// Waits until the screen shows a text.
+    pub fn shows(&self, wanted: &str) -> String {
+        self.waits(wanted, |text| text.contains(wanted))
+    }
+
+    /// Waits until the screen is as wanted.
+    pub fn waits(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let since = Instant::now();
+        loop {
+            let text = self.text();
+            if holds(&text) {
+                return text;
+            }
+            assert!(since.elapsed() < PATIENCE, "{what:?} does not come; the screen is\n{text}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for the end and gives the exit code.
+    pub fn ends(mut self) -> Option<i32> {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.0.try_wait().expect("it is ours") {
+                return status.code();
+            }
+            assert!(since.elapsed() < PATIENCE, "it does not end; the screen is\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills it as `kill -9` does.
+    pub fn kill(self) {
+        self.child.kill();
+    }
+}
