@@ -378,8 +378,8 @@ impl Fence {
     fn admits(&self, chunk: &Chunk) -> bool {
         let op = (chunk.segment, chunk.sequence);
         let stale = (chunk.epoch != Chunk::OF_A_QUEUE && chunk.epoch < self.epoch)
-            || (chunk.attempt > 0 && self.ended.contains(&op))
-            || self.attempts.get(&op).is_some_and(|lowest| chunk.attempt < *lowest);
+            || (chunk.attempt > Chunk::OF_AN_AGENT
+                && (self.ended.contains(&op) || self.attempts.get(&op).is_some_and(|lowest| chunk.attempt < *lowest)));
         !stale
     }
 
@@ -387,13 +387,15 @@ impl Fence {
         self.shown.insert((chunk.segment, chunk.sequence), (chunk.epoch, chunk.attempt));
     }
 
-    /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere.
+    /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere. The
+    /// agent's own have no result.
     fn raise(&mut self, epoch: u64) -> Vec<(u32, u32)> {
         self.epoch = self.epoch.max(epoch);
+        let open = |op, attempt| attempt == Chunk::OF_AN_AGENT || !self.ended.contains(op);
         let mut void: Vec<_> = self
             .shown
             .iter()
-            .filter(|(op, (shown, _))| *shown != Chunk::OF_A_QUEUE && *shown < epoch && !self.ended.contains(op))
+            .filter(|(op, (shown, attempt))| *shown != Chunk::OF_A_QUEUE && *shown < epoch && open(op, *attempt))
             .map(|(op, _)| *op)
             .collect();
         void.sort_unstable();
@@ -407,7 +409,7 @@ impl Fence {
     fn start(&mut self, op: (u32, u32), attempt: u32) -> bool {
         let lowest = self.attempts.entry(op).or_default();
         *lowest = attempt.max(*lowest);
-        let earlier = self.shown.get(&op).is_some_and(|(_, shown)| *shown < attempt);
+        let earlier = self.shown.get(&op).is_some_and(|(_, shown)| (Chunk::OF_AN_AGENT + 1..attempt).contains(shown));
         earlier && self.shown.remove(&op).is_some()
     }
 

@@ -206,7 +206,7 @@ pub struct Chunk {
     pub sequence: u32,
     /// The claim under which it was made; [`OF_A_QUEUE`](Self::OF_A_QUEUE) for a task's that its queue handed out.
     pub epoch: u64,
-    /// The attempt of the task; 0 for the agent itself.
+    /// The attempt of the task; [`OF_AN_AGENT`](Self::OF_AN_AGENT) for the agent itself.
     pub attempt: u32,
     /// Its place within the attempt, from 1.
     pub seq: u64,
@@ -219,6 +219,8 @@ pub struct Chunk {
 impl Chunk {
     /// The epoch of previews that depend on no claim of the run: their attempt lives elsewhere and goes on.
     pub const OF_A_QUEUE: u64 = 0;
+    /// The attempt of previews that the agent itself makes: no end of a task voids them, only a claim does.
+    pub const OF_AN_AGENT: u32 = 0;
 }
 
 #[cfg(test)]

@@ -157,6 +157,48 @@ async fn read(handle: &flovyn_core::client::Handle, after: Option<EventId>) -> (
     (ids, shown)
 }
 
+rule!(rule_17_an_agents_own_words_are_shown_after_a_task_and_taken_back_by_a_claim, world, {
+    let slow = job("slow", |_, _| {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(json!("done"))
+        })
+    });
+    let host = |name: &'static str| {
+        let talks = agent("talks", move |ctx| {
+            Box::pin(async move {
+                ctx.schedule::<Value>("slow", &1)?.await?;
+                ctx.stream_token(name);
+                match name {
+                    "first" => std::future::pending().await,
+                    _ => Ok(ctx.wait_for_signal::<Value>("end")?.await?),
+                }
+            })
+        });
+        talks.host().task(slow.clone()).unwrap()
+    };
+    let first = world.worker(host("first")).await;
+    let handle = world.start("talks").await;
+    let mut stream = handle.stream(None);
+    let mut shown = String::new();
+    let mut read_until = async |end: &str| {
+        while shown != end {
+            let next = tokio::time::timeout(Duration::from_secs(10), stream.next()).await;
+            match next.unwrap_or_else(|_| panic!("shown is {shown:?}, not {end:?}")).unwrap() {
+                Some(StreamEvent::Chunk(_, chunk)) => shown.push_str(&chunk.data),
+                Some(StreamEvent::Retract { .. }) => shown.clear(),
+                _ => {}
+            }
+        }
+    };
+    read_until("first").await;
+    world.kill(&first).await;
+    world.worker(host("second")).await;
+    read_until("second").await;
+    send(&handle, "end", "enough").await;
+    assert_eq!(result(&handle).await, json!("enough"));
+});
+
 rule!(rule_17_streams_are_fenced, world, {
     let model = job("model", |ctx, _| {
         Box::pin(async move {
