@@ -15,6 +15,8 @@ NODE_LTS := 26
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
+# With these the packages that are built for tests share what the tests of Rust were built from.
+SHARED := --features flovyn-cli/as-tested
 
 .PHONY: help setup demo test test-long lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats bubblewrap
 
@@ -34,7 +36,7 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 
 $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
 	@echo "==> building the Python package"
-	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --quiet >/dev/null
+	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --quiet $(SHARED) >/dev/null
 	@touch $@
 
 build-python: $(VENV)/.flovyn
@@ -47,7 +49,7 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json
 
 $(NODE)/native/.built: $(RUST_SOURCES)
 	@echo "==> building the Node addon"
-	@cargo build --quiet -p flovyn-node
+	@cargo build --quiet -p flovyn-node $(SHARED)
 	@mkdir -p $(NODE)/native
 	@cp $${CARGO_TARGET_DIR:-target}/debug/libflovyn_node.$$([ "$$(uname)" = Darwin ] && echo dylib || echo so) $(NODE)/native/.new
 	@mv $(NODE)/native/.new $(NODE)/native/flovyn.$(NODE_PLATFORM).node

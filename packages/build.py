@@ -22,6 +22,8 @@ from version import REPOSITORY, version
 
 DIST = REPOSITORY / "dist"
 NODE = REPOSITORY / "bindings-node"
+#: What a package that is not for others is built with: all that the tests of Rust were built from is shared.
+SHARED = ("--features", "flovyn-cli/as-tested")
 CRATES = ("flovyn-core-macros", "flovyn-proto", "flovyn-core", "flovyn-toolkit", "flovyn-server", "flovyn-cli")
 #: What a platform's npm package says of itself, by the name Node has for it.
 PLATFORMS: dict[str, dict[str, list[str]]] = {
@@ -51,7 +53,8 @@ def wheel(profile: str) -> Iterator[Path]:
     for old in DIST.glob("flovyn-*.whl"):
         old.unlink()
     maturin = Path(sys.executable).with_name("maturin")
-    run(maturin, "build", "--profile", profile, "--out", DIST, cwd=REPOSITORY / "bindings-python")
+    shared = SHARED if profile == "dev" else ()
+    run(maturin, "build", "--profile", profile, *shared, "--out", DIST, cwd=REPOSITORY / "bindings-python")
     (made,) = DIST.glob(f"flovyn-{version()}-*.whl")
     form = r"flovyn-[^-]+-cp310-abi3-(manylinux_\d+_\d+_\w+|macosx_\w+|win_\w+)\.whl"
     if not re.fullmatch(form, made.name):
@@ -89,7 +92,8 @@ def platform() -> str:
 def npm(profile: str) -> Iterator[Path]:
     """Pack the Node package, and beside it one that holds nothing but this platform's addon."""
     here = platform()
-    run("cargo", "build", "--quiet", "--profile", profile, "-p", "flovyn-node", cwd=REPOSITORY)
+    shared = SHARED if profile == "dev" else ()
+    run("cargo", "build", "--quiet", "--profile", profile, "-p", "flovyn-node", *shared, cwd=REPOSITORY)
     facts = json.loads((NODE / "package.json").read_text())
     kept = {name: value for name, value in facts.items() if name not in ("devDependencies", "scripts")}
     stage = DIST / "npm"

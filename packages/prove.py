@@ -15,7 +15,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from build import CRATES, DIST, NODE, platform, target
+from build import CRATES, DIST, NODE, SHARED, platform, target
 from version import REPOSITORY, version
 
 HELLO = REPOSITORY / "examples" / "01-hello"
@@ -60,7 +60,7 @@ def wheel(folder: Path) -> None:
 def sdist(folder: Path) -> None:
     """Install the sdist into an empty virtual environment, which builds it."""
     # Quick to build: what is shown is that nothing is missing.
-    more = {"MATURIN_PEP517_ARGS": "--profile dev", "CARGO_TARGET_DIR": str(target())}
+    more = {"MATURIN_PEP517_ARGS": f"--profile dev {' '.join(SHARED)}", "CARGO_TARGET_DIR": str(target())}
     _python(folder, DIST / f"flovyn-{version()}.tar.gz", more)
 
 

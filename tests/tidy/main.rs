@@ -281,3 +281,38 @@ fn nothing_unfinished_is_left_in_the_code() {
         }
     }
 }
+
+/// The crates of other people in a build, each with the features it is built with.
+fn built_with(selection: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--locked", "--offline", "--prefix", "none", "--format", "{p}|{f}"];
+    let listed = std::process::Command::new(env!("CARGO"))
+        .args(tree)
+        .args(selection)
+        .current_dir(root())
+        .output()
+        .expect("cargo lists what a build is made of");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let lines = String::from_utf8(listed.stdout).expect("names of crates are UTF-8");
+    let lines = lines.lines().map(|line| line.trim_end_matches(" (*)").replace(" (proc-macro)", ""));
+    lines.filter(|line| line.contains('|') && !line.starts_with("flovyn-cli ")).collect()
+}
+
+#[test]
+fn packages_for_tests_are_made_of_what_the_tests_are_made_of() {
+    let tests = built_with(&[
+        "--workspace",
+        "--exclude=flovyn-python",
+        "--exclude=flovyn-node",
+        "--features=flovyn-core/testing",
+        "--edges=normal,build,dev",
+    ]);
+    let names: BTreeSet<_> = tests.iter().filter_map(|line| line.split('|').next()).collect();
+    for package in ["flovyn-python", "flovyn-node"] {
+        let package = built_with(&["-p", package, "--features=flovyn-cli/as-tested", "--edges=normal,build"]);
+        let apart: Vec<_> = package
+            .difference(&tests)
+            .filter(|line| line.split('|').next().is_some_and(|name| names.contains(name)))
+            .collect();
+        assert!(apart.is_empty(), "built twice; add what the tests enable to `as-tested` in cli/Cargo.toml: {apart:#?}");
+    }
+}
