@@ -1,10 +1,14 @@
 //! MCP servers as a model uses them: real processes and real HTTP, killed for real.
 
+#[path = "../caller/mod.rs"]
+mod caller;
 mod durability;
 mod ends;
 mod listing;
 mod questions;
 mod server;
+#[path = "../worker_process/mod.rs"]
+mod worker_process;
 
 use flovyn_toolkit::mcp::{McpConfig, McpServers};
 use flovyn_toolkit::tools::{Limits, Sandbox, ToolEnvironment, ToolOutcome, Toolbox};
@@ -12,8 +16,9 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
+use worker_process::wait_for;
 
 /// How the servers of a test are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,13 +134,5 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

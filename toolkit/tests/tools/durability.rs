@@ -1,78 +1,31 @@
 //! Tools as tasks of the engine: a worker that is killed with SIGKILL neither repeats nor forgets what was done.
 
-use async_trait::async_trait;
-use flovyn_core::agent::AgentDefinition;
-use flovyn_core::client::StartOptions;
-use flovyn_core::context::{AgentContext, AgentContextExt};
+use crate::caller::call_all;
+use crate::worker_process::{self, WorkerProcess, wait_for};
 use flovyn_core::error::Result;
-use flovyn_core::runtime::AgentBuilder;
-use flovyn_core::task::LocalTaskExecutor;
-use flovyn_toolkit::tools::{
-    CallRecords, Sandbox, ToolCallInput, ToolEnvironment, ToolHost, ToolOutcome, ToolTask, Toolbox,
-};
+use flovyn_toolkit::tools::{CallRecords, Sandbox, ToolCallInput, ToolEnvironment, ToolHost, ToolOutcome, Toolbox};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// Where the worker process finds its files.
-const FOLDER: &str = "FLOVYN_TEST_FOLDER";
-
-/// Calls tools one after the other.
-struct Caller;
-
-#[async_trait]
-impl AgentDefinition for Caller {
-    type State = ();
-    type Input = Vec<(String, ToolCallInput)>;
-    type Output = Vec<ToolOutcome>;
-
-    fn kind(&self) -> &str {
-        "caller"
-    }
-
-    async fn execute(&self, ctx: &dyn AgentContext, calls: Self::Input) -> Result<Vec<ToolOutcome>> {
-        let mut outcomes = Vec::new();
-        for (name, input) in calls {
-            let outcome = ctx.schedule::<ToolOutcome>(&ToolTask::kind_of(&name), &input)?.await?;
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
-    }
-}
 
 /// Runs the calls of a folder's `calls.json` to their end.
 async fn work(folder: &Path) -> Result<Vec<ToolOutcome>> {
     let environment = ToolEnvironment::open(folder.join("work"))?.with_sandbox(Sandbox::Off);
     let host = ToolHost::new(environment, CallRecords::open(folder.join("records"))?);
-    let tasks = ToolTask::all(&Toolbox::host()?, &host);
-    let executor = tasks.iter().try_fold(LocalTaskExecutor::new(), |executor, task| executor.register(task.clone()))?;
-    let url = format!("sqlite:{}", folder.join("agents.db").display());
-    let agents = AgentBuilder::new().storage(url.as_str()).task_executor(executor).build().await?;
     let calls = serde_json::from_slice(&fs::read(folder.join("calls.json")).expect("calls.json")).expect("calls");
-    let outcomes = agents.execute_with(Caller, &calls, StartOptions::with_id("run")).await?;
-    agents.close().await?;
-    Ok(outcomes)
+    call_all(folder, &Toolbox::host()?, &host, &calls).await
 }
 
 #[test]
 #[ignore = "the worker process that the other tests start and kill"]
 fn worker_process() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let folder = Path::new(&folder);
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let outcomes = runtime.block_on(work(folder)).expect("the calls are run");
-    fs::write(folder.join("result.json"), serde_json::to_vec(&outcomes).expect("JSON")).expect("it is written");
+    worker_process::serve(work);
 }
 
-fn start(folder: &Path) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "durability::worker_process", "--ignored", "--nocapture"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it starts")
+fn start(folder: &Path) -> WorkerProcess {
+    WorkerProcess::start("durability::worker_process", folder)
 }
 
 /// A folder for a worker process, with the calls it is to make.
@@ -84,34 +37,19 @@ fn prepared(calls: &[(&str, Value)]) -> tempfile::TempDir {
     folder
 }
 
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn finish(folder: &Path) -> Vec<ToolOutcome> {
-    let status = start(folder).wait().expect("it ends");
-    assert!(status.success(), "{status}");
-    serde_json::from_slice(&fs::read(folder.join("result.json")).expect("a result")).expect("JSON")
-}
-
 #[test]
 fn a_command_whose_worker_was_killed_is_not_run_again() {
     let command = "echo x >> log; echo begun; echo trouble >&2; setsid sleep 3621 & sleep 3621";
     let folder = prepared(&[("bash", json!({ "command": command })), ("bash", json!({ "command": "echo next" }))]);
     let log = folder.path().join("work/log");
-    let mut worker = start(folder.path());
+    let worker = start(folder.path());
     let printed = || {
         let records = fs::read_dir(folder.path().join("records")).into_iter().flatten().flatten();
         records.filter_map(|file| fs::read_to_string(file.path()).ok()).any(|text| text.starts_with("begun\n"))
     };
     wait_for("the command's output", printed);
-    worker.kill().expect("SIGKILL");
-    worker.wait().expect("it is dead");
-    let outcomes = finish(folder.path());
+    worker.kill();
+    let outcomes: Vec<ToolOutcome> = start(folder.path()).result();
     let text = outcomes[0].plain_text();
     assert_eq!(outcomes[0].error_code(), Some("interrupted"), "{outcomes:?}");
     assert!(text.starts_with("Interrupted after start, outcome unknown"), "{text}");
@@ -138,17 +76,16 @@ fn every_change_of_a_file_is_made_once_however_often_the_worker_is_killed() {
     for life in 1..60 {
         let mut worker = start(folder.path());
         let until = Instant::now() + Duration::from_millis(60 + 7 * life);
-        while Instant::now() < until && worker.try_wait().expect("it is asked").is_none() {
+        while Instant::now() < until && !worker.has_ended() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if worker.try_wait().expect("it is asked").is_some() {
+        if worker.has_ended() {
             break;
         }
-        worker.kill().expect("SIGKILL");
-        worker.wait().expect("it is dead");
+        worker.kill();
         kills += 1;
     }
-    let outcomes = finish(folder.path());
+    let outcomes: Vec<ToolOutcome> = start(folder.path()).result();
     assert!(kills >= 3, "{kills} kills");
     let wrong: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_error).collect();
     assert!(wrong.is_empty(), "after {kills} kills: {wrong:?}");

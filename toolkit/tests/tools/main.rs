@@ -1,6 +1,8 @@
 //! The host tools as a model uses them: on real files, with real commands, killed for real.
 
 mod bash;
+#[path = "../caller/mod.rs"]
+mod caller;
 mod containment;
 mod durability;
 mod edits;
@@ -8,6 +10,8 @@ mod files;
 mod sandbox;
 mod searches;
 mod toolbox;
+#[path = "../worker_process/mod.rs"]
+mod worker_process;
 
 use flovyn_toolkit::tools::{Limits, Sandbox, Tool, ToolEnvironment, ToolOutcome};
 use serde_json::Value;
