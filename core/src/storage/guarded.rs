@@ -67,6 +67,9 @@ pub trait Gate: Send + Sync {
         self.pass(Call::Commit, inner.commit(request))
     }
 
+    /// The holder of a run has read what recovery replays.
+    fn loaded(&self, _segment: &Segment) {}
+
     /// A worker is about to register.
     fn registering(&self, _org: OrgId, _worker: WorkerId) {}
 
@@ -109,7 +112,9 @@ impl<G: Gate> AgentStorage for Guarded<G> {
     }
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
-        self.gate.pass(Call::LoadSegment, self.inner.load_segment(org, execution, lease)).await
+        let segment = self.gate.pass(Call::LoadSegment, self.inner.load_segment(org, execution, lease)).await?;
+        self.gate.loaded(&segment);
+        Ok(segment)
     }
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
