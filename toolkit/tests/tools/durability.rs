@@ -45,7 +45,9 @@ fn a_command_whose_worker_was_killed_is_not_run_again() {
     let worker = start(folder.path());
     let printed = || {
         let records = fs::read_dir(folder.path().join("records")).into_iter().flatten().flatten();
-        records.filter_map(|file| fs::read_to_string(file.path()).ok()).any(|text| text.starts_with("begun\n"))
+        records
+            .filter_map(|file| fs::read_to_string(file.path()).ok())
+            .any(|text| text.contains("begun\n") && text.contains("trouble\n"))
     };
     wait_for("the command's output", printed);
     worker.kill();
