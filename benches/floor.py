@@ -5,6 +5,7 @@ Every floor is WAL with synchronous=FULL: a transaction is on stable storage whe
 * step:    one row of 200 bytes per transaction. Nothing that acknowledges each step can be faster.
 * group:   200 such rows per transaction. The bound for many agents that share a commit.
 * turn:    three rows, 2 + 4 + 4 KiB, per transaction: one conversation turn.
+* work:    two rows, 4 + 4 KiB, per transaction: one turn of an agent that works with a tool, after a row of 2 KiB.
 * payload: one value of n MiB as rows of 64 KiB in one transaction (faster than one long row).
 
 Usage: floor.py [DIRECTORY] [MiB ...]     prints one line per floor. The runner imports it instead.
@@ -100,6 +101,18 @@ def group(parent: Path, commits: int = 20) -> Floor:
 def turn(parent: Path, commits: int = 100) -> Floor:
     """Measure one conversation turn per transaction."""
     return _floor(parent, commits, [prose(USER_BYTES, 0), prose(ANSWER_BYTES, 1), prose(TOOL_BYTES, 2)])
+
+
+def work(parent: Path, turns: int) -> Floor:
+    """Measure the text of W7 alone: the prompt, then an answer and a tool result per transaction."""
+    with _database(parent) as (connection, directory):
+        _commit(connection, 0, [prose(USER_BYTES, 0)])
+        times = [
+            _commit(connection, 1 + 2 * turn, [prose(ANSWER_BYTES, 2 * turn + 1), prose(TOOL_BYTES, 2 * turn + 2)])
+            for turn in range(turns)
+        ]
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return Floor(times, 2 * turns, stored_bytes(directory))
 
 
 def payload(parent: Path, mebibytes: int, commits: int = 3) -> Floor:

@@ -51,6 +51,13 @@ def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
         for figure, text in (("lost", "finished steps run again"), ("missing", "steps never run")):
             lost = read.worst("w6", total, figure, medium)
             yield aim(f"W6 {text} after kill -9, any round", 0, "steps", lost, medium=medium)
+    most, fewest = max(scale.work), min(scale.work)
+    stored = [read.median("w7", size, "stored_mb") for size in (fewest, most)]
+    grown = stored[1] * fewest / stored[0] / most if stored[0] and stored[1] else None
+    yield aim(f"W7 bytes stored per turn flat: T = {most} against T = {fewest}", 1.1, "x", grown)
+    yield aim(
+        f"W7 bytes stored against the text stored raw, T = {most}", 1.3, "x", read.median("w7", most, "text_ratio")
+    )
 
 
 def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:

@@ -11,6 +11,8 @@ STEP_RESULT: dict[str, object] = {"ok": True, "text": "x" * 170}
 #: One conversation turn of W3: a user message, a model answer, a tool result. 10 KiB in all.
 USER_BYTES, ANSWER_BYTES, TOOL_BYTES = 2048, 4096, 4096
 TURN_BYTES = USER_BYTES + ANSWER_BYTES + TOOL_BYTES
+#: One turn of W7: a model answer and a tool result.
+EXCHANGE_BYTES = ANSWER_BYTES + TOOL_BYTES
 
 
 @functools.cache

@@ -93,6 +93,9 @@ def _own_floor(cell: Cell, directory: Path, running: Running | None) -> dict[str
         return {"group_floor_per_s": floor.group(directory).rows_per_s}
     if cell.workload == "w3":
         return {"turn_floor_us": floor.turn(directory).p50_us}
+    if cell.workload == "w7":
+        text = floor.work(directory, cell.size)
+        return {"turn_floor_us": text.p50_us, "text_mb": text.stored / 2**20}
     if cell.workload == "w4":
         return {"payload_floor_ms": floor.payload(directory, cell.size).p50_us / 1e3}
     return {}
@@ -109,6 +112,9 @@ def _ratios(cell: Cell, figures: dict[str, float], steps: Floor) -> dict[str, fl
         return {"floor_ratio": rate / steps.rows_per_s, "group_floor_ratio": rate / figures["group_floor_per_s"]}
     if cell.workload == "w3":
         return {"floor_ratio": figures["turn_last_ms"] * 1e3 / figures["turn_floor_us"]}
+    if cell.workload == "w7":
+        times = figures["turn_p50_ms"] * 1e3 / figures["turn_floor_us"]
+        return {"floor_ratio": times, "text_ratio": figures["stored_mb"] / figures["text_mb"]}
     if cell.workload == "w4":
         return {"floor_ratio": figures["step_ms"] / figures["payload_floor_ms"]}
     waits = ("paced_p50_ms", "evicted_p50_ms", "dispatch_p50_ms")

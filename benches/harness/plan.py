@@ -10,7 +10,7 @@ from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, LANGGRAPH, Launcher,
 from harness.stack import Stack
 
 DISK, RAM = "disk", "ram"
-WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6")
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7")
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,13 @@ class Scale:
     crowds: tuple[int, ...]
     evicted: int
     crash: tuple[int, int]
+    work: tuple[int, ...]
 
 
-FULL = Scale(200, (200, 10), (50, 200, 800, 5000), 800, (1, 8, 32, 256), (500, 10_000), 10_000, (100, 200))
-QUICK = Scale(50, (20, 5), (20, 50), 50, (1, 8), (50,), 50, (30, 60))
+FULL = Scale(
+    200, (200, 10), (50, 200, 800, 5000), 800, (1, 8, 32, 256), (500, 10_000), 10_000, (100, 200), (25, 50, 100, 200)
+)
+QUICK = Scale(50, (20, 5), (20, 50), 50, (1, 8), (50,), 50, (30, 60), (25, 50, 100))
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield Cell("w5", scale.evicted, who, tuple(evicted), "evicted")
     kill_at, total = scale.crash
     yield Cell("w6", total, who, (_crash(run("w6_recover", total), kill_at),))
+    for turns in scale.work:
+        yield Cell("w7", turns, who, (tuple(run("w7", turns)),))
 
 
 def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
@@ -102,6 +107,8 @@ def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
         yield Cell("w5", crowd, DBOS, (tuple(run("w5", crowd)),), media=(RAM,), rounds=rounds, limit_s=limit)
     kill_at, total = scale.crash
     yield Cell("w6", total, DBOS, (_crash(run("w6_recover", total), kill_at),))
+    for turns in scale.work:
+        yield Cell("w7", turns, DBOS, (tuple(run("w7", turns)),), media=(RAM,))
 
 
 def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:
@@ -124,6 +131,9 @@ def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:
     for durability in ("sync", "async"):
         shown = "sync" if durability == "sync" else "async (its default)"
         yield Cell("w6", total, LANGGRAPH, (_crash(run("w6_recover", total, durability), kill_at),), shown)
+    for turns in scale.work:
+        for channel, shown in (("full", "add_messages"), ("delta", "DeltaChannel")):
+            yield Cell("w7", turns, LANGGRAPH, (tuple(run("w7", turns, channel)),), shown, media=(RAM,))
 
 
 def plan(sides: Mapping[str, Side], scale: Scale, workloads: tuple[str, ...]) -> list[Cell]:

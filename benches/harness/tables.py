@@ -100,6 +100,21 @@ TABLES = {
         ),
         "The step in flight at the kill may run twice anywhere. LangGraph goes on only when someone invokes it again.",
     ),
+    "w7": Table(
+        "W7: one run of an agent with a tool, 8 KiB a turn; its model reads the whole conversation each time",
+        "turns",
+        (
+            ("stored_mb", "stored MB"),
+            ("text_ratio", "× the text stored raw"),
+            ("stored_ratio", "bytes / content"),
+            ("turn_p50_ms", "turn p50 ms"),
+            ("floor_ratio", "× floor"),
+            ("turn_growth", "last / first turns"),
+            ("rss_peak_mb", "peak RSS MB"),
+        ),
+        "Floor: the text alone, a turn's two rows in one commit. Everybody's model and tool say the same and cost next"
+        ' to nothing. LangGraph: one invocation with `durability="sync"`.',
+    ),
     "s1": Table(
         "S1: one agent, steps of 200 bytes one after the other",
         "steps",

@@ -217,6 +217,7 @@ async fn main() -> Result<(), Failure> {
         "w5" => programs::w5::main().await,
         "w5_evicted" => programs::w5_evicted::main().await,
         "w6_recover" => programs::w6_recover::main().await,
+        "w7" => programs::w7::main().await,
         other => Err(format!("there is no program {other:?}").into()),
     }
 }

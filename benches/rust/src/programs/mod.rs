@@ -11,3 +11,4 @@ pub mod w4_read;
 pub mod w5;
 pub mod w5_evicted;
 pub mod w6_recover;
+pub mod w7;
