@@ -5,10 +5,12 @@
 //! `ready` only makes the host's loop look. A binding converts values and drives coroutines; it decides nothing.
 
 mod activations;
+mod composite;
 pub mod facts;
 pub mod stage;
 
 pub use activations::{Activation, Activations, AgentSpec, Wake, quietly};
+pub use composite::CompositeHost;
 
 use crate::client::Client;
 use crate::error::{Code, Error, Result};
@@ -43,6 +45,11 @@ fn pool() -> Result<Arc<tokio::runtime::Runtime>> {
     OWNER.store(std::process::id(), Ordering::Relaxed);
     *pool = Some(built.clone());
     Ok(built)
+}
+
+/// The engine's threads, for work that belongs to no backend.
+pub fn threads() -> Result<tokio::runtime::Handle> {
+    Ok(pool()?.handle().clone())
 }
 
 fn forked() -> Error {
