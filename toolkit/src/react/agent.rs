@@ -1,13 +1,15 @@
 //! The definition of the agent: what it offers, what it allows, how it begins.
 
 use super::run::Run;
-use super::{AgentInput, AgentTool, KIND, ReactState, RunOutcome};
+use super::{AgentConfig, AgentInput, AgentTool, KIND, Mode, ModelChoice, ReactState, RunOutcome};
 use crate::tools::Toolbox;
 use crate::tools::approval::ApprovalPolicy;
 use async_trait::async_trait;
+use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::AgentContext;
 use flovyn_core::error::{Code, Error, Result};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +23,15 @@ pub struct ReactAgent {
     pub(super) tools: Arc<BTreeMap<String, AgentTool>>,
     pub(super) approvals: ApprovalPolicy,
     pub(super) system_prompt: String,
+    defaults: Defaults,
+}
+
+/// What holds where a run says nothing of it.
+#[derive(Clone, Default)]
+struct Defaults {
+    model: Option<ModelChoice>,
+    config: Map<String, Value>,
+    working_directory: Option<String>,
 }
 
 /// What the agent is told where a run brings no words of its own.
@@ -35,6 +46,7 @@ impl Default for ReactAgent {
             tools: Arc::default(),
             approvals: ApprovalPolicy::default(),
             system_prompt: SYSTEM_PROMPT.to_owned(),
+            defaults: Defaults::default(),
         }
     }
 }
@@ -81,6 +93,61 @@ impl ReactAgent {
         self
     }
 
+    /// The model that is asked where a run names none. So a run's input can be its prompt alone.
+    #[must_use]
+    pub fn with_model(mut self, model: ModelChoice) -> Self {
+        self.defaults.model = Some(model);
+        self
+    }
+
+    /// Limits and habits that hold where a run says nothing of them, field by field.
+    #[must_use]
+    pub fn with_config(mut self, config: &AgentConfig) -> Self {
+        let written = serde_json::to_value(config).unwrap_or_default();
+        self.defaults.config = written.as_object().cloned().unwrap_or_default();
+        self
+    }
+
+    /// Where the host tools of runs work that name no directory; the worker's own unless given.
+    #[must_use]
+    pub fn with_working_directory(mut self, directory: impl Into<String>) -> Self {
+        self.defaults.working_directory = Some(directory.into());
+        self
+    }
+
+    /// What a run was started with, and the agent's defaults where it said nothing.
+    fn completed(&self, given: &Payload) -> Result<AgentInput> {
+        let mut given: Value = given.parse()?;
+        if let Some(fields) = given.as_object_mut() {
+            let config = fields.entry("config").or_insert_with(|| Value::Object(Map::new()));
+            if let Some(config) = config.as_object_mut() {
+                self.defaults.config.iter().for_each(|(name, value)| {
+                    config.entry(name).or_insert_with(|| value.clone());
+                });
+            }
+        } else if let Some(prompt) = given.as_str() {
+            given = serde_json::json!({ "userPrompt": prompt, "config": self.defaults.config });
+        }
+        let mut input: AgentInput = Payload::of(&given)?.parse()?;
+        match &self.defaults.model {
+            Some(model) if input.model.is_empty() => input.model = model.clone(),
+            // In a chat the user's first message may name one.
+            None if input.model.is_empty() && input.config.mode == Mode::OneShot => {
+                let message = format!(
+                    "no model was named: start the run with {{\"model\": \"provider/model\", \"userPrompt\": …}}, or give the agent \
+                     {:?} a model of its own",
+                    self.kind
+                );
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+            _ => {}
+        }
+        if input.working_directory.is_none() {
+            input.working_directory.clone_from(&self.defaults.working_directory);
+        }
+        Ok(input)
+    }
+
     /// The tools of a run, by name.
     pub(super) fn offered(&self, names: Option<&[String]>) -> Result<BTreeMap<String, AgentTool>> {
         let Some(names) = names else { return Ok((*self.tools).clone()) };
@@ -111,7 +178,8 @@ impl AgentDefinition for ReactAgent {
         Some(concat!("react-agent ", env!("CARGO_PKG_VERSION")).to_owned())
     }
 
-    async fn execute(&self, ctx: &dyn AgentContext, input: AgentInput) -> Result<RunOutcome> {
+    async fn execute(&self, ctx: &dyn AgentContext, _: AgentInput) -> Result<RunOutcome> {
+        let input = self.completed(ctx.raw_input())?;
         Run::new(self, ctx, &input)?.drive().await
     }
 }

@@ -8,8 +8,8 @@ use super::compaction::Extract;
 use super::{AgentEvent, ModelChoice, Transcript};
 use crate::message::{Message, ModelError};
 use crate::provider::{
-    CacheHint, CancellationToken, ModelRequest, Provider, Registry, RetryPolicy, Retrying, StreamEvent, ThinkingLevel,
-    ToolSpec,
+    CacheHint, CancellationToken, ErrorKind, ModelRequest, OnEvent, Provider, Registry, RetryPolicy, Retrying,
+    StreamEvent, ThinkingLevel, ToolChoice, ToolSpec,
 };
 use async_trait::async_trait;
 use flovyn_core::context::ContextRef;
@@ -31,8 +31,12 @@ pub struct LlmGenerate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerateInput {
-    /// The conversation.
-    pub context: ContextRef,
+    /// The conversation; none where `messages` say it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextRef>,
+    /// What is said after it, for this call alone: it becomes no part of the conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Message>,
     /// The model.
     pub model: ModelChoice,
     /// The most tokens of the answer; the model's own limit unless given.
@@ -50,6 +54,12 @@ pub struct GenerateInput {
     /// The tools that the model may call, in place of those that the conversation offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<ToolSpec>>,
+    /// Whether it has to call one; as it sees fit unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether the run's readers are kept from the answer while it is made.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quiet: bool,
     /// What it is asked for.
     #[serde(default, skip_serializing_if = "Purpose::is_turn")]
     pub purpose: Purpose,
@@ -64,6 +74,10 @@ pub enum Purpose {
     Turn,
     /// A summary of a part of it.
     Summary(Extract),
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Purpose {
@@ -107,13 +121,16 @@ impl GenerateInput {
     /// Asks a model to go on with a conversation.
     pub fn new(model: ModelChoice, context: ContextRef) -> Self {
         Self {
-            context,
+            context: Some(context),
+            messages: Vec::new(),
             model,
             max_tokens: None,
             temperature: None,
             thinking: ThinkingLevel::Off,
             system: None,
             tools: None,
+            tool_choice: None,
+            quiet: false,
             purpose: Purpose::Turn,
         }
     }
@@ -149,39 +166,68 @@ impl LlmGenerate {
         }
     }
 
-    async fn ask(&self, ctx: &TaskContext, input: &GenerateInput) -> Result<Reply, ModelError> {
-        let known = self.models.resolve(&input.model.to_string())?;
-        let entries = ctx.messages(&input.context).await;
+    /// Asks outside of a run: nothing is recorded.
+    ///
+    /// # Errors
+    ///
+    /// The provider's, or that the input refers to the conversation of a run, which only a task of that run can read.
+    pub async fn ask_alone(&self, input: &GenerateInput) -> Result<Reply, ModelError> {
+        if input.context.is_some() {
+            let message = "a context reference stands for the conversation of a run, and only its agent can ask with it; outside of \
+                           one give messages";
+            return Err(ModelError::new(ErrorKind::InvalidRequest, message));
+        }
+        self.ask(&Transcript::default(), input, &mut |_| {}, 1).await
+    }
+
+    async fn ask_of_run(&self, ctx: &TaskContext, input: &GenerateInput) -> Result<Reply, ModelError> {
+        let entries = match &input.context {
+            Some(context) => ctx.messages(context).await,
+            None => Ok(Vec::new()),
+        };
         let walked = entries.and_then(|entries| Transcript::of(&entries)).map_err(|error| {
             let message = format!("the conversation cannot be read: {}", error.message());
-            ModelError::new(crate::provider::ErrorKind::Network, message)
+            ModelError::new(ErrorKind::Network, message)
         })?;
-        let (messages, tools) = match &input.purpose {
-            Purpose::Turn => {
-                let offered = input.tools.as_deref().unwrap_or(walked.tools());
-                (walked.messages(), offered.to_vec())
-            }
-            Purpose::Summary(extract) => (extract.prompt(&walked), Vec::new()),
-        };
-        let request = ModelRequest {
-            system: input.system.clone(),
-            tools,
-            max_tokens: input.max_tokens,
-            temperature: input.temperature,
-            thinking: input.thinking,
-            cache: input.purpose.is_turn().then_some(CacheHint::Short),
-            session: Some(input.context.execution.to_string()),
-            ..ModelRequest::new(&known.info.id, messages)
-        };
-        let shown = input.purpose.is_turn();
+        let shown = input.purpose.is_turn() && !input.quiet;
         let on = &mut |event: StreamEvent| {
             if shown {
                 show(ctx, &event);
             }
         };
+        self.ask(&walked, input, on, ctx.attempt()).await
+    }
+
+    async fn ask(
+        &self,
+        walked: &Transcript,
+        input: &GenerateInput,
+        on: OnEvent<'_>,
+        attempt: u32,
+    ) -> Result<Reply, ModelError> {
+        let known = self.models.resolve(&input.model.to_string())?;
+        let (mut messages, tools) = match &input.purpose {
+            Purpose::Turn => {
+                let offered = input.tools.as_deref().unwrap_or(walked.tools());
+                (walked.messages_before(!input.messages.is_empty()), offered.to_vec())
+            }
+            Purpose::Summary(extract) => (extract.prompt(walked), Vec::new()),
+        };
+        messages.extend(input.messages.iter().cloned());
+        let request = ModelRequest {
+            system: input.system.clone(),
+            tools,
+            tool_choice: input.tool_choice.clone().unwrap_or_default(),
+            max_tokens: input.max_tokens,
+            temperature: input.temperature,
+            thinking: input.thinking,
+            cache: input.purpose.is_turn().then_some(CacheHint::Short),
+            session: input.context.as_ref().map(|context| context.execution.to_string()),
+            ..ModelRequest::new(&known.info.id, messages)
+        };
         let provider = Retrying::new(known.provider, self.policy);
         let message = provider.stream(&request, on, &CancellationToken::new()).await?;
-        Ok(Reply { message, context_window: known.info.context_window, attempt: ctx.attempt() })
+        Ok(Reply { message, context_window: known.info.context_window, attempt })
     }
 }
 
@@ -199,7 +245,7 @@ impl TaskDefinition for LlmGenerate {
     }
 
     async fn execute(&self, ctx: &TaskContext, input: GenerateInput) -> Result<Generated> {
-        match self.ask(ctx, &input).await {
+        match self.ask_of_run(ctx, &input).await {
             Ok(reply) => Ok(Generated::Reply(Box::new(reply))),
             // A long wait is the agent's: it waits without a process.
             Err(error) if error.is_retryable() && error.retry_after_ms.is_none() => {

@@ -1,15 +1,17 @@
-//! What a run of the agent is started with: the JSON of `POST /agent-executions`, in camelCase.
+//! What a run of the agent is started with: the JSON of `POST /agent-executions`, in camelCase, or a prompt alone.
 
 use super::Budget;
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use std::fmt;
 
-/// The argument of a run.
+/// The argument of a run. A text is read as a run that is asked this and says nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, remote = "Self")]
 pub struct AgentInput {
     /// How to behave; the agent's own words unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,9 +36,9 @@ pub struct AgentInput {
     pub approvals: Option<ApprovalPolicy>,
 }
 
-/// A model by its provider and its id there.
+/// A model by its provider and its id there. The text `provider/model` is read as one, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct ModelChoice {
     /// The provider's name in the worker's registry.
     pub provider: String,
@@ -120,6 +122,36 @@ impl Default for AgentConfig {
     }
 }
 
+impl Serialize for AgentInput {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for AgentInput {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(user_prompt) => Ok(Self { user_prompt, ..Self::default() }),
+            other => Self::deserialize(other).map_err(D::Error::custom),
+        }
+    }
+}
+
+impl Serialize for ModelChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(reference) => Ok(Self::parse(&reference)),
+            other => Self::deserialize(other).map_err(D::Error::custom),
+        }
+    }
+}
+
 impl AgentInput {
     /// Asks a model, by `provider/model`, for something.
     pub fn new(model: &str, prompt: impl Into<String>) -> Self {
@@ -135,6 +167,11 @@ impl AgentInput {
 }
 
 impl ModelChoice {
+    /// Whether it names no model: the agent's own is asked.
+    pub fn is_empty(&self) -> bool {
+        self.provider.is_empty() && self.model_id.is_empty()
+    }
+
     /// Takes `provider/model` apart; the model's own id may hold slashes.
     pub fn parse(reference: &str) -> Self {
         let (provider, model) = reference.split_once('/').unwrap_or(("", reference));
@@ -172,5 +209,17 @@ mod tests {
             assert_eq!(&written[field], value);
         }
         assert_eq!(serde_json::from_value::<AgentInput>(written).expect("an input"), input);
+    }
+
+    #[test]
+    fn a_text_is_a_prompt_and_a_model_may_be_a_text() {
+        let input: AgentInput = serde_json::from_value(json!("Why?")).expect("an input");
+        assert_eq!((input.user_prompt.as_str(), input.model.is_empty()), ("Why?", true));
+        let input: AgentInput =
+            serde_json::from_value(json!({"model": "openrouter/z-ai/glm-4.7", "userPrompt": "Why?"}))
+                .expect("an input");
+        assert_eq!(input, AgentInput::new("openrouter/z-ai/glm-4.7", "Why?"));
+        let wrong = serde_json::from_value::<AgentInput>(json!({"config": {"maxTurns": "many"}}));
+        assert!(wrong.expect_err("no number").to_string().contains("u32"));
     }
 }

@@ -21,17 +21,20 @@ pub struct AgentTool {
     pub effect: Effect,
     kind: String,
     options: Option<TaskOptions>,
+    queue: Option<String>,
     takes: Takes,
     arguments: Arc<Validator>,
 }
 
 /// What the task is given, and what it gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Takes {
     /// A [`ToolCallInput`], for a [`ToolOutcome`].
     Call,
     /// The model's arguments as they are, for any JSON.
     Arguments,
+    /// The value of one argument, or of its default, for any JSON.
+    Argument(String, Value),
 }
 
 /// What a call is run with, beside its arguments.
@@ -70,12 +73,29 @@ impl AgentTool {
         self
     }
 
+    /// Gives the task the value of this argument alone, as functions of one parameter take it; where the model leaves it out,
+    /// the `default` of its schema.
+    #[must_use]
+    pub fn with_argument(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        let default = self.spec.parameters["properties"][&name]["default"].clone();
+        self.takes = Takes::Argument(name, default);
+        self
+    }
+
+    /// Has the task run by the workers of a queue, instead of those of the run's.
+    #[must_use]
+    pub fn with_queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
     fn new(spec: ToolSpec, effect: Effect, kind: String, options: Option<TaskOptions>, takes: Takes) -> Result<Self> {
         let arguments = jsonschema::validator_for(&spec.parameters).map_err(|error| {
             let message = format!("the parameters of the tool {:?} are no JSON Schema: {error}", spec.name);
             Error::new(Code::InvalidArgument, message)
         })?;
-        Ok(Self { spec, effect, kind, options, takes, arguments: Arc::new(arguments) })
+        Ok(Self { spec, effect, kind, options, queue: None, takes, arguments: Arc::new(arguments) })
     }
 
     /// What the model is told where its arguments are wrong.
@@ -92,8 +112,9 @@ impl AgentTool {
 
     /// The task of a call.
     pub(super) fn call(&self, id: &str, arguments: &Value, scene: &CallScene<'_>) -> Result<TaskCall> {
-        let input = match self.takes {
+        let input = match &self.takes {
             Takes::Arguments => Payload::of(arguments)?,
+            Takes::Argument(name, default) => Payload::of(arguments.get(name).unwrap_or(default))?,
             Takes::Call => Payload::of(&ToolCallInput {
                 arguments: arguments.clone(),
                 working_directory: scene.working_directory.map(PathBuf::from),
@@ -101,23 +122,23 @@ impl AgentTool {
                 seen: scene.seen.of_call(arguments).map(str::to_owned),
             })?,
         };
-        let options = self.options.clone();
-        Ok(TaskCall { kind: self.kind.clone(), input, options, queue: None, key: Some(id.to_owned()) })
+        let (options, queue) = (self.options.clone(), self.queue.clone());
+        Ok(TaskCall { kind: self.kind.clone(), input, options, queue, key: Some(id.to_owned()) })
     }
 
     /// What a finished task says.
     pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
         let value: Value = output.parse()?;
-        Ok(match (self.takes, value) {
+        Ok(match (&self.takes, value) {
             // The engine ended it for a message that was not to wait.
             (Takes::Call, Value::String(_)) => interrupted(),
             (Takes::Call, value) => serde_json::from_value(value).map_err(|error| {
                 let message = format!("the task {:?} gave no outcome of a tool: {error}", self.kind);
                 Error::new(Code::NotSerializable, message)
             })?,
-            (Takes::Arguments, Value::String(text)) => ToolOutcome::text(text),
-            (Takes::Arguments, Value::Null) => ToolOutcome::text("Done."),
-            (Takes::Arguments, value) => ToolOutcome::text(value.to_string()).with_details(value),
+            (_, Value::String(text)) => ToolOutcome::text(text),
+            (_, Value::Null) => ToolOutcome::text("Done."),
+            (_, value) => ToolOutcome::text(value.to_string()).with_details(value),
         })
     }
 }

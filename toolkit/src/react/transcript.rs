@@ -125,13 +125,18 @@ impl Transcript {
     /// The messages that a model is sent: those of the system, the summary, the rest. They end with somebody else's words
     /// than the model's.
     pub fn messages(&self) -> Vec<Message> {
+        self.messages_before(false)
+    }
+
+    /// As [`messages`](Self::messages); where more follow them, they may end with the model's words.
+    pub(super) fn messages_before(&self, more_follow: bool) -> Vec<Message> {
         let mut messages = self.system.clone();
         messages.extend(self.summary.as_ref().map(Compacted::message));
         messages.extend(self.items.iter().map(|(_, message)| told(message)));
         let last = messages.iter().rev().find(|message| message.stop().is_answer());
         // A provider that paused its model wants its words back as they are.
         let ended = |last: &Message| last.tool_calls().next().is_none() && last.stop() != Stop::Deferred;
-        if last.is_some_and(|last| last.role == Role::Assistant && ended(last)) {
+        if !more_follow && last.is_some_and(|last| last.role == Role::Assistant && ended(last)) {
             messages.push(Message::user(GO_ON));
         }
         messages
