@@ -3,10 +3,11 @@
 use crate::Result;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::fake_llm::{FakeLlm, Script};
+use flovyn_toolkit::kit::{ProviderDescription, registry};
 use flovyn_toolkit::message::ModelError;
-use flovyn_toolkit::provider::{Api, Endpoint, Registry, catalogued};
+use flovyn_toolkit::provider::{Api, Registry, catalogued};
 use flovyn_toolkit::react::ModelChoice;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The name of the scripted model.
@@ -23,8 +24,7 @@ pub struct Models {
 impl Models {
     /// Those whose keys are in the environment; with `fake` also the scripted one, which then is the first choice.
     pub fn open(fake: Option<Option<&Path>>) -> Result<Self> {
-        let mut registry = Registry::from_env().map_err(refused)?;
-        let Some(script) = fake else { return Ok(Self { registry, fake: None }) };
+        let Some(script) = fake else { return Ok(Self { registry: registry(&BTreeMap::new())?, fake: None }) };
         let script = match script {
             Some(file) => Script::from_file(file),
             None => Script::from_toml(SCRIPT),
@@ -33,7 +33,12 @@ impl Models {
         let fake = FakeLlm::start(script).map_err(|error| {
             Error::new(Code::InvalidArgument, format!("the scripted model cannot be served on 127.0.0.1: {error}"))
         })?;
-        registry.add(Api::AnthropicMessages, Endpoint::new("fake", fake.url())).map_err(refused)?;
+        let provider = ProviderDescription {
+            api: Some(Api::AnthropicMessages),
+            base_url: Some(fake.url()),
+            ..ProviderDescription::default()
+        };
+        let registry = registry(&BTreeMap::from([("fake".to_owned(), provider)]))?;
         Ok(Self { registry, fake: Some(fake) })
     }
 

@@ -4,10 +4,9 @@ use super::models::Models;
 use super::options::Confinement;
 use crate::Result;
 use flovyn_core::agent::NativeHost;
-use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::react::{LlmGenerate, ReactAgent};
+use flovyn_toolkit::kit::{Approval, Kit, KitAgent, KitDescription, KitTool};
+use flovyn_toolkit::tools::Toolbox;
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
-use flovyn_toolkit::tools::{CallRecords, Sandbox, ToolEnvironment, ToolHost, ToolTask, Toolbox};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,30 +22,16 @@ pub struct Place<'a> {
     pub confinement: Confinement,
 }
 
-/// Makes the host of the kind `react-agent`.
-pub fn host(place: Place<'_>, models: &Models, approvals: ApprovalPolicy) -> Result<Arc<NativeHost>> {
-    let sandbox = if place.confinement.unsandboxed { Sandbox::Off } else { Sandbox::Required };
-    let environment =
-        ToolEnvironment::open(place.directory)?.with_sandbox(sandbox).with_network(place.confinement.network);
-    let tools = ToolHost::new(environment, CallRecords::open(records(place.store)?)?).with_roots(place.roots)?;
-    let toolbox = Toolbox::host()?;
-    let agent = ReactAgent::new().with_approvals(approvals).with_toolbox(&toolbox)?;
-    let host = NativeHost::default().agent(agent)?.task(LlmGenerate::new(models.registry()))?;
-    let host = ToolTask::all(&toolbox, &tools).into_iter().try_fold(host, NativeHost::task)?;
-    Ok(Arc::new(host))
-}
-
-/// Flovyn's folder of this user: `FLOVYN_HOME`, else `~/.flovyn`.
-pub fn home() -> Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = variable("FLOVYN_HOME").or_else(|| variable("HOME").map(|home| home.join(".flovyn")));
-    Ok(home.ok_or_else(|| {
-        Error::new(Code::InvalidArgument, "neither FLOVYN_HOME nor HOME is set; set FLOVYN_HOME to a folder for Flovyn")
-    })?)
-}
-
-/// The folder for records of calls that belongs to a store.
-fn records(store: &str) -> Result<PathBuf> {
-    let name = blake3::hash(store.as_bytes()).to_hex();
-    Ok(home()?.join("records").join(&name[..16]))
+/// Makes the host of the kind `react-agent`, with all host tools.
+pub async fn host(place: Place<'_>, models: &Models, approvals: ApprovalPolicy) -> Result<Arc<NativeHost>> {
+    let tools = Toolbox::host()?.names().map(|name| KitTool::Named(name.to_owned())).collect();
+    let description = KitDescription {
+        agents: vec![KitAgent { tools, approvals: Approval(approvals), ..KitAgent::default() }],
+        working_directory: Some(place.directory.to_owned()),
+        roots: place.roots,
+        sandbox: Some(!place.confinement.unsandboxed),
+        network: Some(place.confinement.network),
+        ..KitDescription::default()
+    };
+    Ok(Kit::open_with(description, place.store, models.registry()).await?.host())
 }

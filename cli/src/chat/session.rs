@@ -1,6 +1,5 @@
 //! Sessions: durable runs of the built-in agent, each in a queue of its own so that two terminals do not share their work.
 
-use super::serving::home;
 use crate::print::short;
 use crate::target::is_url;
 use crate::{Failed, Result};
@@ -9,6 +8,7 @@ use flovyn_core::client::{Client, Handle, StartOptions};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::model::{Execution, ExecutionFilter, ForkFrom, PageRequest};
 use flovyn_core::runtime::{Backend, Runtime, parse_url};
+use flovyn_toolkit::kit::home;
 use flovyn_toolkit::react::{AgentInput, KIND};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -104,7 +104,7 @@ async fn serve(store: &Store, models: &Models, chat: &Chat, directory: &Path, se
     }
     let place = Place { directory, roots: Vec::new(), store: store.url(), confinement: chat.confinement };
     // The session's own policy asks; who answers is decided where it is followed.
-    let host = host(place, models, ApprovalPolicy::allow_all())?;
+    let host = host(place, models, ApprovalPolicy::allow_all()).await?;
     let options = WorkerOptions {
         queue: session.queue.clone(),
         only: Some(session.handle.id()),

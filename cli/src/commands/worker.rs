@@ -50,7 +50,7 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
     let place =
         Place { directory: &args.directory, roots: args.roots, store: target.url(), confinement: args.confinement };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
-    let host = host(place, &models, approvals)?;
+    let host = host(place, &models, approvals).await?;
     let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
     let worker = runtime.worker(host, options).await?;
     let registry = models.registry();

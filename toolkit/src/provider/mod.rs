@@ -21,6 +21,7 @@ pub use event::StreamEvent;
 pub use http::HttpProvider;
 pub(crate) use http::client_builder;
 pub use quirks::{Quirks, ThinkingField};
+pub(crate) use registry::prices;
 pub use registry::{Model, Registry, catalogued};
 pub use request::{CacheHint, ModelInfo, ModelRequest, ThinkingLevel, ThinkingSupport, ToolChoice, ToolSpec};
 pub use retry::{Fallback, RetryPolicy, Retrying};

@@ -72,20 +72,11 @@ impl Registry {
     /// As of [`from_env`](Self::from_env).
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ModelError> {
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let prices = match variable("FLOVYN_PRICES") {
-            None => PriceTable::builtin(),
-            Some(path) => {
-                let table = PriceTable::builtin().overridden_by(Path::new(&path));
-                Arc::new(table.map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))?)
-            }
-        };
+        let prices = prices(variable)?;
         let mut registry = Self::new();
         for spec in &catalog().providers {
             let given = variable(&spec.base_url_env);
-            let mut endpoint = Endpoint::new(&spec.name, given.as_deref().unwrap_or(&spec.base_url));
-            endpoint.quirks = spec.quirks.clone();
-            endpoint.models.clone_from(&spec.models);
-            endpoint.unknown_model = spec.unknown_model.clone();
+            let mut endpoint = spec.endpoint(given.as_deref());
             endpoint.prices = prices.clone();
             if let Some(key) = variable(&spec.key_env) {
                 endpoint = endpoint.key(key);
@@ -212,6 +203,38 @@ struct ProviderSpec {
     #[serde(default)]
     unknown_model: ModelInfo,
     models: Vec<ModelInfo>,
+}
+
+/// The built-in prices, and before them those of the table that `FLOVYN_PRICES` names.
+pub(crate) fn prices(variable: impl Fn(&str) -> Option<String>) -> Result<Arc<PriceTable>, ModelError> {
+    let Some(path) = variable("FLOVYN_PRICES").filter(|path| !path.trim().is_empty()) else {
+        return Ok(PriceTable::builtin());
+    };
+    let table = PriceTable::builtin().overridden_by(Path::new(&path));
+    table.map(Arc::new).map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))
+}
+
+impl ProviderSpec {
+    fn endpoint(&self, base_url: Option<&str>) -> Endpoint {
+        let mut endpoint = Endpoint::new(&self.name, base_url.unwrap_or(&self.base_url));
+        endpoint.quirks = self.quirks.clone();
+        endpoint.models.clone_from(&self.models);
+        endpoint.unknown_model = self.unknown_model.clone();
+        endpoint
+    }
+}
+
+impl Endpoint {
+    /// A provider of the catalogue, without a key, at its own address or another one; none of another name.
+    pub fn catalogued(name: &str, base_url: Option<&str>) -> Option<(Api, Self)> {
+        let spec = catalog().providers.iter().find(|spec| spec.name == name)?;
+        Some((spec.api, spec.endpoint(base_url)))
+    }
+
+    /// The names of the catalogue's providers.
+    pub fn catalogue() -> Vec<&'static str> {
+        catalog().providers.iter().map(|spec| spec.name.as_str()).collect()
+    }
 }
 
 fn catalog() -> &'static Catalog {

@@ -12,18 +12,26 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// Records older than this are of runs that nobody will take up again.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// The folder of the records. It belongs to the machine that has the working directories, one folder to each store of runs.
 #[derive(Debug, Clone)]
-pub struct CallRecords(Arc<PathBuf>);
+pub struct CallRecords(Arc<Folder>);
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    /// Removes it in the end, where nobody needs it after this process.
+    _temporary: Option<TempDir>,
+}
 
 /// The record of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct CallRecord {
-    folder: Arc<PathBuf>,
+    folder: Arc<Folder>,
     name: String,
 }
 
@@ -66,7 +74,16 @@ impl CallRecords {
                 let _ = fs::remove_file(record.path());
             }
         }
-        Ok(Self(Arc::new(folder)))
+        Ok(Self(Arc::new(Folder { path: folder, _temporary: None })))
+    }
+
+    /// Makes a folder that is gone with the last of its records: for runs that end with this process.
+    pub fn temporary() -> Result<Self> {
+        let made = tempfile::Builder::new().prefix("flovyn-records-").tempdir().map_err(|error| {
+            Error::new(Code::InvalidArgument, format!("no folder for records of tool calls can be made: {error}"))
+                .caused_by(error)
+        })?;
+        Ok(Self(Arc::new(Folder { path: made.path().to_owned(), _temporary: Some(made) })))
     }
 
     /// The record of a call, by a name that is unique among calls and fit for a file.
@@ -82,11 +99,11 @@ impl CallRecord {
 
     /// The file that keeps a command's whole output.
     pub fn output(&self) -> PathBuf {
-        self.folder.join(format!("{}.out", self.name))
+        self.folder.path.join(format!("{}.out", self.name))
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.join(format!("{}.json", self.name))
+        self.folder.path.join(format!("{}.json", self.name))
     }
 
     /// Forgets what an earlier call of this name left.
@@ -113,13 +130,13 @@ impl CallRecord {
         let text = serde_json::to_vec(progress).map_err(|error| {
             Error::new(Code::NotSerializable, format!("a tool's outcome has no JSON form: {error}"))
         })?;
-        let written = self.folder.join(format!("{}.new", self.name));
+        let written = self.folder.path.join(format!("{}.new", self.name));
         let noted = || -> io::Result<()> {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&written, self.path())?;
-            File::open(&*self.folder)?.sync_all()
+            File::open(&self.folder.path)?.sync_all()
         };
         noted().map_err(|error| self.unusable(error))
     }
@@ -135,7 +152,7 @@ impl CallRecord {
     }
 
     fn unusable(&self, error: io::Error) -> Error {
-        let folder: &Path = &self.folder;
+        let folder: &Path = &self.folder.path;
         let message = format!("the record of a tool call in {} cannot be kept: {error}", folder.display());
         Error::new(Code::TaskFailed, message).caused_by(error)
     }

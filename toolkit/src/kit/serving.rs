@@ -1,0 +1,184 @@
+//! Native definitions of a description: agents, model calls and tools behind one host.
+
+use super::description::{KitAgent, KitDescription, KitTool};
+use super::{records_of, registry};
+use crate::mcp::{McpInputTask, McpProblem, McpServers};
+use crate::provider::Registry;
+use crate::react::{AgentTool, LlmGenerate, ReactAgent};
+use crate::tools::{CallRecords, Limits, Sandbox, ToolEnvironment, ToolHost, ToolTask, Toolbox};
+use flovyn_core::agent::NativeHost;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::model::TaskOptions;
+use flovyn_core::task::TaskDefinition;
+use globset::Glob;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a worker serves of the toolkit.
+pub struct Kit {
+    host: Arc<NativeHost>,
+    options: BTreeMap<String, TaskOptions>,
+    servers: McpServers,
+    problems: Vec<McpProblem>,
+}
+
+/// The tools there are, and which of them are asked for.
+struct Shelf {
+    toolbox: Toolbox,
+    problems: Vec<McpProblem>,
+    taken: BTreeSet<String>,
+}
+
+impl Kit {
+    /// Makes the definitions; MCP servers are asked for their tools. `store` is the URL of the store whose runs are served.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`: something of the description cannot be used, such as a name that no tool has or a directory that
+    /// does not exist.
+    pub async fn open(description: KitDescription, store: &str) -> Result<Self> {
+        let models = registry(&description.providers)?;
+        Self::open_with(description, store, models).await
+    }
+
+    /// As [`open`](Self::open), with these models in place of the described providers.
+    pub async fn open_with(description: KitDescription, store: &str, models: Registry) -> Result<Self> {
+        let servers = McpServers::new(description.mcp()?);
+        let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
+        let mut shelf = Shelf { toolbox, problems, taken: BTreeSet::new() };
+        for name in &description.tools {
+            shelf.take(name)?;
+        }
+        let directory = description.directory();
+        let mut host = NativeHost::default();
+        for agent in &description.agents {
+            host = host.agent(shelf.agent(agent, &directory)?)?;
+        }
+        let generate = LlmGenerate::new(models);
+        let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
+        host = host.task(generate)?;
+        let Shelf { toolbox, problems, taken } = shelf;
+        if !taken.is_empty() {
+            let records = match &description.records {
+                Some(folder) => CallRecords::open(folder)?,
+                // Nobody takes up a call of a store that ends with this process.
+                None if store.starts_with("memory:") => CallRecords::temporary()?,
+                None => CallRecords::open(records_of(store)?)?,
+            };
+            let environment = description.environment(&directory)?;
+            let tools = ToolHost::new(environment, records).with_roots(description.all_roots())?;
+            for task in taken.iter().filter_map(|name| ToolTask::new(&toolbox, name, &tools)) {
+                options.insert(task.kind().to_owned(), TaskOptions { interruptible: true, ..task.options() });
+                host = host.task(task)?;
+            }
+        }
+        if servers.names().next().is_some() {
+            let answers = McpInputTask::new(servers.clone(), Limits::default());
+            options.insert(answers.kind().to_owned(), answers.options());
+            host = host.task(answers)?;
+        }
+        Ok(Self { host: Arc::new(host), options, servers, problems })
+    }
+
+    /// What a worker serves.
+    pub fn host(&self) -> Arc<NativeHost> {
+        self.host.clone()
+    }
+
+    /// How a task of the kit is to be scheduled by agents of other kinds; none for a task that it does not serve.
+    pub fn options(&self, kind: &str) -> Option<&TaskOptions> {
+        self.options.get(kind)
+    }
+
+    /// The kinds of its tasks: `llm.generate`, `tool.read`, ….
+    pub fn task_kinds(&self) -> impl Iterator<Item = &str> {
+        self.options.keys().map(String::as_str)
+    }
+
+    /// What is wrong with MCP servers and was not asked for by name.
+    pub fn problems(&self) -> &[McpProblem] {
+        &self.problems
+    }
+
+    /// Ends the connections to MCP servers, and the processes that were started for them.
+    pub async fn close(&self) {
+        self.servers.close().await;
+    }
+}
+
+impl Shelf {
+    /// The tools of a name or pattern, served from now on.
+    fn take(&mut self, name: &str) -> Result<Vec<String>> {
+        let found: Vec<_> = if name.contains('*') {
+            let glob = Glob::new(name).map_err(|error| {
+                Error::new(Code::InvalidArgument, format!("the tools {name:?} are no pattern: {error}"))
+            })?;
+            let glob = glob.compile_matcher();
+            self.toolbox.names().filter(|known| glob.is_match(known)).map(str::to_owned).collect()
+        } else {
+            self.toolbox.names().filter(|known| *known == name).map(str::to_owned).collect()
+        };
+        if found.is_empty() {
+            return Err(self.unknown(name));
+        }
+        self.taken.extend(found.iter().cloned());
+        Ok(found)
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let known = self.toolbox.names().collect::<Vec<_>>().join(", ");
+        let mut message = format!("there is no tool {name:?}; there are {known}");
+        if name.starts_with("mcp__") && self.problems.is_empty() {
+            message.push_str("; MCP tools are named mcp__SERVER__TOOL, with the SERVER of mcpServers");
+        }
+        self.problems.iter().for_each(|problem| message.push_str(&format!("; {problem}")));
+        Error::new(Code::InvalidArgument, message)
+    }
+
+    fn agent(&mut self, given: &KitAgent, directory: &Path) -> Result<ReactAgent> {
+        given.approvals.0.compile()?;
+        let mut agent =
+            ReactAgent::new().named(&given.kind).with_approvals(given.approvals.0.clone()).with_config(&given.config);
+        if let Some(model) = &given.model {
+            agent = agent.with_model(model.clone());
+        }
+        if let Some(prompt) = &given.system_prompt {
+            agent = agent.with_system_prompt(prompt);
+        }
+        if let Some(own) = given.working_directory.as_ref().filter(|own| *own != directory) {
+            agent = agent.with_working_directory(own.display().to_string());
+        }
+        for tool in &given.tools {
+            match tool {
+                KitTool::Task(task) => agent = agent.with_tool(task.offered()?)?,
+                KitTool::Named(name) => {
+                    for name in self.take(name)? {
+                        if let Some(tool) = self.toolbox.get(&name) {
+                            agent = agent.with_tool(AgentTool::host(&**tool)?)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(agent)
+    }
+}
+
+impl KitDescription {
+    /// Where tools work.
+    fn directory(&self) -> PathBuf {
+        let of_agents = || self.agents.iter().find_map(|agent| agent.working_directory.clone());
+        self.working_directory.clone().or_else(of_agents).unwrap_or_else(|| PathBuf::from("."))
+    }
+
+    fn all_roots(&self) -> Vec<PathBuf> {
+        let of_agents = self.agents.iter().filter_map(|agent| agent.working_directory.clone());
+        self.roots.iter().cloned().chain(of_agents).collect()
+    }
+
+    fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
+        let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
+        Ok(ToolEnvironment::open(directory)?.with_sandbox(sandbox).with_network(self.network.unwrap_or(false)))
+    }
+}
