@@ -15,6 +15,7 @@ mod runtime;
 mod session;
 mod stage;
 mod task;
+mod toolkit;
 mod worker;
 
 use pyo3::prelude::*;
@@ -51,8 +52,11 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handle::Watching>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<task::TaskSpec>()?;
+    module.add_class::<toolkit::FakeLlm>()?;
+    module.add_class::<toolkit::Kit>()?;
     module.add_class::<worker::Ticket>()?;
     module.add_function(wrap_pyfunction!(cli, module)?)?;
     module.add_function(wrap_pyfunction!(encode_json, module)?)?;
-    module.add_function(wrap_pyfunction!(decode_json, module)?)
+    module.add_function(wrap_pyfunction!(decode_json, module)?)?;
+    module.add_function(wrap_pyfunction!(toolkit::generate, module)?)
 }

@@ -6,16 +6,17 @@ use crate::handle::{Abort, Handle};
 use crate::hub::{Hub, spawn};
 use crate::session::duration;
 use crate::stage::tell_end;
+use crate::toolkit::Kit;
 use crate::worker::{Port, config};
 use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::error::Code;
 use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{HostRuntime, facts};
+use flovyn_core::host::{CompositeHost, HostRuntime, facts};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
 use flovyn_core::runtime::Runtime as Core;
-use flovyn_core::worker::{Worker as CoreWorker, WorkerOptions};
+use flovyn_core::worker::{Host, Worker as CoreWorker, WorkerOptions};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -37,6 +38,11 @@ impl Runtime {
     pub(crate) fn of_life(py: Python<'_>, host: HostRuntime, core: Core, life: Arc<Mortal>) -> PyResult<Self> {
         let handle = py.detach(|| host.block_on(async { tokio::runtime::Handle::current() })).map_err(Failure::from)?;
         Ok(Self { client: core.client(), host, core, life: Some(life), handle })
+    }
+
+    /// The engine's threads.
+    pub(crate) fn threads(&self) -> tokio::runtime::Handle {
+        self.handle.clone()
     }
 
     fn mortal(&self) -> PyResult<&Arc<Mortal>> {
@@ -106,7 +112,7 @@ impl Runtime {
     }
 
     #[getter]
-    fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.host.url()
     }
 
@@ -266,7 +272,7 @@ impl Worker {
     }
 
     /// Starts to poll.
-    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks, max_parked=None, only=None))]
+    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks, max_parked=None, only=None, kit=None))]
     #[allow(clippy::too_many_arguments)]
     fn start(
         &self,
@@ -278,6 +284,7 @@ impl Worker {
         max_tasks: usize,
         max_parked: Option<usize>,
         only: Option<String>,
+        kit: Option<&Kit>,
     ) -> PyResult<()> {
         let only = match only {
             Some(id) => Some(id.parse::<ExecutionId>().map_err(|error| {
@@ -288,10 +295,14 @@ impl Worker {
         let mut options = WorkerOptions { queue, max_agents, max_tasks, only, ..WorkerOptions::default() };
         options.max_parked = max_parked.unwrap_or(options.max_parked);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
-        let (port, started) = (self.port.clone(), self.started.clone());
+        let (port, started): (Arc<dyn Host>, _) = (self.port.clone(), self.started.clone());
+        let served: Arc<dyn Host> = match kit {
+            Some(kit) => Arc::new(CompositeHost::new([port, kit.host()]).map_err(Failure::from)?),
+            None => port,
+        };
         spawn(&self.handle, &hub.inbox, token, async move {
             host.check_process()?;
-            let worker = core.worker(port, options).await?;
+            let worker = core.worker(served, options).await?;
             *started.lock() = Some(worker);
             Ok(())
         });

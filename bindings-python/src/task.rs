@@ -21,6 +21,11 @@ pub(crate) struct TaskSpec {
 }
 
 impl TaskSpec {
+    /// A task that some worker of a queue runs, this one too.
+    pub(crate) fn queued(kind: &str, options: TaskOptions, queue: &str) -> Self {
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue: queue.to_owned() }
+    }
+
     /// The call that schedules it.
     pub(crate) fn call(&self, input: Payload, key: Option<Arc<str>>) -> Call {
         Call::Task {

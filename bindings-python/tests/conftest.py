@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,22 @@ def child(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         )
 
     return start
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[dict[str, str]]:
+    """Serve runs by ``flovyn dev`` in a process of its own; gives what it tells. ``FLOVYN_HOME`` has the token."""
+    command = [sys.executable, "-m", "flovyn", "dev", "--db", f"sqlite:{folder / 'runs.db'}"]
+    command += ["--grpc-port", "0", "--http-port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    text = ""
+    while not text.rstrip().endswith("}"):
+        line = process.stdout.readline()
+        assert line, f"the server ended with {process.wait()}"
+        text += line
+    told = json.loads(text)
+    yield told
+    process.terminate()
+    assert process.wait(10) == 0
+    assert not any(Path(file).exists() for file in told["tokenFiles"]), "the token outlives its server"

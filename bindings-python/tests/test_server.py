@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import flovyn
 import pytest
+from conftest import served
 
 
 @flovyn.task
@@ -44,20 +44,8 @@ async def make(size: int) -> bytes:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
-    command = [sys.executable, "-m", "flovyn", "dev", "--db", f"sqlite:{tmp_path / 'runs.db'}"]
-    command += ["--grpc-port", "0", "--http-port", "0", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    text = ""
-    while not text.rstrip().endswith("}"):
-        line = process.stdout.readline()
-        assert line, f"the server ended with {process.wait()}"
-        text += line
-    told = json.loads(text)
-    yield told
-    process.terminate()
-    assert process.wait(10) == 0
-    assert not any(Path(file).exists() for file in told["tokenFiles"]), "the token outlives its server"
+    with served(tmp_path) as told:
+        yield told
 
 
 async def test_an_agent_runs_unchanged_and_is_watched(server: dict[str, str]) -> None:

@@ -34,6 +34,7 @@ from .timers import any_left
 if TYPE_CHECKING:
     from .agent import Agent
     from .context import AgentContext
+    from .serde import Rebuild
     from .worker import Worker
 
 DELIVER, START, CANCEL_TASK, CLOSE = range(4)
@@ -244,6 +245,20 @@ class Activation:
         step._context = contextvars.copy_context()  # pyright: ignore[reportPrivateUsage]
         if task.kind not in self.worker.met:
             self.worker.meet(task)
+        self._steps[op] = step
+        self._called()
+        return step
+
+    def schedule_native(
+        self, kind: str, input: Any, *, key: str | None = None, rebuild: Rebuild | None = None
+    ) -> Step[Any]:
+        """Schedule a task of the toolkit, which the worker runs beside its own."""
+        self.check_open()
+        fake = self.worker.fakes.get(kind)
+        if fake is not None:
+            return self.schedule(Task(fake, kind, {}), (input,), {})
+        op, uuid = self.session.call_task(self.worker.spec_of(kind), input, key, once_name.get())
+        step: Step[Any] = Step(self, op, uuid, rebuild=rebuild)
         self._steps[op] = step
         self._called()
         return step

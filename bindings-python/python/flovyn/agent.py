@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from .errors import InvalidArgument, WrongStateType
 from .serde import Rebuild, Signature, local_names, rebuilder
@@ -12,6 +12,7 @@ from .serde import Rebuild, Signature, local_names, rebuilder
 if TYPE_CHECKING:
     from .blocking import SyncAgentContext
     from .context import AgentContext
+    from .task import Task
 
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
@@ -22,6 +23,9 @@ _UNSET: Any = object()
 
 class Agent(Generic[I, R]):
     """A declared agent. Start it with ``run``, ``client.start`` or a worker; it is not called like a function."""
+
+    is_native: ClassVar[bool] = False
+    """Whether the toolkit runs it, by what ``describe`` says."""
 
     def __init__(
         self,
@@ -110,6 +114,16 @@ class Agent(Generic[I, R]):
                 f"agent {self.kind!r} is declared with state={self.state.__qualname__}, "
                 f"but checkpoint() got a {type(value).__qualname__}"
             )
+
+    def own_tasks(self) -> Sequence[Task[..., Any]]:
+        """Return the tasks that whoever serves it has to serve too."""
+        from .discover import tasks_of
+
+        return tasks_of(self.fn)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the toolkit has to know to run it."""
+        raise InvalidArgument(f"agent {self.kind!r} is a function; the toolkit does not run it")
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from .toolkit import Toolkit
+
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
 
@@ -151,14 +153,22 @@ class Client:
         max_agents: int = 100,
         max_tasks: int = 32,
         max_parked: int | None = None,
+        toolkit: Toolkit | None = None,
     ) -> Worker:
         """Make a worker: an async context manager, or ``await worker.run()``.
 
         ``max_agents`` runs advance at a time (waiting ones do not count), ``max_tasks`` claimed tasks run at a time;
-        ``max_parked`` waiting runs are kept in memory.
+        ``max_parked`` waiting runs are kept in memory. ``toolkit`` is what agents may use of the toolkit.
         """
         return Worker(
-            self, agents, tasks, queue=queue, max_agents=max_agents, max_tasks=max_tasks, max_parked=max_parked
+            self,
+            agents,
+            tasks,
+            queue=queue,
+            max_agents=max_agents,
+            max_tasks=max_tasks,
+            max_parked=max_parked,
+            toolkit=toolkit,
         )
 
     async def close(self) -> None:

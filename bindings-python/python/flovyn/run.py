@@ -19,6 +19,7 @@ from .worker import Worker
 
 if TYPE_CHECKING:
     from .events import Event
+    from .toolkit import Toolkit
 
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
@@ -32,6 +33,7 @@ def run(
     id: str | None = None,
     url: str | None = None,
     tasks: Iterable[Task[..., Any]] = (),
+    toolkit: Toolkit | None = None,
     timeout: float | None = None,
     on_wait: OnWait = "block",
     on_event: Callable[[Event], Any] | None = None,
@@ -39,14 +41,24 @@ def run(
     """Run an agent to its end and return its result.
 
     The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
-    its code calls, and ``tasks``. With ``on_wait="return"`` a run that waits for a signal is left waiting and None is
-    returned; one that waits for a decision raises ``InDoubt``, a paused one ``Waiting``. Inside a running event loop
-    it works on a thread of its own.
+    its code calls, and ``tasks``; ``toolkit`` is what the agent may use of the toolkit. With ``on_wait="return"`` a
+    run that waits for a signal is left waiting and None is returned; one that waits for a decision raises ``InDoubt``,
+    a paused one ``Waiting``. Inside a running event loop it works on a thread of its own.
     """
 
     def work() -> Any:
         return asyncio.run(
-            run_async(agent, input, id=id, url=url, tasks=tasks, timeout=timeout, on_wait=on_wait, on_event=on_event)
+            run_async(
+                agent,
+                input,
+                id=id,
+                url=url,
+                tasks=tasks,
+                toolkit=toolkit,
+                timeout=timeout,
+                on_wait=on_wait,
+                on_event=on_event,
+            )
         )
 
     if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
@@ -80,6 +92,7 @@ async def run_async(
     id: str | None = None,
     url: str | None = None,
     tasks: Iterable[Task[..., Any]] = (),
+    toolkit: Toolkit | None = None,
     timeout: float | None = None,
     on_wait: OnWait = "block",
     on_event: Callable[[Event], Any] | None = None,
@@ -88,7 +101,7 @@ async def run_async(
     _check(agent)
     async with connect(url) as client:
         handle = await client.start(agent, input, id=id)
-        async with _own_worker(client, handle, agent, tasks):
+        async with _own_worker(client, handle, agent, tasks, toolkit):
             watch = None if on_event is None else asyncio.ensure_future(_tell(handle, on_event))
             try:
                 return await _await_end(handle, timeout, on_wait)
@@ -104,13 +117,14 @@ async def stream(
     id: str | None = None,
     url: str | None = None,
     tasks: Iterable[Task[..., Any]] = (),
+    toolkit: Toolkit | None = None,
     timeout: float | None = None,
 ) -> AsyncIterator[Event]:
     """Run an agent and iterate over its events, to the terminal one."""
     _check(agent)
     async with connect(url) as client:
         handle = await client.start(agent, input, id=id)
-        async with _own_worker(client, handle, agent, tasks):
+        async with _own_worker(client, handle, agent, tasks, toolkit):
             deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
             events = handle.stream().__aiter__()
             while True:
@@ -129,8 +143,14 @@ def _check(agent: Any) -> None:
         raise InvalidArgument(f"run() takes a function declared with @agent, not {agent!r}")
 
 
-def _own_worker(client: Client, handle: Handle[Any], agent: Agent[Any, Any], tasks: Iterable[Task[..., Any]]) -> Worker:
-    return Worker(client, [agent], tasks, only=str(handle.id))
+def _own_worker(
+    client: Client,
+    handle: Handle[Any],
+    agent: Agent[Any, Any],
+    tasks: Iterable[Task[..., Any]],
+    toolkit: Toolkit | None,
+) -> Worker:
+    return Worker(client, [agent], tasks, only=str(handle.id), toolkit=toolkit)
 
 
 async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait) -> Any:

@@ -161,11 +161,11 @@ class Signature:
         "_defaults",
         "_fn",
         "_keyword",
-        "_local",
         "_makers",
         "_many",
         "_options",
         "_positional",
+        "local",
         "takes_context",
     )
 
@@ -178,7 +178,8 @@ class Signature:
         first_is_context: bool = False,
     ) -> None:
         self._fn = fn
-        self._local = local
+        self.local = local
+        """The names around the function, where it was defined inside another one."""
         self._many: str | None = None
         self._options: str | None = None
         self._makers: dict[str, Rebuild] | None = None
@@ -305,14 +306,14 @@ class Signature:
 
     def _rebuilders(self) -> dict[str, Rebuild]:
         if self._makers is None:
-            hints = hints_of(self._fn, self._local)
+            hints = hints_of(self._fn, self.local)
             makers = {name: rebuilder(hints.get(name)) for name in (*self._positional, *self._keyword)}
             self._makers = {name: make for name, make in makers.items() if make is not None}
         return self._makers
 
     def returns(self) -> Rebuild | None:
         """Return what rebuilds the annotated return type, if anything."""
-        return rebuilder(hints_of(self._fn, self._local).get("return"))
+        return rebuilder(hints_of(self._fn, self.local).get("return"))
 
 
 def local_names(fn: Callable[..., Any], depth: int) -> Mapping[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from . import _native
@@ -97,6 +97,9 @@ class TaskLink:
 class Task(Generic[P, R]):
     """A declared task. Calling it inside an agent schedules a durable step; outside it just runs."""
 
+    is_native: ClassVar[bool] = False
+    """Whether the toolkit runs it."""
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -173,6 +176,22 @@ class Task(Generic[P, R]):
             reconcile=self.reconcile,
             signature=self.signature,
         )
+
+    def native_options(self) -> dict[str, Any]:
+        """Return how it is run, as native agents schedule it."""
+        given = self._options
+        seconds = {"timeoutMs": "timeout", "heartbeatTimeoutMs": "heartbeat_timeout", "deadlineMs": "deadline"}
+        options: dict[str, Any] = {
+            "retries": given.get("retries", 0),
+            "noRetry": list(given.get("no_retry", ())),
+            "sideEffects": given.get("side_effects", "idempotent"),
+            "interruptible": bool(given.get("interruptible")),
+            "queue": given.get("queue"),
+        }
+        for name, own in seconds.items():
+            limit = given.get(own)
+            options[name] = None if limit is None else round(limit * 1000)
+        return {name: value for name, value in options.items() if value is not None}
 
     async def _run_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.signature.takes_context:

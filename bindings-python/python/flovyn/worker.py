@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from . import _native
 from .activation import Activation, OwnTask, failure_of
 from .agent import Agent
-from .discover import tasks_of
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .scope import current, once_name
@@ -20,6 +19,7 @@ from .threads import in_thread
 
 if TYPE_CHECKING:
     from .client import Client
+    from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
 
@@ -63,6 +63,7 @@ class Worker:
         max_tasks: int = 32,
         max_parked: int | None = None,
         only: str | None = None,
+        toolkit: Toolkit | None = None,
     ) -> None:
         self._client = client
         self._options: dict[str, Any] = {
@@ -73,6 +74,9 @@ class Worker:
             "only": only,
         }
         self.queue = queue
+        self._toolkit = toolkit
+        self._kit: _native.Kit | None = None
+        self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
         for agent in agents:
@@ -115,18 +119,35 @@ class Worker:
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         for agent in self._agents.values():
-            stateful = agent.state is not None
-            native.serve_agent(agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable)
+            if not agent.is_native:
+                stateful = agent.state is not None
+                native.serve_agent(agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable)
         for agent in self._agents.values():
-            for task in tasks_of(agent.fn):
-                if task.kind not in self._tasks:
+            for task in agent.own_tasks():
+                if agent.is_native:
+                    self._add(self._tasks, task)
+                elif task.kind not in self._tasks:
                     self._tasks[task.kind] = task
+        lent = [task for task in self._tasks.values() if task.is_native]
+        for task in lent:
+            del self._tasks[task.kind]
         for task in self._tasks.values():
             native.serve_task(task.kind)
         self.hub.listen(native.token, self._take)
         self._client.opened(self)
-        await self.hub.call(native.start, self._client.native, **self._options)
+        try:
+            if lent or self._toolkit is not None or any(agent.is_native for agent in self._agents.values()):
+                await self._open_kit(lent)
+            await self.hub.call(native.start, self._client.native, kit=self._kit, **self._options)
+        except BaseException:
+            await self.close(0)
+            raise
         return self
+
+    async def _open_kit(self, lent: list[Task[..., Any]]) -> None:
+        from .toolkit.native import open_kit
+
+        self._kit = await open_kit(self.hub, self._client.native, self._agents.values(), lent, self._toolkit)
 
     async def close(self, grace: float = CLOSE_GRACE_S) -> None:
         """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
@@ -142,6 +163,9 @@ class Worker:
             others = {task for task in (*roots, *running) if task is not asyncio.current_task()}
             if others:
                 await asyncio.wait(others, timeout=grace)
+            kit, self._kit = self._kit, None
+            if kit is not None:
+                await self.hub.call(kit.close)
         finally:
             self.hub.forget(native.token)
             self._client.gone(self)
@@ -175,6 +199,18 @@ class Worker:
             self._tasks[task.kind] = task
         if self._native is not None and (task.inline or task.spec.queue == self.queue):
             self._native.serve_task(task.kind)
+
+    def spec_of(self, kind: str) -> _native.TaskSpec:
+        """Return how a task of the toolkit is scheduled."""
+        known = self._specs.get(kind)
+        if known is None:
+            known = None if self._kit is None else self._kit.spec(kind, self.queue)
+            if known is None:
+                from .toolkit.native import not_served
+
+                raise not_served(kind, () if self._kit is None else self._kit.task_kinds())
+            self._specs[kind] = known
+        return known
 
     def task_of(self, kind: str) -> Task[..., Any]:
         """Return the task of a kind; one that runs elsewhere if none is served here."""

@@ -1,0 +1,57 @@
+"""The toolkit: the built-in agent, model calls, host tools and MCP tools.
+
+``react_agent`` declares an agent that works with tools. ``llm.generate`` and ``tools.read`` are durable steps of any
+agent. All of it runs in the worker's own process.
+"""
+
+from __future__ import annotations
+
+from . import llm, tools
+from .approvals import ApprovalPolicy, ApprovalRequest, Decision, Rule
+from .kit import Api, Provider, Toolkit
+from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
+from .react import (
+    Budget,
+    Mode,
+    ModelUsage,
+    ReactAgent,
+    RunInput,
+    RunOutcome,
+    StopReason,
+    Thinking,
+    ToolLike,
+    react_agent,
+)
+from .tool import Effect, Tool, tool
+from .tools import ToolOutcome
+
+__all__ = [
+    "Api",
+    "ApprovalPolicy",
+    "ApprovalRequest",
+    "Budget",
+    "Decision",
+    "Effect",
+    "Mode",
+    "ModelError",
+    "ModelUsage",
+    "Provider",
+    "ReactAgent",
+    "Reply",
+    "Rule",
+    "RunInput",
+    "RunOutcome",
+    "StopReason",
+    "Thinking",
+    "TokenUsage",
+    "Tool",
+    "ToolCall",
+    "ToolLike",
+    "ToolOutcome",
+    "Toolkit",
+    "llm",
+    "react_agent",
+    "tool",
+    "tool_result",
+    "tools",
+]

@@ -1,0 +1,266 @@
+"""Model calls as durable steps of any agent: each is paid once, whatever happens to the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from .. import _native
+from ..errors import InvalidArgument, OutsideAgent, TaskFailed
+from ..hub import Hub
+from ..step import LocalStep, Step
+from ..task import Task
+from .kit import Toolkit
+from .native import GENERATE, NativeTask, scripted_providers
+from .react import Thinking
+from .tool import Tool, made_tool
+
+ContextRef = Mapping[str, Any]
+"""What ``ctx.context_ref()`` gives: it stands for the conversation, which is read where the model is asked."""
+MessageLike = str | Mapping[str, Any]
+"""A text of the user, ``{"role": …, "content": …}``, or a whole message as entries store it."""
+ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str]
+"""Whether the model has to call a tool; ``{"tool": name}`` is that one."""
+Stop = Literal["end", "length", "toolUse", "refusal", "aborted", "deferred"]
+"""Why the model stopped; ``aborted`` where a signal with ``delivery="now"`` cut it short."""
+
+_GENERATE = NativeTask(GENERATE)
+
+
+class ModelError(TaskFailed):
+    """No model answered, and asking again in the same way would not help now."""
+
+    code = "TaskFailed"
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, retry_after: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(message, **options)
+        self.status: int | None = status
+        """The HTTP status, where there was a response."""
+        self.retry_after: float | None = retry_after
+        """Seconds that the provider asks to wait."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool that the model calls."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """Tokens of one call in disjoint buckets, and what they cost."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+    reasoning: int = 0
+    """Those of ``output`` that the model thought with."""
+    cost_usd: float | None = None
+    """None where the price is unknown; unknown is not free."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered."""
+
+    text: str
+    tool_calls: Sequence[ToolCall]
+    """Calls that are yours to run; answer each with ``tool_result``."""
+    stop_reason: Stop
+    thinking: str
+    model: str
+    """The model that was asked, as ``provider/model``."""
+    usage: TokenUsage
+    latency: float
+    """Seconds from the request to the end of the answer."""
+    message: dict[str, Any] = field(repr=False)
+    """The whole message, without what was measured: ``ctx.append_entry("assistant", reply.message)`` keeps it."""
+
+
+def generate(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    toolkit: Toolkit | None = None,
+    key: str | None = None,
+) -> Step[Reply]:
+    """Ask a model, and return a step that ends with its reply; readers of the run see nothing of it.
+
+    ``context`` is ``ctx.context_ref()``, the conversation so far, or a prompt alone; ``messages`` are said after it,
+    for this call only. Inside an agent this is a durable step: recorded once, asked again only if it was lost. Outside
+    of one it just asks, with the providers of ``toolkit`` or of the environment, and takes no context reference.
+
+    Raises ``ModelError`` where asking again would not help, ``TaskFailed`` where it was asked again in vain.
+    """
+    given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
+    given["quiet"] = True
+    scheduled = _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+    if scheduled is not None:
+        return scheduled
+    if "context" in given:
+        raise OutsideAgent(
+            "a context reference stands for the conversation of a run, which only its agent can ask with; outside of "
+            "one give llm.generate a prompt or messages"
+        )
+    return LocalStep(_ask_here(given, model, toolkit or Toolkit()))
+
+
+def stream(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    key: str | None = None,
+) -> Step[Reply]:
+    """Ask a model as ``generate`` does, and show the run's readers its words while they come.
+
+    They are ``Token`` events of ``handle.stream()``, void when the call fails and is made again, and replaced by the
+    entry that keeps the reply. Only an agent's run has readers: outside of one this raises ``OutsideAgent``.
+    """
+    given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
+    scheduled = _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+    if scheduled is None:
+        raise OutsideAgent("llm.stream shows an answer to the readers of a run; outside of an agent use llm.generate")
+    return scheduled
+
+
+def tool_result(call: ToolCall, content: Any, *, is_error: bool = False) -> dict[str, Any]:
+    """Return the message that answers a call: ``ctx.append_entry("tool_result", llm.tool_result(call, found))``.
+
+    Text is shown as it is, a ``ToolOutcome`` with all its parts, and anything else as JSON.
+    """
+    parts: Any = getattr(content, "content", None)
+    failed = is_error or bool(getattr(content, "is_error", False))
+    if parts is None:
+        text = content if isinstance(content, str) else _native.encode_json(content).decode()
+        parts = [{"type": "text", "text": text}]
+    result: dict[str, Any] = {"type": "toolResult", "id": call.id, "name": call.name, "content": parts}
+    if failed:
+        result["isError"] = True
+    return {"role": "tool", "parts": [result]}
+
+
+def _input(
+    context: ContextRef | str | None,
+    model: str,
+    messages: Sequence[MessageLike],
+    system: str | None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None,
+    tool_choice: ToolChoice,
+    max_tokens: int | None,
+    temperature: float | None,
+    thinking: Thinking,
+) -> dict[str, Any]:
+    said: list[MessageLike] = [context, *messages] if isinstance(context, str) else list(messages)
+    if context is None and not said:
+        raise InvalidArgument("llm.generate was given nothing to answer; give ctx.context_ref(), a prompt or messages")
+    given: dict[str, Any] = {
+        "model": model,
+        "context": None if isinstance(context, str) or context is None else dict(context),
+        "messages": [_message(one) for one in said] or None,
+        "system": system,
+        "tools": None if tools is None else [_spec(one) for one in tools],
+        "toolChoice": None if tool_choice == "auto" else tool_choice,
+        "maxTokens": max_tokens,
+        "temperature": temperature,
+        "thinking": thinking,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _message(given: MessageLike) -> dict[str, Any]:
+    if isinstance(given, str):
+        return {"role": "user", "parts": [{"type": "text", "text": given}]}
+    if "parts" in given:
+        return dict(given)
+    role, content = given.get("role"), given.get("content")
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise InvalidArgument(
+            f"a message has the fields {', '.join(given) or 'none'}; write a text, {{'role': …, 'content': text}}, or "
+            "a whole message with its parts"
+        )
+    return {"role": role, "parts": [{"type": "text", "text": content}]}
+
+
+def _spec(given: Tool | Task[..., Any] | Callable[..., Any]) -> dict[str, Any]:
+    made = made_tool(given)
+    return {"name": made.name, "description": made.description, "parameters": dict(made.parameters)}
+
+
+def _reply_of(model: str) -> Callable[[Any], Reply]:
+    def rebuild(found: Any) -> Reply:
+        if isinstance(found, str):
+            message = {"role": "assistant", "parts": [{"type": "text", "text": found}]}
+            return Reply(found, (), "aborted", "", model, TokenUsage(), 0.0, message)
+        error: Mapping[str, Any] | None = found.get("error")
+        if error is not None:
+            after = error.get("retryAfterMs")
+            raise ModelError(
+                error["message"],
+                type=error["kind"],
+                status=error.get("status"),
+                retry_after=None if after is None else after / 1000,
+            )
+        return _reply(found["message"], model)
+
+    return rebuild
+
+
+def _reply(message: dict[str, Any], model: str) -> Reply:
+    parts: list[dict[str, Any]] = message["parts"]
+    meta: dict[str, Any] = dict(message.get("assistant") or {})
+    # Asked again after a crash it would be another: what an agent keeps shall not tell how long it took.
+    latency = meta.pop("durationMs", 0) / 1000
+    meta.pop("firstTokenMs", None)
+    calls = [
+        ToolCall(part["id"], part["name"], part["arguments"])
+        for part in parts
+        if part["type"] == "toolCall" and part.get("executedBy", "us") == "us"
+    ]
+    return Reply(
+        text="".join(part["text"] for part in parts if part["type"] == "text"),
+        tool_calls=tuple(calls),
+        stop_reason=cast(Stop, meta.get("stop", "end")),
+        thinking="".join(part["text"] for part in parts if part["type"] == "thinking"),
+        model=model,
+        usage=_usage(meta.get("usage") or {}),
+        latency=latency,
+        message={**message, "assistant": meta},
+    )
+
+
+def _usage(found: Mapping[str, Any]) -> TokenUsage:
+    cost: Mapping[str, Any] = found.get("cost") or {}
+    return TokenUsage(
+        input=found.get("input", 0),
+        cache_read=found.get("cacheRead", 0),
+        cache_write=found.get("cacheWrite", 0),
+        output=found.get("output", 0),
+        reasoning=found.get("reasoning", 0),
+        cost_usd=cost["amountMicros"] / 1_000_000 if cost.get("currency") == "USD" else None,
+    )
+
+
+async def _ask_here(given: dict[str, Any], model: str, toolkit: Toolkit) -> Reply:
+    description = {"providers": scripted_providers() | toolkit.describe()["providers"]}
+    return _reply_of(model)(await Hub.current().call(_native.generate, description, given))

@@ -1,0 +1,86 @@
+"""Tasks that the toolkit runs: how agents schedule them, and how a worker comes to serve them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import _native
+from ..errors import InvalidArgument
+from ..scope import current
+from ..serde import Rebuild, Signature
+from ..task import Task
+
+if TYPE_CHECKING:
+    from ..agent import Agent
+    from ..hub import Hub
+    from ..step import Step
+    from .kit import Toolkit
+
+GENERATE = "llm.generate"
+
+
+async def _elsewhere(input: Any = None) -> Any:
+    raise NotImplementedError("the toolkit runs this task")
+
+
+_ONE_INPUT = Signature(_elsewhere, "TaskContext")
+
+
+class NativeTask(Task[..., Any]):
+    """A task of the toolkit. A worker serves those that its agents' code names."""
+
+    is_native = True
+
+    def __init__(self, kind: str, tool: str | None = None) -> None:
+        super().__init__(_elsewhere, kind, {}, signature=_ONE_INPUT)
+        self.tool: str | None = tool
+        """The tool that it calls; none for a model call."""
+
+    def schedule(self, input: Any, *, key: str | None = None, rebuild: Rebuild | None = None) -> Step[Any] | None:
+        """Schedule it inside an agent; none outside of one."""
+        activation = current.get()
+        return None if activation is None else activation.schedule_native(self.kind, input, key=key, rebuild=rebuild)
+
+
+async def open_kit(
+    hub: Hub,
+    runtime: _native.Runtime,
+    agents: Iterable[Agent[Any, Any]],
+    tasks: Iterable[Task[..., Any]],
+    toolkit: Toolkit | None,
+) -> _native.Kit:
+    """Open what a worker serves of the toolkit for its agents and tasks."""
+    descriptions: list[dict[str, Any]] = [agent.describe() for agent in agents if agent.is_native]
+    if toolkit is not None:
+        descriptions.append(toolkit.describe())
+    named = [task.tool for task in tasks if isinstance(task, NativeTask) and task.tool is not None]
+    descriptions.append({"tools": sorted(set(named))})
+    given = {name for description in descriptions for name in description.get("providers", {})}
+    scripted = {name: provider for name, provider in scripted_providers().items() if name not in given}
+    descriptions.append({"providers": scripted})
+    kit: _native.Kit = await hub.call(_native.Kit.open, runtime, descriptions)
+    problems: Sequence[str] = kit.problems()
+    if problems:
+        import warnings
+
+        for problem in problems:
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+    return kit
+
+
+def scripted_providers() -> dict[str, dict[str, Any]]:
+    """Return the scripted models of tests that this process serves, as providers."""
+    scripted = sys.modules.get("flovyn.testing.scripted")
+    return {} if scripted is None else scripted.providers()
+
+
+def not_served(kind: str, kinds: Iterable[str]) -> InvalidArgument:
+    """Say what to do about a task that the worker's toolkit does not have."""
+    name = kind.removeprefix("tool.")
+    served = sorted(served.removeprefix("tool.") for served in kinds if served.startswith("tool."))
+    return InvalidArgument(
+        f"the agent calls the tool {name!r}, which its worker does not serve (it serves "
+        f"{', '.join(served) or 'no tools'}); give it toolkit=Toolkit(tools=[{name!r}])"
+    )

@@ -1,0 +1,301 @@
+"""The built-in agent from Python: a model, its tools and a conversation in a loop, durable by construction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from ..agent import Agent
+from ..errors import InvalidArgument
+from ..serde import Signature
+from ..task import Task
+from .approvals import ApprovalPolicy
+from .kit import Provider, Toolkit, absolute
+from .tool import Tool, made_tool
+
+Thinking = Literal["off", "minimal", "low", "medium", "high", "max"]
+"""How long a model thinks."""
+Mode = Literal["one_shot", "chat"]
+"""What follows the model's last word: the end, or the user's next message."""
+StopReason = Literal["end", "length", "refusal", "max_turns", "budget", "error"]
+"""Why a run stopped."""
+ToolLike = str | Tool | Task[..., Any] | Callable[..., Any]
+"""A host or MCP tool by name (``mcp__server__*`` is all of a server), or a task of one's own."""
+
+
+@dataclass(frozen=True)
+class ModelUsage:
+    """What the calls of one model used."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = None
+    """None where a price is unknown; unknown is not free."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> ModelUsage:
+        """Make it from what is stored."""
+        micros = found.get("cost_micros")
+        names = ("calls", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+        counts = {name: int(found.get(name) or 0) for name in names}
+        return cls(**counts, cost_usd=None if micros is None else micros / 1_000_000)
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run of the agent ends with."""
+
+    text: str
+    """The model's last words."""
+    stop_reason: StopReason
+    turns: int
+    """Model calls that got an answer, without those of compactions."""
+    model: str
+    """The model that spoke last, as ``provider/model``."""
+    usage: Mapping[str, ModelUsage]
+    """Tokens and cost by ``provider/model``."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> RunOutcome:
+        """Make it from what is stored."""
+        model = found["model"]
+        return cls(
+            text=found["text"],
+            stop_reason=found["stopReason"],
+            turns=found["turns"],
+            model=f"{model['provider']}/{model['modelId']}",
+            usage={name: ModelUsage.of(usage) for name, usage in found["usage"].items()},
+        )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may use; what is not given is without limit."""
+
+    max_tokens: int | None = None
+    """Tokens in all: prompts, cached ones included, and answers."""
+    max_cost_usd: float | None = None
+    """Calls of unknown price do not count."""
+    max_calls: int | None = None
+    max_tokens_per_call: int | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the budget as the agent reads it."""
+        micros = None if self.max_cost_usd is None else round(self.max_cost_usd * 1_000_000)
+        return _given(
+            maxTokens=self.max_tokens,
+            maxCostMicros=micros,
+            maxCalls=self.max_calls,
+            maxTokensPerCall=self.max_tokens_per_call,
+        )
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """What a run is started with, where a prompt is not enough. What is not given is as the agent was declared."""
+
+    prompt: str = ""
+    model: str | None = None
+    system_prompt: str | None = None
+    tools: Sequence[str] | None = None
+    """The tools of the agent that this run may use, by name; all unless given."""
+    parts: Sequence[Mapping[str, Any]] = ()
+    """Images and documents that go with the prompt."""
+    mode: Mode | None = None
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    thinking: Thinking | None = None
+    fallback: Sequence[str] | None = None
+    parallel_tools: int | None = None
+    budget: Budget | None = None
+    working_directory: str | os.PathLike[str] | None = None
+    approvals: ApprovalPolicy | None = None
+    """May be stricter than the agent's, never laxer."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the input as the agent reads it."""
+        return _given(
+            userPrompt=self.prompt,
+            model=self.model,
+            systemPrompt=self.system_prompt,
+            tools=None if self.tools is None else list(self.tools),
+            userParts=[dict(part) for part in self.parts] or None,
+            config=_config(
+                mode=self.mode,
+                max_turns=self.max_turns,
+                max_tokens=self.max_tokens,
+                temperature=self.temperature,
+                thinking=self.thinking,
+                fallback=self.fallback,
+                parallel_tools=self.parallel_tools,
+                budget=self.budget,
+            )
+            or None,
+            workingDirectory=absolute(self.working_directory),
+            approvals=None if self.approvals is None else self.approvals.describe(),
+        )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _config(
+    *,
+    mode: Mode | None,
+    max_turns: int | None,
+    max_tokens: int | None,
+    temperature: float | None,
+    thinking: Thinking | None,
+    fallback: Sequence[str] | None,
+    parallel_tools: int | None,
+    budget: Budget | None,
+) -> dict[str, Any]:
+    return _given(
+        mode=mode,
+        maxTurns=max_turns,
+        maxTokens=max_tokens,
+        temperature=temperature,
+        thinking=thinking,
+        fallback=None if fallback is None else list(fallback),
+        parallelTools=parallel_tools,
+        budget=None if budget is None else budget.describe(),
+    )
+
+
+@dataclass
+class _Declared:
+    """An agent as the kit reads it, and what its worker has to serve beside it."""
+
+    agent: dict[str, Any]
+    toolkit: Toolkit
+    tools: list[Tool] = field(default_factory=list[Tool])
+
+
+class ReactAgent(Agent["str | RunInput | Mapping[str, Any]", RunOutcome]):
+    """An agent of the built-in kind; ``react_agent`` makes one."""
+
+    is_native = True
+
+    def __init__(self, kind: str, declared: _Declared, description: str | None) -> None:
+        async def native(_: Any, input: Any = "") -> Any:
+            raise NotImplementedError(f"agent {kind!r} is native; its worker runs it")
+
+        super().__init__(
+            native,
+            kind=kind,
+            version=None,
+            state=None,
+            migrate=None,
+            on_divergence="continue",
+            timeout=None,
+            name=None,
+            description=description,
+            tags=(),
+            cancellable=True,
+            signature=Signature(native, "AgentContext", first_is_context=True),
+        )
+        self._declared = declared
+
+    @property
+    def rebuild(self) -> Callable[[Any], Any]:
+        return RunOutcome.of
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Its tools that are tasks of one's own."""
+        return tuple(self._declared.tools)
+
+    def wire(self, input: Any) -> Any:
+        """Return the value that stands for the input: a prompt, or an object."""
+        if isinstance(input, RunInput):
+            return input.describe()
+        if input is None or isinstance(input, (str, Mapping)):
+            return cast("Any", input) or ""
+        raise InvalidArgument(
+            f"agent {self.kind!r} takes a prompt, a RunInput or its JSON, not a {type(input).__qualname__}"
+        )
+
+    def own_tasks(self) -> list[Task[..., Any]]:
+        return [tool.task for tool in self._declared.tools]
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._declared.toolkit.describe(), "agents": [self._declared.agent]}
+
+
+def react_agent(
+    name: str = "react-agent",
+    *,
+    model: str | None = None,
+    tools: Sequence[ToolLike] = (),
+    system_prompt: str | None = None,
+    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = "ask",
+    mode: Mode = "one_shot",
+    max_turns: int | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    fallback: Sequence[str] = (),
+    parallel_tools: int | None = None,
+    budget: Budget | None = None,
+    working_directory: str | os.PathLike[str] | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    sandbox: bool | None = None,
+    network: bool | None = None,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
+    providers: Mapping[str, Provider] | None = None,
+    records: str | os.PathLike[str] | None = None,
+    description: str | None = None,
+) -> ReactAgent:
+    """Declare an agent of the built-in kind: a model that works with tools until it has said what it had to say.
+
+    Take it like any agent: ``flovyn.run(assistant, "prompt", id="…")``, ``client.start(assistant, "prompt")``,
+    ``client.worker(agents=[assistant])``. A run's input is a prompt, or a ``RunInput``; it ends with a ``RunOutcome``.
+
+    ``model`` is ``provider/model``, with ``fallback`` for where it fails. ``tools`` are host tools (``read``,
+    ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``) and MCP tools by name, and tasks of one's own.
+    ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
+    none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
+    The rest says where tools work and what they may use; see ``Toolkit``.
+    """
+    own: list[Tool] = []
+    offered: list[Any] = []
+    for given in tools:
+        if isinstance(given, str):
+            offered.append(given)
+        else:
+            own.append(made_tool(given))
+            offered.append(own[-1].describe())
+    agent = _given(
+        kind=name,
+        model=model,
+        systemPrompt=system_prompt,
+        tools=offered,
+        approvals=approvals if isinstance(approvals, str) else approvals.describe(),
+        config=_config(
+            mode=mode,
+            max_turns=max_turns,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            thinking=thinking,
+            fallback=fallback,
+            parallel_tools=parallel_tools,
+            budget=budget,
+        ),
+        workingDirectory=absolute(working_directory),
+    )
+    toolkit = Toolkit(
+        roots=roots,
+        sandbox=sandbox,
+        network=network,
+        mcp_servers=cast("Mapping[str, Mapping[str, Any]]", mcp_servers or {}),
+        providers=providers or {},
+        records=records,
+    )
+    return ReactAgent(name, _Declared(agent, toolkit, own), description)
