@@ -179,7 +179,7 @@ docs: reference ## Build the API references of Rust, Python and TypeScript
 reference: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> API references into dist/docs"
 	@mkdir -p dist/docs
-	@$(BIN)/python -m pdoc --output-directory dist/docs/python flovyn flovyn.testing
+	@$(BIN)/python -m pdoc --output-directory dist/docs/python flovyn flovyn.testing flovyn.toolkit
 	@cd $(NODE) && npx typedoc --logLevel Warn
 
 clean: ## Remove what was built

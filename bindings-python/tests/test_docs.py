@@ -1,0 +1,42 @@
+"""The programs of docs/agents.md that are in Python, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flovyn.testing import fake_llm, tool_call, turn
+
+PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+#: What each of them prints.
+PRINTED = ["They eat fish.", "Otters hold hands.", ""]
+CASES = list(zip(PROGRAMS, PRINTED, strict=True))
+
+
+@pytest.mark.parametrize(("program", "printed"), CASES, ids=("agent", "steps", "test"))
+def test_a_program_of_the_page_runs(program: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Otters sleep hand in hand.\n")
+    (tmp_path / "program.py").write_text(program)
+    turns = [
+        tool_call("search", {"query": "otters"}).when(last_user_contains="eat", has_tool_result=False),
+        turn("They eat fish.").when(last_user_contains="eat"),
+        turn("Otters hold hands.").when(last_user_contains="hand in hand"),
+    ]
+    with fake_llm(turns) as fake:
+        environment = os.environ | {"ANTHROPIC_BASE_URL": fake.url, "FLOVYN_HOME": str(tmp_path / "home")}
+        done = subprocess.run(
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
