@@ -34,7 +34,7 @@ use crate::listen::Door;
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
 use crate::otlp::Traces;
-use crate::service::Service;
+use crate::service::{Catalog, Service};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::Guarded;
@@ -199,7 +199,7 @@ fn service(
 ) -> Service {
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    Service { storage, chunks, access, gauges: Gauges::of(limits), metrics, stopping }
+    Service { storage, chunks, access, gauges: Gauges::of(limits), metrics, catalog: Catalog::default(), stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

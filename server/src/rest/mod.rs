@@ -1,6 +1,7 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
+mod catalog;
 mod definitions;
 mod entries;
 mod executions;
@@ -50,6 +51,8 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(payloads::get))
         .routes(routes!(definitions::create, definitions::list))
         .routes(routes!(definitions::detail, definitions::replace, definitions::delete))
+        .routes(routes!(catalog::models))
+        .routes(routes!(catalog::tools))
         .routes(routes!(operators::queues))
         .routes(routes!(operators::unserved))
         .routes(routes!(operators::limits))

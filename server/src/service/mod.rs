@@ -2,10 +2,12 @@
 //! the backend's.
 
 mod audit;
+mod catalog;
 mod start;
 mod upload;
 
 pub(crate) use audit::{Act, By};
+pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
@@ -34,6 +36,7 @@ pub(crate) struct Service {
     pub(crate) access: Access,
     pub(crate) gauges: Gauges,
     pub(crate) metrics: Metrics,
+    pub(crate) catalog: Catalog,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -50,6 +50,28 @@ impl PriceTable {
             .clone()
     }
 
+    /// The built-in table, below the one whose path a variable of the environment holds: `FLOVYN_PRICES`.
+    ///
+    /// # Errors
+    ///
+    /// The file is not there or is no table.
+    pub fn from_env() -> Result<Arc<Self>, PriceTableError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// As [`from_env`](Self::from_env), with the variables that a function knows.
+    ///
+    /// # Errors
+    ///
+    /// As of [`from_env`](Self::from_env).
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Arc<Self>, PriceTableError> {
+        let path = variable("FLOVYN_PRICES").filter(|path| !path.trim().is_empty());
+        path.map_or_else(
+            || Ok(Self::builtin()),
+            |path| Self::builtin().overridden_by(std::path::Path::new(&path)).map(Arc::new),
+        )
+    }
+
     /// Reads a table: an object of `version` and `providers`, or the bare array of providers that genai-prices publishes.
     /// `name` is told in errors and is the version where the table has none.
     ///
