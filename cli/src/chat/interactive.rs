@@ -9,7 +9,7 @@ use super::screen::editor::{Editor, Keys, Pressed};
 use super::screen::terminal::Terminal;
 use super::session::{Session, Store};
 use super::talk::{Talk, model_of};
-use super::view::{STOP, View};
+use super::view::View;
 use crate::Result;
 use crate::print::Output;
 use flovyn_core::error::{Code, Error};
@@ -211,8 +211,11 @@ impl Conversation<'_> {
         } else if !self.editor.is_empty() {
             self.editor.clear();
             self.leaving = false;
-        } else if self.view.is_busy() {
-            self.say(STOP, Delivery::Now).await?;
+        } else if self.view.is_busy()
+            && let Some(talk) = &mut self.talk
+        {
+            self.view.stopping();
+            talk.interrupt().await?;
             self.view.hint("stopping; Ctrl-C again leaves");
         } else {
             self.view.hint("Ctrl-C again leaves");

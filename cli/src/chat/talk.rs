@@ -69,10 +69,18 @@ impl Talk {
 
     /// Says something; durable when returned.
     pub async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
-        let message = UserMessage { model: self.model.take(), ..UserMessage::new(text).deliver(delivery) };
-        let signal = message.signal(None)?;
+        self.send(UserMessage::new(text).deliver(delivery)).await
+    }
+
+    async fn send(&mut self, message: UserMessage) -> Result {
+        let signal = UserMessage { model: self.model.take(), ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
+    }
+
+    /// Ends what the agent does, without a word; durable when returned.
+    pub async fn interrupt(&mut self) -> Result {
+        self.send(UserMessage::interrupt()).await
     }
 
     /// Answers a request; durable when returned.

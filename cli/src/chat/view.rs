@@ -14,8 +14,6 @@ use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What the model is told of Ctrl-C.
-pub const STOP: &str = "I pressed Ctrl-C: stop here. Say in one sentence where things stand, then wait for me.";
 /// Output of a running call that is kept for showing, in bytes.
 const OUTPUT: usize = 8 << 10;
 /// Messages of a session that are shown when it is taken up.
@@ -41,6 +39,8 @@ pub struct View {
     said: Vec<String>,
     asked: VecDeque<ApprovalRequest>,
     busy: Option<Instant>,
+    /// The user pressed Ctrl-C, and the agent has not stopped yet.
+    stopping: bool,
     /// A word for the status line.
     hint: Option<String>,
     turn: Tally,
@@ -89,6 +89,11 @@ impl View {
     pub fn said(&mut self, text: &str) {
         self.said.push(text.to_owned());
         self.busy.get_or_insert_with(Instant::now);
+    }
+
+    /// Shows that the agent was told to stop.
+    pub fn stopping(&mut self) {
+        self.stopping = true;
     }
 
     /// Asks about a call.
@@ -177,11 +182,7 @@ impl View {
         let text = message.text();
         self.said.retain(|said| *said != text);
         self.gap();
-        if text == STOP {
-            self.stay.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
-        } else {
-            self.stay.extend(user(&text, width));
-        }
+        self.stay.extend(user(&text, width));
         self.busy.get_or_insert_with(Instant::now);
     }
 
@@ -219,6 +220,10 @@ impl View {
 
     fn idle(&mut self, width: usize) {
         self.busy = None;
+        if std::mem::take(&mut self.stopping) {
+            self.gap();
+            self.stay.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
+        }
         let turn = std::mem::take(&mut self.turn);
         if !turn.is_empty() {
             self.total.merge(&turn);
@@ -243,8 +248,7 @@ impl View {
         }
         for said in &self.said {
             rows.push(Row::new());
-            let text = if said == STOP { "stopping…" } else { said };
-            rows.extend(wrap(&[span(text, Style::DIM)], width, &[span("› ", Style::DIM)], &[span("  ", Style::PLAIN)]));
+            rows.extend(wrap(&[span(said, Style::DIM)], width, &[span("› ", Style::DIM)], &[span("  ", Style::PLAIN)]));
         }
         rows.push(Row::new());
         match self.asked() {
@@ -271,6 +275,7 @@ impl View {
         let mark = TURNING[(elapsed.as_millis() / 100) as usize % TURNING.len()];
         let doing = match (&self.hint, self.thought.is_empty(), self.open.is_empty()) {
             (Some(hint), ..) => hint.clone(),
+            _ if self.stopping => "stopping".to_owned(),
             (None, false, _) => {
                 let thought: Vec<char> = self.thought.chars().collect();
                 let end: String = thought[thought.len().saturating_sub(width.saturating_sub(40))..].iter().collect();

@@ -63,14 +63,16 @@ fn ctrl_c_stops_the_answer_and_twice_leaves() {
     let user = User::new();
     let fake = user.script(
         "[[turns]]\ntext = \"Once upon a time {{pad:20000}}\"\npace = { chunkMs = 20, chunkChars = 8 }\n\
-         [[turns]]\ntext = \"Standing still.\"\n",
+         [[turns]]\ntext = \"Here: {{lastUser}}\"\n",
     );
     let mut terminal = Terminal::chat(&user, &[&fake, "Tell me"]);
     terminal.shows("Once upon a time lorem");
     terminal.write("\u{3}");
-    terminal.shows("stopped by Ctrl-C");
-    terminal.shows("Standing still.");
-    terminal.shows("cost unknown");
+    let text = terminal.shows("■ stopped by Ctrl-C");
+    assert!(!text.contains("Here:"), "no model is asked where things stand\n{text}");
+    terminal.line("where are you?");
+    terminal.shows("Here: where are you?");
+    terminal.waits("the end of the turn", |text| text.matches("cost unknown").count() == 2);
     terminal.write("\u{3}");
     terminal.shows("Ctrl-C again leaves");
     terminal.write("\u{3}");

@@ -61,6 +61,16 @@ impl UserMessage {
         Self { text: text.into(), ..Self::default() }
     }
 
+    /// Says nothing, and ends what is at work: the turn is over without another model call.
+    pub fn interrupt() -> Self {
+        Self::default().deliver(Delivery::Now)
+    }
+
+    /// Whether it only ends what is at work: a message that is not to wait, without a word.
+    pub fn is_interrupt(&self) -> bool {
+        self.delivery == Delivery::Now && self.text.is_empty() && self.parts.is_empty()
+    }
+
     /// Chooses when it is heard.
     #[must_use]
     pub fn deliver(mut self, delivery: Delivery) -> Self {
@@ -96,10 +106,37 @@ impl UserMessage {
     }
 }
 
+/// Whether messages, given in their order, leave the model something to answer. An interrupt takes back what was said before
+/// it, but not what waits for a turn of its own.
+pub(super) fn want_an_answer(messages: &[UserMessage]) -> bool {
+    let last = messages.iter().rposition(UserMessage::is_interrupt);
+    let mut placed = messages.iter().enumerate();
+    placed.any(|(place, message)| Some(place) > last || message.delivery == Delivery::NextTurn)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_interrupt_takes_back_what_was_said_before_it() {
+        let (word, later) = (UserMessage::new("a"), UserMessage::new("b").deliver(Delivery::NextTurn));
+        let stop = UserMessage::interrupt();
+        for (messages, wanted) in [
+            (vec![], false),
+            (vec![stop.clone()], false),
+            (vec![word.clone(), stop.clone()], false),
+            (vec![stop.clone(), word.clone()], true),
+            (vec![later, stop.clone()], true),
+            (vec![word.clone().deliver(Delivery::Now)], true),
+        ] {
+            assert_eq!(want_an_answer(&messages), wanted, "{messages:?}");
+        }
+        let payload = Payload::of(&json!({"delivery": "interrupt"})).expect("JSON");
+        assert!(UserMessage::read(&payload).is_interrupt());
+        assert!(!UserMessage::new("").is_interrupt() && !word.deliver(Delivery::Now).is_interrupt());
+    }
 
     #[test]
     fn the_words_of_both_vocabularies_are_read() {

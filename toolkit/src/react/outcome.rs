@@ -34,6 +34,8 @@ pub enum StopReason {
     MaxTurns,
     /// What the run may use is used up.
     Budget,
+    /// The user ended it, and said nothing more.
+    Interrupted,
     /// The model could not be asked; only in a chat, a one-shot run fails.
     Error,
 }

@@ -22,8 +22,19 @@ use std::task::Poll;
 
 /// What the model is told of calls that a message of the user came before.
 const SKIPPED: &str = "Skipped: the user sent a new message.";
+/// What it is told of calls that the user did not let begin.
+const ENDED: &str = "Skipped: the user stopped the agent.";
 /// What it is told of calls without a result in a run that was asked to stop.
 const STOPPED: &str = "Stopped: the run was cancelled before this call had a result.";
+
+/// How it goes on after the calls of an answer.
+#[derive(PartialEq, Eq)]
+pub(super) enum RoundEnd {
+    /// The model is told what they gave.
+    Answered,
+    /// The user wants nothing more now.
+    Interrupted,
+}
 
 /// The calls of one answer.
 #[derive(Default)]
@@ -43,7 +54,7 @@ enum Awaited {
 
 impl Run<'_> {
     /// Runs the calls and answers each.
-    pub async fn run_calls(&mut self, calls: Vec<ToolCall>) -> Result<()> {
+    pub async fn run_calls(&mut self, calls: Vec<ToolCall>) -> Result<RoundEnd> {
         let mut round = Round::default();
         let ended = self.play(&mut round, calls).await;
         if let Err(error) = &ended
@@ -53,7 +64,8 @@ impl Run<'_> {
         }
         ended?;
         let heard = std::mem::take(&mut round.heard);
-        heard.iter().try_for_each(|message| self.hear(message))
+        let goes_on = self.attend(&heard)? || heard.is_empty();
+        Ok(if goes_on { RoundEnd::Answered } else { RoundEnd::Interrupted })
     }
 
     async fn play(&mut self, round: &mut Round, calls: Vec<ToolCall>) -> Result<()> {
@@ -168,7 +180,11 @@ impl Run<'_> {
 
     fn skip(&mut self, round: &mut Round) -> Result<()> {
         let calls = round.ready.drain(..).chain(round.asking.take()).collect::<Vec<_>>();
-        calls.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", SKIPPED)))
+        let told = match round.heard.last().is_some_and(UserMessage::is_interrupt) {
+            true => ENDED,
+            false => SKIPPED,
+        };
+        calls.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", told)))
     }
 
     fn stop(&mut self, round: &mut Round) -> Result<()> {

@@ -1,6 +1,7 @@
 //! A run from its beginning, or its last checkpoint, to its end: one turn after another.
 
 use super::compaction::Compacted;
+use super::inbox;
 use super::transcript::{LlmCall, Offered, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState, RunOutcome,
@@ -94,17 +95,25 @@ impl<'a> Run<'a> {
 
     /// Waits for the user, however long.
     async fn listen(&mut self) -> Result<()> {
-        let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
-        self.state.phase = Phase::Working;
-        outcome.payload().map_or(Ok(()), |payload| self.hear(&UserMessage::read(payload)))
+        loop {
+            let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
+            // Where nothing is at work, an interrupt ends nothing.
+            let goes_on = match outcome.payload() {
+                Some(payload) => self.attend(&[UserMessage::read(payload)])?,
+                None => true,
+            };
+            if goes_on {
+                self.state.phase = Phase::Working;
+                return Ok(());
+            }
+        }
     }
 
     /// Takes what waits until the model has nothing left to do; tells whether there was anything.
     async fn follow_up(&mut self) -> Result<bool> {
         let mut messages = std::mem::take(&mut self.state.queue);
         messages.extend(self.drain(true).await?);
-        messages.iter().try_for_each(|message| self.hear(message))?;
-        Ok(!messages.is_empty())
+        self.attend(&messages)
     }
 
     /// Takes what is to be heard before the next model call; what is to wait is put into the queue.
@@ -123,8 +132,19 @@ impl<'a> Run<'a> {
         Ok(messages)
     }
 
+    /// Takes messages of the user in their order; tells whether they leave the model something to answer.
+    pub fn attend(&mut self, messages: &[UserMessage]) -> Result<bool> {
+        for message in messages {
+            match message.is_interrupt() {
+                true => self.state.choose(message),
+                false => self.hear(message)?,
+            }
+        }
+        Ok(inbox::want_an_answer(messages))
+    }
+
     /// Makes a message of the user a part of the conversation.
-    pub fn hear(&mut self, message: &UserMessage) -> Result<()> {
+    fn hear(&mut self, message: &UserMessage) -> Result<()> {
         self.state.hear(message);
         self.say(&message.message())
     }

@@ -57,9 +57,14 @@ impl ReactState {
         self.thinking = input.config.thinking;
     }
 
-    /// Takes a message of the user: it may choose the model and how long that thinks from here on.
+    /// Takes a message of the user.
     pub(super) fn hear(&mut self, message: &UserMessage) {
         self.since_user = 0;
+        self.choose(message);
+    }
+
+    /// Takes what a message chooses: the model, and how long that thinks from here on.
+    pub(super) fn choose(&mut self, message: &UserMessage) {
         if let Some(model) = &message.model {
             self.model = model.clone();
             self.window = None;

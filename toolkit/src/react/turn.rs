@@ -3,6 +3,7 @@
 use super::compaction::{Compacted, Cut};
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 use super::ledger::Reservation;
+use super::round::RoundEnd;
 use super::run::{Run, TurnEnd};
 use super::transcript::LlmCall;
 use super::{Mode, ModelChoice, StopReason};
@@ -28,19 +29,37 @@ enum Asked {
     NoBudget,
 }
 
+/// What making room in the window came to.
+#[derive(PartialEq, Eq)]
+enum Room {
+    /// There is more.
+    Made,
+    /// There was enough, or none could be made.
+    AsBefore,
+    /// The user spoke meanwhile in a way that does not wait.
+    Interrupted,
+}
+
 impl Run<'_> {
     /// Makes one model call and runs the tools it asks for.
     pub async fn turn(&mut self) -> Result<TurnEnd> {
-        for message in self.steering().await? {
-            self.hear(&message)?;
+        let said = self.steering().await?;
+        if !self.attend(&said)? && !said.is_empty() {
+            return self.interrupted().await;
         }
-        self.make_room(false).await?;
+        // What the user said to end it is heard in the next turn.
+        if self.make_room(false).await? == Room::Interrupted {
+            return Ok(TurnEnd::More);
+        }
         let mut asked = self.ask_models().await?;
         if matches!(&asked, Asked::Failed(error) if error.kind == ErrorKind::ContextOverflow)
             && self.input.config.compaction.enabled
-            && self.make_room(true).await?
         {
-            asked = self.ask_models().await?;
+            match self.make_room(true).await? {
+                Room::Made => asked = self.ask_models().await?,
+                Room::Interrupted => return Ok(TurnEnd::More),
+                Room::AsBefore => {}
+            }
         }
         match asked {
             Asked::Answer(reply, model) => self.answered(*reply, &model).await,
@@ -54,6 +73,11 @@ impl Run<'_> {
                 Ok(TurnEnd::Stopped(StopReason::Budget, text))
             }
         }
+    }
+
+    /// Stops, for the user wants nothing more now.
+    async fn interrupted(&self) -> Result<TurnEnd> {
+        Ok(TurnEnd::Stopped(StopReason::Interrupted, self.transcript().await?.last_words()))
     }
 
     /// Takes an answer into the conversation and does what it asks for.
@@ -73,7 +97,9 @@ impl Run<'_> {
         let stopped = |reason| Ok(TurnEnd::Stopped(reason, message.text()));
         match message.stop() {
             _ if !calls.is_empty() => {
-                self.run_calls(calls).await?;
+                if self.run_calls(calls).await? == RoundEnd::Interrupted {
+                    return self.interrupted().await;
+                }
                 match self.state.since_user >= self.input.config.max_turns.max(1) {
                     true => stopped(StopReason::MaxTurns),
                     false => Ok(TurnEnd::More),
@@ -194,19 +220,19 @@ impl Run<'_> {
         }
     }
 
-    /// Makes room in the window where it is full, or in any case with `overflown`; tells whether it did.
-    async fn make_room(&mut self, overflown: bool) -> Result<bool> {
+    /// Makes room in the window where it is full, or in any case with `overflown`.
+    async fn make_room(&mut self, overflown: bool) -> Result<Room> {
         let compaction = &self.input.config.compaction;
         if !overflown && !compaction.is_due(self.state.context_tokens, self.state.window) {
-            return Ok(false);
+            return Ok(Room::AsBefore);
         }
         let walked = self.transcript().await?;
-        let Some(cut) = compaction.cut(&walked, self.state.window, overflown) else { return Ok(false) };
+        let Some(cut) = compaction.cut(&walked, self.state.window, overflown) else { return Ok(Room::AsBefore) };
         self.status("compacting", None);
         self.summarise(cut).await
     }
 
-    async fn summarise(&mut self, cut: Cut) -> Result<bool> {
+    async fn summarise(&mut self, cut: Cut) -> Result<Room> {
         let model = self.state.model.clone();
         let config = &self.input.config;
         let tokens_before = self.state.context_tokens;
@@ -214,7 +240,7 @@ impl Run<'_> {
         for extract in &cut.extracts {
             let asked = Some(config.compaction.reserve_tokens * 4 / 5);
             let reserved = self.state.ledger.reserve(config.budget.as_ref(), tokens_before, asked);
-            let Some(reservation) = reserved else { return Ok(false) };
+            let Some(reservation) = reserved else { return Ok(Room::AsBefore) };
             let purpose = Purpose::Summary(extract.clone());
             calls.push((reservation, self.generate(&model, purpose, reservation, ThinkingLevel::Off)?));
         }
@@ -225,8 +251,12 @@ impl Run<'_> {
         for ((outcome, reservation), extract) in outcomes {
             let generated = generated(outcome?)?;
             self.settle(reservation, &generated);
-            // Without a summary the conversation stays as it is: the next call says whether it fits.
-            let Generated::Reply(reply) = generated else { return Ok(false) };
+            let reply = match generated {
+                Generated::Reply(reply) => reply,
+                Generated::Interrupted(_) => return Ok(Room::Interrupted),
+                // Without a summary the conversation stays as it is: the next call says whether it fits.
+                Generated::Failed { .. } => return Ok(Room::AsBefore),
+            };
             if let Some(meta) = &reply.message.assistant {
                 self.account(&call_of(&model, "compaction", meta))?;
                 add(&mut usage, &meta.usage);
@@ -241,7 +271,7 @@ impl Run<'_> {
             details: cut.details,
         };
         self.compacted(&compacted, cut.kept_tokens)?;
-        Ok(true)
+        Ok(Room::Made)
     }
 }
 

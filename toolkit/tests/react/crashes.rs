@@ -95,6 +95,19 @@ async fn a_chat_with_approvals_survives_a_crash_at_every_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_survives_a_crash_at_every_commit() {
+    let calls = Turn::call("note", json!({"text": "a"})).and_call("send", json!({"text": "b"}));
+    let fake = FakeLlm::start(Script::new([calls])).expect("a server");
+    let agent = agent().with_approvals(ApprovalPolicy::default());
+    let harness = harness(&fake, agent, &ask("Note and send.")).outside(|run| async move {
+        waits_for(&run, APPROVAL).await;
+        say_once(&run, UserMessage::interrupt()).await;
+    });
+    let entries = holds(&fake, harness, 1).await.observed.expect("what it left").entries;
+    assert!(entries.iter().any(|entry| entry.contains("the user stopped the agent")), "{entries:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_survives_a_crash_at_every_commit() {
     let asked = |text: &str| When { last_user_contains: Some(text.into()), ..When::default() };
     let note = || Turn { text: Some("{{pad:2000}}".into()), ..Turn::call("note", json!({"text": "{{pad:2000}}"})) };

@@ -76,17 +76,7 @@ async fn a_follow_up_waits_until_the_model_has_nothing_left_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_does_not_wait_cuts_the_answer_short() {
-    let slow = Pace { chunk_ms: 30, chunk_chars: 5, ..Pace::default() };
-    let long = Turn { pace: Some(slow), ..Turn::text("Once upon a time there were {{pad:4000}}") };
-    let lab = Lab::new([long, Turn::text("Sorry.")]).await;
-    let run = lab.start(&ask("Tell me.")).await;
-    let mut events = run.stream(None);
-    loop {
-        match events.next().await.expect("the events").expect("more of them") {
-            StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token && chunk.data.contains("upon") => break,
-            _ => {}
-        }
-    }
+    let (lab, run) = long_answer([Turn::text("Sorry.")], &ask("Tell me.")).await;
     say(&run, UserMessage::new("Shorter!").deliver(Delivery::Now)).await;
     let outcome = outcome(&run).await;
     assert_eq!((outcome.text.as_str(), outcome.usage.0["fake/m"].calls), ("Sorry.", 2));
@@ -95,6 +85,75 @@ async fn a_message_that_does_not_wait_cuts_the_answer_short() {
     assert_eq!(told[3..], ["user: Shorter!", "assistant: Sorry."]);
     let second = lab.fake.requests()[1].body.to_string();
     assert!(second.contains("Once upon") && second.contains("[The user interrupted this answer.]"), "{second}");
+}
+
+/// Begins a long answer and waits until some of it was shown.
+async fn long_answer(more: impl IntoIterator<Item = Turn>, input: &AgentInput) -> (Lab, Handle) {
+    let slow = Pace { chunk_ms: 30, chunk_chars: 5, ..Pace::default() };
+    let long = Turn { pace: Some(slow), ..Turn::text("Once upon a time there were {{pad:4000}}") };
+    let lab = Lab::new(std::iter::once(long).chain(more)).await;
+    let run = lab.start(input).await;
+    let mut events = run.stream(None);
+    loop {
+        match events.next().await.expect("the events").expect("more of them") {
+            StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token && chunk.data.contains("upon") => break,
+            _ => {}
+        }
+    }
+    (lab, run)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_ends_the_answer_and_no_model_is_asked_again() {
+    let (lab, run) = long_answer([], &ask("Tell me.")).await;
+    say(&run, UserMessage::interrupt()).await;
+    let outcome = outcome(&run).await;
+    assert_eq!((outcome.stop_reason, lab.fake.requests().len()), (StopReason::Interrupted, 1));
+    assert!(outcome.text.starts_with("Once upon") && outcome.text.len() < 1_000, "{outcome:?}");
+    assert_eq!(told(&run).await.len(), 3, "nobody was said to have said anything");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_was_interrupted_waits_for_the_next_word() {
+    let (lab, run) = long_answer([Turn::text("I was at otters.")], &ask("Tell me.").chat()).await;
+    say(&run, UserMessage::interrupt()).await;
+    waits_for(&run, USER_MESSAGE).await;
+    // Nothing is at work: there is nothing to end.
+    say(&run, UserMessage::interrupt()).await;
+    say(&run, UserMessage::interrupt()).await;
+    assert_eq!(lab.fake.requests().len(), 1);
+    say(&run, UserMessage::new("Where were you?")).await;
+    lab.asked(2).await;
+    waits_for(&run, USER_MESSAGE).await;
+    let told = told(&run).await;
+    assert_eq!(told[3..], ["user: Where were you?", "assistant: I was at otters."]);
+    assert_eq!(lab.fake.requests().len(), 2);
+    let second = lab.fake.requests()[1].body.to_string();
+    assert!(second.contains("[The user interrupted this answer.]"), "{second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_skips_calls_that_have_not_begun_and_leaves_what_waits_for_its_own_turn() {
+    let calls = Turn::call("wait", json!({})).and_call("note", json!({"text": "b"}));
+    let lab = Lab::new([calls, Turn::text("And that.")]).await;
+    let mut input = ask("Begin.");
+    input.config.parallel_tools = 1;
+    let run = lab.start(&input).await;
+    works(&run, "wait").await;
+    say(&run, UserMessage::new("And then?").deliver(Delivery::NextTurn)).await;
+    say(&run, UserMessage::new("Hm.")).await;
+    say(&run, UserMessage::interrupt()).await;
+    lab.gate.open.add_permits(1);
+    assert_eq!(outcome(&run).await.text, "And that.");
+    let expected = [
+        "tool_result: wait = wait is over",
+        "tool_result: note = Skipped: the user stopped the agent.",
+        "user: Hm.",
+        "user: And then?",
+        "assistant: And that.",
+    ];
+    assert_eq!(told(&run).await[4..], expected);
+    assert_eq!(lab.fake.requests().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
