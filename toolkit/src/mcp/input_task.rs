@@ -28,6 +28,11 @@ impl McpInputTask {
     pub fn new(servers: McpServers, limits: Limits) -> Self {
         Self { servers, limits }
     }
+
+    /// How it is run, wherever it is scheduled: its attempt after a death is reported, unless the call may be repeated.
+    pub fn call_options() -> TaskOptions {
+        TaskOptions { side_effects: SideEffects::Reconcile, interruptible: true, ..TaskOptions::default() }
+    }
 }
 
 #[async_trait]
@@ -40,7 +45,7 @@ impl TaskDefinition for McpInputTask {
     }
 
     fn options(&self) -> TaskOptions {
-        TaskOptions { side_effects: SideEffects::Reconcile, interruptible: true, ..TaskOptions::default() }
+        Self::call_options()
     }
 
     async fn execute(&self, ctx: &TaskContext, given: InputGiven) -> Result<ToolOutcome> {

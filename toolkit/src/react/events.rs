@@ -1,5 +1,6 @@
 //! What the agent tells those who look on, beside its tokens: previews, as seed clients read them, in snake_case.
 
+use super::{InputRefused, InputRequest};
 use crate::tools::approval::ApprovalRequest;
 use flovyn_core::context::AgentContext;
 use flovyn_core::model::ChunkKind;
@@ -58,9 +59,19 @@ pub enum AgentEvent<'a> {
         /// What is asked.
         request: &'a ApprovalRequest,
     },
+    /// A person is asked what an MCP server wants to know.
+    InputRequest {
+        /// What is asked.
+        request: &'a InputRequest,
+    },
+    /// An answer did not fit what the server asks, which is still open.
+    InputRefused {
+        /// Why.
+        refused: &'a InputRefused,
+    },
     /// What the agent does has changed.
     Status {
-        /// `running`, `waiting_for_input`, `waiting_for_approval`, `compacting`.
+        /// `running`, `waiting_for_input`, `waiting_for_approval`, `waiting_for_answer`, `compacting`.
         status: &'a str,
         /// Model calls so far.
         turn: u32,

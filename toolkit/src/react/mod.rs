@@ -3,7 +3,8 @@
 //! Owns the agent of the kind `react-agent` and the task `llm.generate`. A turn is one model call with the tools it asks for;
 //! each turn ends with a checkpoint whose size does not depend on the conversation. Every message is an entry, and the
 //! model call gets a reference to the conversation instead of the messages, so a run of n turns stores n messages. Messages
-//! of the user come as signals named [`USER_MESSAGE`], answers to approval requests as [`APPROVAL`].
+//! of the user come as signals named [`USER_MESSAGE`], answers to approval requests as [`APPROVAL`], those to
+//! questions of MCP servers as [`INPUT`].
 //!
 //! ```
 //! use flovyn_core::runtime::FlovynClient;
@@ -45,6 +46,7 @@ mod input;
 mod ledger;
 mod offer;
 mod outcome;
+mod questioning;
 mod round;
 mod run;
 mod state;
@@ -60,6 +62,7 @@ pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice};
 pub use ledger::{Budget, Ledger};
 pub use offer::AgentTool;
 pub use outcome::{RunOutcome, StopReason};
+pub use questioning::{InputRefused, InputReply, InputRequest};
 pub use state::{Phase, ReactState};
 pub use transcript::{LlmCall, Transcript};
 
@@ -70,3 +73,5 @@ pub const USER_MESSAGE: &str = "userMessage";
 /// The signal by which a person answers an approval request; its payload is an
 /// [`ApprovalAnswer`](crate::tools::approval::ApprovalAnswer).
 pub const APPROVAL: &str = "approval";
+/// The signal by which a person answers what an MCP server asks in the middle of a call; its payload is an [`InputReply`].
+pub const INPUT: &str = "input";

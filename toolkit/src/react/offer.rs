@@ -1,5 +1,6 @@
 //! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that somebody declares as tools.
 
+use crate::mcp::InputRequired;
 use crate::message::{Part, ToolResult};
 use crate::provider::ToolSpec;
 use crate::tools::{Effect, FilesSeen, Tool, ToolCallInput, ToolOutcome, ToolTask};
@@ -124,6 +125,11 @@ impl AgentTool {
         };
         let (options, queue) = (self.options.clone(), self.queue.clone());
         Ok(TaskCall { kind: self.kind.clone(), input, options, queue, key: Some(id.to_owned()) })
+    }
+
+    /// What an MCP server asks a person, where the outcome of a call says so. Tasks of one's own ask nothing this way.
+    pub(super) fn asks(&self, outcome: &ToolOutcome) -> Option<InputRequired> {
+        InputRequired::of(outcome).filter(|_| self.takes == Takes::Call)
     }
 
     /// What a finished task says.

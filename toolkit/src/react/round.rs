@@ -1,14 +1,16 @@
 //! The tool calls of one answer: side by side as durable tasks, each answered exactly once in the conversation.
 //!
-//! A call that a policy denies, or whose arguments are wrong, is answered at once; one that needs a person waits while the
-//! others run. When the user speaks, what runs is waited for and what does not is skipped. When the run is asked to stop,
+//! A call that a policy denies, or whose arguments are wrong, is answered at once; one that needs a person, before it runs or
+//! because its MCP server asks in the middle, waits while the others run. When the user speaks, what runs is waited for and what does not is skipped. When the run is asked to stop,
 //! every call that has no result yet gets one that says so.
 
 use super::approving::{Asking, Decided};
 use super::events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart, artifact_type};
 use super::offer::{self, CallScene};
+use super::questioning::{Questions, going_on};
 use super::run::Run;
 use super::{Delivery, USER_MESSAGE, UserMessage};
+use crate::mcp::InputGiven;
 use crate::message::{Message, ToolCall};
 use crate::tools::approval::Decision;
 use crate::tools::{Effect, ToolOutcome};
@@ -24,6 +26,8 @@ use std::task::Poll;
 const SKIPPED: &str = "Skipped: the user sent a new message.";
 /// What it is told of calls that the user did not let begin.
 const ENDED: &str = "Skipped: the user stopped the agent.";
+/// What it is told of calls that a server's question stopped.
+const UNANSWERED: &str = "Not gone on with: the MCP server asked the user something, and they did not answer it.";
 /// What it is told of calls without a result in a run that was asked to stop.
 const STOPPED: &str = "Stopped: the run was cancelled before this call had a result.";
 
@@ -39,16 +43,25 @@ pub(super) enum RoundEnd {
 /// The calls of one answer.
 #[derive(Default)]
 struct Round {
-    ready: VecDeque<ToolCall>,
+    ready: VecDeque<Ready>,
     asking: Asking,
+    questions: Questions,
     open: Vec<(Awaited, Step)>,
     heard: Vec<UserMessage>,
 }
 
+/// A call that may run, or go on with what its server asked for.
+struct Ready {
+    call: ToolCall,
+    given: Option<InputGiven>,
+}
+
 /// What is waited for.
+#[derive(PartialEq)]
 enum Awaited {
     Tool(ToolCall),
     Approval,
+    Answer,
     Message,
 }
 
@@ -80,8 +93,9 @@ impl Run<'_> {
             }
             let (awaited, outcome) = round.next().await?;
             match awaited {
-                Awaited::Tool(call) => self.ended(call, &outcome)?,
+                Awaited::Tool(call) => self.ended(round, call, &outcome)?,
                 Awaited::Approval => self.decided(round, &outcome)?,
+                Awaited::Answer => self.told(round, &outcome)?,
                 Awaited::Message => self.spoken(round, &outcome)?,
             }
         }
@@ -99,7 +113,7 @@ impl Run<'_> {
         }
         let effect = tool.effect;
         match self.decide(&call.name, effect, &call.arguments) {
-            Decision::Allow => round.ready.push_back(call),
+            Decision::Allow => round.ready.push_back(Ready { call, given: None }),
             Decision::Ask => round.asking.ask(self, call, effect)?,
             Decision::Deny => {
                 let told = format!("The policy of this agent does not allow this call of {}.", call.name);
@@ -123,17 +137,22 @@ impl Run<'_> {
         let free = (most - round.running()).min(round.ready.len());
         let starting: Vec<_> = round.ready.drain(..free).collect();
         // What an agent streams goes with its last op; with a task's it would be taken for a lost attempt's.
-        for ToolCall { id, name, arguments, .. } in &starting {
+        for Ready { call: ToolCall { id, name, arguments, .. }, .. } in
+            starting.iter().filter(|ready| ready.given.is_none())
+        {
             AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.tell(self.ctx);
         }
-        for call in starting {
-            let step = self.schedule(&call)?;
+        for Ready { call, given } in starting {
+            let step = self.schedule(&call, given.as_ref())?;
             round.open.push((Awaited::Tool(call), step));
         }
         Ok(())
     }
 
-    fn schedule(&self, call: &ToolCall) -> Result<Step> {
+    fn schedule(&self, call: &ToolCall, given: Option<&InputGiven>) -> Result<Step> {
+        if let Some(given) = given {
+            return self.ctx.schedule_raw(going_on(call, given)?);
+        }
         let scene = CallScene {
             working_directory: self.input.working_directory.as_deref(),
             session: self.ctx.agent_execution_id().to_string(),
@@ -144,15 +163,22 @@ impl Run<'_> {
 
     /// Waits for answers, and for the user, as long as somebody is asked.
     fn wait_for_people(&self, round: &mut Round) -> Result<()> {
-        if round.asking.is_empty() {
-            round.open.retain(|(awaited, _)| matches!(awaited, Awaited::Tool(_)));
-            return Ok(());
-        }
-        if !round.open.iter().any(|(awaited, _)| matches!(awaited, Awaited::Approval)) {
+        let (approvals, answers) = (!round.asking.is_empty(), !round.questions.is_empty());
+        round.open.retain(|(awaited, _)| match awaited {
+            Awaited::Tool(_) => true,
+            Awaited::Approval => approvals,
+            Awaited::Answer => answers,
+            Awaited::Message => approvals || answers,
+        });
+        if approvals && !round.awaits(&Awaited::Approval) {
             round.open.push((Awaited::Approval, Asking::wait(self.ctx)?));
             self.status("waiting_for_approval", None);
         }
-        if !round.open.iter().any(|(awaited, _)| matches!(awaited, Awaited::Message)) {
+        if answers && !round.awaits(&Awaited::Answer) {
+            round.open.push((Awaited::Answer, Questions::wait(self.ctx)?));
+            self.status("waiting_for_answer", None);
+        }
+        if (approvals || answers) && !round.awaits(&Awaited::Message) {
             round.open.push((Awaited::Message, self.ctx.wait_raw(USER_MESSAGE, None)?));
         }
         Ok(())
@@ -161,9 +187,17 @@ impl Run<'_> {
     fn decided(&mut self, round: &mut Round, outcome: &Outcome) -> Result<()> {
         let Some(payload) = outcome.payload() else { return Ok(()) };
         match round.asking.answered(self, payload)? {
-            Decided::Approved(call) => round.ready.push_back(call),
+            Decided::Approved(call) => round.ready.push_back(Ready { call, given: None }),
             Decided::Denied(call, told) => self.answer(&call, ToolOutcome::error("denied", told))?,
             Decided::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, round: &mut Round, outcome: &Outcome) -> Result<()> {
+        let Some(payload) = outcome.payload() else { return Ok(()) };
+        if let Some((call, given)) = round.questions.answered(self, payload)? {
+            round.ready.push_back(Ready { call, given: Some(given) });
         }
         Ok(())
     }
@@ -179,30 +213,34 @@ impl Run<'_> {
     }
 
     fn skip(&mut self, round: &mut Round) -> Result<()> {
-        let calls = round.ready.drain(..).chain(round.asking.take()).collect::<Vec<_>>();
         let told = match round.heard.last().is_some_and(UserMessage::is_interrupt) {
             true => ENDED,
             false => SKIPPED,
         };
-        calls.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", told)))
+        let asked = round.questions.take();
+        asked.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", UNANSWERED)))?;
+        round.unanswered().iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", told)))
     }
 
     fn stop(&mut self, round: &mut Round) -> Result<()> {
         let open = std::mem::take(&mut round.open).into_iter().filter_map(|(awaited, _)| match awaited {
             Awaited::Tool(call) => Some(call),
-            Awaited::Approval | Awaited::Message => None,
+            Awaited::Approval | Awaited::Answer | Awaited::Message => None,
         });
-        let calls = open.chain(round.ready.drain(..)).chain(round.asking.take()).collect::<Vec<_>>();
+        let calls = open.chain(round.unanswered()).collect::<Vec<_>>();
         calls.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("cancelled", STOPPED)))
     }
 
-    /// Takes the end of a task.
-    fn ended(&mut self, call: ToolCall, outcome: &Outcome) -> Result<()> {
+    /// Takes the end of a task: the call has its result, or its server asks before it goes on.
+    fn ended(&mut self, round: &mut Round, call: ToolCall, outcome: &Outcome) -> Result<()> {
         let outcome = match outcome {
             Outcome::Value(output) => self.tools[&call.name].outcome(output)?,
             Outcome::Failed(failure) => offer::failed(failure),
             other => ToolOutcome::error("task_failed", format!("The task ended with {other:?}.")),
         };
+        if let Some(required) = self.tools[&call.name].asks(&outcome) {
+            return round.questions.ask(self, call, required);
+        }
         self.state.seen.note(&outcome);
         let wrote = !outcome.is_error && self.tools[&call.name].effect == Effect::Write;
         let path = outcome.details.get("path").or_else(|| call.arguments.get("path"));
@@ -228,6 +266,16 @@ impl Run<'_> {
 impl Round {
     fn running(&self) -> usize {
         self.open.iter().filter(|(awaited, _)| matches!(awaited, Awaited::Tool(_))).count()
+    }
+
+    fn awaits(&self, wanted: &Awaited) -> bool {
+        self.open.iter().any(|(awaited, _)| awaited == wanted)
+    }
+
+    /// The calls that do not run and have no result; nobody is asked about them any more.
+    fn unanswered(&mut self) -> Vec<ToolCall> {
+        let ready = self.ready.drain(..).map(|ready| ready.call);
+        ready.chain(self.asking.take()).chain(self.questions.take()).collect()
     }
 
     /// The next to end. What ended with an error stays among the open ones, so that its call is still known.

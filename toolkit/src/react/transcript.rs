@@ -2,7 +2,7 @@
 //!
 //! `message` entries hold a [`Message`]; `tools` what the model may call; `llm_call` what a model call cost; `compaction` a
 //! summary that hides what is before `firstKeptEntryId`; `context_edit` a replacement of one entry's message, or its removal.
-//! Other types (`approval_request`, `approval`, `budget_low`) are for people and never reach a model.
+//! Other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`) are for people and never reach a model.
 
 use super::{Compacted, ModelChoice};
 use crate::message::{Content, Media, Message, Part, Role, Stop, Usage};
@@ -22,6 +22,9 @@ pub(super) mod entry_type {
     pub const CONTEXT_EDIT: &str = "context_edit";
     pub const APPROVAL_REQUEST: &str = "approval_request";
     pub const APPROVAL: &str = "approval";
+    pub const INPUT_REQUEST: &str = "input_request";
+    pub const INPUT: &str = "input";
+    pub const INPUT_REFUSED: &str = "input_refused";
     pub const BUDGET_LOW: &str = "budget_low";
 }
 

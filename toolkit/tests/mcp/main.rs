@@ -1,5 +1,6 @@
 //! MCP servers as a model uses them: real processes and real HTTP, killed for real.
 
+mod asking;
 #[path = "../caller/mod.rs"]
 mod caller;
 mod durability;
@@ -7,6 +8,8 @@ mod ends;
 mod listing;
 mod questions;
 mod server;
+#[path = "../timeless/mod.rs"]
+mod timeless;
 #[path = "../worker_process/mod.rs"]
 mod worker_process;
 

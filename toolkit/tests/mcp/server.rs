@@ -93,7 +93,7 @@ impl Probe {
                 let child = tokio::process::Command::new("sleep").arg("3622").spawn().expect("it starts");
                 text(format!("{} {}", std::process::id(), child.id().expect("it runs")))
             }
-            "asks" => match request.input_responses {
+            "asks" | "asks_safely" => match request.input_responses {
                 None => {
                     let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } }, "required": ["branch"] });
                     let asked = json!({ "method": "elicitation/create",
@@ -175,6 +175,7 @@ fn tools() -> Vec<Tool> {
         tool("variables", &any).with_annotations(reads),
         tool("leaves_a_child", &any),
         tool("asks", &any),
+        tool("asks_safely", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
         tool("asks_later", &any),
         tool("a/b", &any),
         tool("a.b", &any),

@@ -1,50 +1,17 @@
 //! A process that dies at every commit in turn: the conversation stays valid and no model call that ended is made again.
 
+use super::timeless::timeless;
 use super::*;
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::testing::{Harness, Proof};
 use flovyn_toolkit::fake_llm::{Outcome, When};
-use flovyn_toolkit::provider::{CancellationToken, ModelError, ModelRequest, OnEvent, Provider};
 use flovyn_toolkit::react::{Delivery, KIND};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
-/// A provider whose answers do not say how long they took, so that two runs can be compared.
-struct Timeless(Arc<dyn Provider>);
-
-#[async_trait]
-impl Provider for Timeless {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn api(&self) -> &str {
-        self.0.api()
-    }
-
-    async fn stream(
-        &self,
-        request: &ModelRequest,
-        on: OnEvent<'_>,
-        cancel: &CancellationToken,
-    ) -> std::result::Result<Message, ModelError> {
-        let mut message = self.0.stream(request, on, cancel).await?;
-        if let Some(meta) = &mut message.assistant {
-            (meta.duration_ms, meta.first_token_ms) = (1, Some(1));
-        }
-        Ok(message)
-    }
-
-    async fn models(&self) -> std::result::Result<Vec<ModelInfo>, ModelError> {
-        self.0.models().await
-    }
-}
-
 fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
-    let inner = models(fake).resolve("fake/m").expect("a model");
-    let mut timeless = Registry::new();
-    timeless.add_provider(Arc::new(Timeless(inner.provider)), vec![inner.info]);
-    let generate = LlmGenerate::new(timeless).with_policy(RetryPolicy::never());
+    let generate =
+        LlmGenerate::new(timeless(models(fake).resolve("fake/m").expect("a model"))).with_policy(RetryPolicy::never());
     let host = move || {
         let host = NativeHost::default().agent(agent.clone()).and_then(|host| host.task(generate.clone()));
         host.and_then(|host| host.task(Note)?.task(Gate::new("meet"))).expect("every kind once")

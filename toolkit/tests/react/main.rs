@@ -8,6 +8,8 @@ mod faults;
 mod growth;
 mod steering;
 mod talk;
+#[path = "../timeless/mod.rs"]
+mod timeless;
 
 use async_trait::async_trait;
 use flovyn_core::client::{Handle, StartOptions, StreamEvent};

@@ -1,0 +1,122 @@
+//! Calls whose MCP server asks a person in the middle: what is asked, whose answer counts, and how the call goes on.
+
+use super::run::Run;
+use super::transcript::entry_type;
+use super::{AgentEvent, INPUT};
+use crate::mcp::{InputAnswer, InputGiven, InputQuestion, InputRequired, McpInputTask};
+use crate::message::ToolCall;
+use crate::tools::approval::CallHash;
+use flovyn_core::Payload;
+use flovyn_core::context::{AgentContext, Step, TaskCall};
+use flovyn_core::error::Result;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a server wants to know before a call goes on: the content of an `input_request` entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputRequest {
+    /// The id of the call.
+    pub id: String,
+    /// The tool, as the model called it.
+    pub name: String,
+    /// The server's name in the worker's configuration.
+    pub server: String,
+    /// What is asked, by the server's own keys.
+    pub questions: BTreeMap<String, InputQuestion>,
+    /// What the answer has to name.
+    pub hash: CallHash,
+}
+
+/// What a person answers: the payload of the signal [`INPUT`], and the content of an `input` entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputReply {
+    /// The id of the call.
+    pub id: String,
+    /// The answers, and the hash that the request named.
+    #[serde(flatten)]
+    pub answer: InputAnswer,
+}
+
+/// Why an answer did not do: the content of an `input_refused` entry. The questions are still open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputRefused {
+    /// The id of the call.
+    pub id: String,
+    /// The hash of the request.
+    pub hash: CallHash,
+    /// What is wrong with the answer.
+    pub message: String,
+}
+
+/// Calls whose servers asked, in the order in which they did.
+#[derive(Default)]
+pub(super) struct Questions(Vec<(ToolCall, InputRequired)>);
+
+impl Questions {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Asks: the request is an entry, durable before anybody can answer it.
+    pub fn ask(&mut self, run: &Run<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
+        let request = InputRequest {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            server: required.server.clone(),
+            questions: required.questions.clone(),
+            hash: required.hash.clone(),
+        };
+        run.record("assistant", entry_type::INPUT_REQUEST, &request)?;
+        AgentEvent::InputRequest { request: &request }.tell(run.ctx);
+        self.0.push((call, required));
+        Ok(())
+    }
+
+    /// Waits for the next answer.
+    pub fn wait(ctx: &dyn AgentContext) -> Result<Step> {
+        ctx.wait_raw(INPUT, None)
+    }
+
+    /// Takes an answer: the call that goes on with it. One that is for other questions decides nothing, and one that does not
+    /// fit its questions leaves them open and says why.
+    pub fn answered(&mut self, run: &Run<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
+        let Ok(reply) = payload.parse::<InputReply>() else { return Ok(None) };
+        let is_meant =
+            |(call, required): &(ToolCall, InputRequired)| call.id == reply.id && required.hash == reply.answer.hash;
+        let Some(place) = self.0.iter().position(is_meant) else { return Ok(None) };
+        match self.0[place].1.clone().answered(reply.answer.clone()) {
+            Ok(None) => Ok(None),
+            Ok(Some(given)) => {
+                run.record("user", entry_type::INPUT, &reply)?;
+                let (call, _) = self.0.remove(place);
+                Ok(Some((call, given)))
+            }
+            Err(error) => {
+                let (id, hash, message) = (reply.id, reply.answer.hash, error.message().to_owned());
+                let refused = InputRefused { id, hash, message };
+                run.record("system", entry_type::INPUT_REFUSED, &refused)?;
+                AgentEvent::InputRefused { refused: &refused }.tell(run.ctx);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Gives up asking.
+    pub fn take(&mut self) -> Vec<ToolCall> {
+        std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
+    }
+}
+
+/// The task that goes on with a call. A server may ask again: each answer is a task of its own.
+pub(super) fn going_on(call: &ToolCall, given: &InputGiven) -> Result<TaskCall> {
+    Ok(TaskCall {
+        kind: McpInputTask::KIND.to_owned(),
+        input: Payload::of(given)?,
+        options: Some(McpInputTask::call_options()),
+        queue: None,
+        key: Some(format!("{}:{}", call.id, given.required.hash.as_str())),
+    })
+}
