@@ -8,7 +8,7 @@ const built = (name: string): string => fileURLToPath(new URL(`esm/${name}.mjs`,
 
 export default defineConfig({
   // The examples are outside of this package.
-  resolve: { alias: { "@flovyn/sdk/testing": built("testing"), "@flovyn/sdk": built("index") } },
+  resolve: { alias: { "@flovyn/sdk/testing": built("testing"), "@flovyn/sdk/toolkit": built("toolkit"), "@flovyn/sdk": built("index") } },
   test: {
     include: ["tests/**/*.test.ts"],
     pool: "forks",

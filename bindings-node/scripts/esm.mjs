@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const require = createRequire(import.meta.url);
-const faces = { index: "../dist/index.js", testing: "../dist/testing/index.js" };
+const faces = { index: "../dist/index.js", testing: "../dist/testing/index.js", toolkit: "../dist/toolkit/index.js" };
 
 mkdirSync(new URL("../esm/", import.meta.url), { recursive: true });
 for (const [name, built] of Object.entries(faces)) {

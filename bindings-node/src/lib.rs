@@ -4,12 +4,14 @@
 //! JavaScript asks is either answered at once or ends through the queue of a [`hub`].
 
 mod error;
+mod fake_llm;
 mod handle;
 mod hub;
 mod runtime;
 mod session;
 mod stage;
 mod task;
+mod toolkit;
 mod value;
 mod worker;
 

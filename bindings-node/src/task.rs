@@ -33,6 +33,11 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
+    /// A task of the toolkit, which a worker claims from a queue.
+    pub(crate) fn queued(kind: String, options: TaskOptions, queue: String) -> Self {
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue }
+    }
+
     /// The call that schedules it.
     pub(crate) fn call(&self, input: Payload, key: Option<Arc<str>>) -> Call {
         Call::Task {

@@ -4,13 +4,15 @@ use crate::error::invalid;
 use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
+use crate::task::TaskSpec;
+use crate::toolkit::Kits;
 use crate::value::{Given, Shown, duration, payload};
 use flovyn_core::error::Code;
-use flovyn_core::host::{Activation, Activations, AgentSpec};
+use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{MachineConfig, OnDivergence};
 use flovyn_core::model::AttemptResult;
-use flovyn_core::worker::{Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
+use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
@@ -40,6 +42,7 @@ pub struct WorkerSettings {
 #[napi]
 pub struct Worker {
     activations: Arc<Activations>,
+    toolkit: Arc<Kits>,
     threads: tokio::runtime::Handle,
     started: Arc<Mutex<Option<CoreWorker>>>,
 }
@@ -50,6 +53,7 @@ impl Worker {
     pub fn new(runtime: &Runtime, hub: &Hub) -> Self {
         Self {
             activations: Activations::new(hub.inbox.clone()),
+            toolkit: Arc::default(),
             threads: runtime.threads.clone(),
             started: Arc::default(),
         }
@@ -86,6 +90,27 @@ impl Worker {
         }
     }
 
+    /// Opens what of the toolkit is described, each description as JSON text, and serves it from then on; ends with what is
+    /// wrong with MCP servers, as JSON text.
+    #[napi]
+    pub fn serve_toolkit(&self, hub: &Hub, token: u32, runtime: &Runtime, descriptions: Vec<String>) -> Abort {
+        let (toolkit, activations, started) = (self.toolkit.clone(), self.activations.clone(), self.started.clone());
+        let store = runtime.host.url().to_owned();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let problems = toolkit.open(&descriptions, &store, &activations.task_kinds()).await?;
+            if let Some(worker) = &*started.lock() {
+                worker.nudge();
+            }
+            Ok(Reply::Facts(problems))
+        })
+    }
+
+    /// How a task of the toolkit that is served here is scheduled; null for any other kind.
+    #[napi]
+    pub fn toolkit_task(&self, kind: String, queue: String) -> Option<TaskSpec> {
+        self.toolkit.options(&kind).map(|options| TaskSpec::queued(kind, options, queue))
+    }
+
     /// Starts to poll.
     #[napi]
     pub fn start(&self, hub: &Hub, token: u32, runtime: &Runtime, settings: WorkerSettings) -> napi::Result<Abort> {
@@ -104,10 +129,11 @@ impl Worker {
         };
         options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
-        let (activations, started) = (self.activations.clone(), self.started.clone());
+        let (activations, toolkit, started) = (self.activations.clone(), self.toolkit.clone(), self.started.clone());
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             host.check_process()?;
-            let worker = core.worker(activations, options).await?;
+            let served = CompositeHost::new([activations as Arc<dyn Host>, toolkit])?;
+            let worker = core.worker(Arc::new(served), options).await?;
             *started.lock() = Some(worker);
             Ok(Reply::Nothing)
         }))
@@ -173,11 +199,12 @@ impl Worker {
     /// Stops: runs are put away and given back, tasks get the grace.
     #[napi]
     pub fn close(&self, hub: &Hub, token: u32, grace_ms: f64) -> napi::Result<Abort> {
-        let (worker, grace) = (self.started.lock().clone(), duration(grace_ms)?);
+        let (worker, toolkit, grace) = (self.started.lock().clone(), self.toolkit.clone(), duration(grace_ms)?);
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             if let Some(worker) = worker {
                 worker.close(grace).await?;
             }
+            toolkit.close().await;
             Ok(Reply::Nothing)
         }))
     }

@@ -22,6 +22,27 @@ function project(files: Record<string, string>): string {
   return home;
 }
 
+/** The examples of a page as one program: imports come first, and each is a scope of its own after what the first declares. */
+function programOf(page: string): string {
+  const guide = readFileSync(join(PACKAGE, "..", "docs", page), "utf8");
+  const blocks = [...guide.matchAll(/```ts\n([^]*?)```/g)].map(([, code]) => code as string);
+  expect(blocks.length).toBeGreaterThan(2);
+  const imports = new Map<string, Set<string>>();
+  const note = (_: string, names: string, from: string): string => {
+    const known = imports.get(from) ?? new Set<string>();
+    imports.set(from, known);
+    for (const name of names.split(",")) known.add(name.trim());
+    return "";
+  };
+  const bodies = blocks
+    .filter((code) => !code.includes("next.config"))
+    .map((code) => code.replace(/^import \{(.*)\} from "(.*)";$/gm, note));
+  const declared = bodies[0]?.replace(/^const result.*$/m, "") ?? "";
+  const rest = bodies.map((code, at) => (at === 0 ? "" : `{\n${code}\n}`));
+  const head = [...imports].map(([from, names]) => `import { ${[...names].join(", ")} } from "${from}";`);
+  return [...head, declared, ...rest].join("\n");
+}
+
 const PROGRAM = `
 const greet = task("greet", async (name) => "Hello, " + name + "!");
 const hello = agent("hello", async (_, name) => greet(name));
@@ -33,8 +54,11 @@ test("both module systems reach the same package", () => {
     import { createRequire } from "node:module";
     import { Agent, TaskFailed } from "@flovyn/sdk";
     import { check } from "@flovyn/sdk/testing";
-    const other = createRequire(import.meta.url)("@flovyn/sdk");
-    console.log(Agent === other.Agent, TaskFailed === other.TaskFailed, typeof check);
+    import { ReactAgent } from "@flovyn/sdk/toolkit";
+    const require = createRequire(import.meta.url);
+    const other = require("@flovyn/sdk");
+    const toolkit = require("@flovyn/sdk/toolkit");
+    console.log(Agent === other.Agent, TaskFailed === other.TaskFailed, typeof check, ReactAgent === toolkit.ReactAgent);
   `;
   const home = project({
     "a.mjs": `import { agent, run, task } from "@flovyn/sdk";${PROGRAM}`,
@@ -44,7 +68,7 @@ test("both module systems reach the same package", () => {
   const told = (name: string): string => execFileSync(process.execPath, [join(home, name)], { encoding: "utf8" }).trim();
   expect(told("a.mjs")).toBe("Hello, world!");
   expect(told("b.cjs")).toBe("Hello, world!");
-  expect(told("both.mjs")).toBe("true true function");
+  expect(told("both.mjs")).toBe("true true function true");
 });
 
 test("the types say what is allowed, and the documentation compiles", () => {
@@ -72,25 +96,10 @@ test("the types say what is allowed, and the documentation compiles", () => {
     await run(adder);
     console.log(result);
   `;
-  const guide = readFileSync(join(PACKAGE, "..", "docs", "typescript.md"), "utf8");
-  const blocks = [...guide.matchAll(/```ts\n([^]*?)```/g)].map(([, code]) => code as string);
-  // One program in pieces: imports come first, and each example is a scope of its own after the agents it speaks of.
-  const imports = new Map<string, Set<string>>();
-  const note = (_: string, names: string, from: string): string => {
-    const known = imports.get(from) ?? new Set<string>();
-    imports.set(from, known);
-    for (const name of names.split(",")) known.add(name.trim());
-    return "";
-  };
-  const bodies = blocks
-    .filter((code) => !code.includes("next.config"))
-    .map((code) => code.replace(/^import \{(.*)\} from "(.*)";$/gm, note));
-  const declared = bodies[0]?.replace(/^const result.*$/m, "") ?? "";
-  const rest = bodies.map((code, at) => (at === 0 ? "" : `{\n${code}\n}`));
-  const head = [...imports].map(([from, names]) => `import { ${[...names].join(", ")} } from "${from}";`);
   const home = project({
     "refused.mts": refused,
-    "guide.mts": [...head, declared, ...rest].join("\n"),
+    "guide.mts": programOf("typescript.md"),
+    "agents.mts": programOf("agents.md"),
     "common.cts": `import { agent } from "@flovyn/sdk";\nexport const a = agent("a", async () => 1);\n`,
     "tsconfig.json": JSON.stringify({
       compilerOptions: {

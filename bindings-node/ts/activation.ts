@@ -130,11 +130,11 @@ export class Activation {
   }
 
   /** Schedules a task: takes its slot now, starts once the code is quiet. */
-  schedule(task: Declared, input: unknown): Step<unknown> {
+  schedule(task: Declared, input: unknown, rebuild?: (value: unknown) => unknown): Step<unknown> {
     const scope = this.check();
     const wire = encode(input);
     const [op, id] = this.session.callTask(task.spec, wire, task.key, scope.once);
-    const step = new Step<unknown>(this, op, id);
+    const step = new Step<unknown>(this, op, id, "", rebuild);
     step.task = task;
     step.input = wire;
     step.inContext = AsyncLocalStorage.snapshot();

@@ -57,6 +57,8 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   readonly options: AgentOptions<S>;
   /** What its input must fit. */
   readonly schema: StandardSchema | undefined;
+  /** @internal What a worker opens of the toolkit to serve it, where it is no function of JavaScript. */
+  readonly toolkit: object | undefined;
   /** The type of its input; there is no value. */
   declare readonly inputType: I;
 
@@ -66,11 +68,13 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     fn: AgentFunction<never, R, S>,
     options: AgentOptions<S>,
     schema: StandardSchema | undefined,
+    toolkit?: object,
   ) {
     this.kind = kind;
     this.fn = fn;
     this.options = options;
     this.schema = schema;
+    this.toolkit = toolkit;
   }
 
   /** Whether it was declared with `state`. */

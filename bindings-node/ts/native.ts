@@ -77,12 +77,22 @@ export type Activated =
   | [2, id: number, ticket: NativeTicket, kind: string, input: Wire, task: string, attempt: number, reconcile: boolean]
   | [3, id: number];
 
+export interface NativeFakeLlm {
+  readonly url: string;
+  readonly openaiUrl: string;
+  readonly paid: number;
+  requests(): string;
+  close(): void;
+}
+
 export interface NativeWorker {
   serveAgent(
     kind: string,
     settings: { stateful: boolean; code?: string; onDivergence: string; cancellable: boolean },
   ): void;
   serveTask(kind: string): void;
+  serveToolkit: Call<[runtime: NativeRuntime, descriptions: string[]]>;
+  toolkitTask(kind: string, queue: string): NativeTaskSpec | null;
   start: Call<[runtime: NativeRuntime, settings: WorkerSettings]>;
   poll(): Activated[];
   nudge(): void;
@@ -218,6 +228,9 @@ interface Native {
   Stage: new () => NativeStage;
   Worker: new (runtime: NativeRuntime, hub: NativeHub) => NativeWorker;
   TaskSpec: new (kind: string, settings: TaskSettings) => NativeTaskSpec;
+  FakeLlm: new (script: string) => NativeFakeLlm;
+  toolkitTask(kind: string, queue: string): NativeTaskSpec | null;
+  askModel(hub: NativeHub, token: number, description: string, input: string): NativeAbort;
   Source: { fromPath(path: string): NativeSource; fromBytes(bytes: Buffer): NativeSource };
 }
 

@@ -6,6 +6,7 @@ import { InvalidArgument, Timeout, Waiting } from "./errors.js";
 import type { Event } from "./events.js";
 import type { Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
+import type { Toolkit } from "./toolkit/kit.js";
 import { type AnyTask, Worker } from "./worker.js";
 
 /** How a run is to be run. */
@@ -15,6 +16,8 @@ export interface RunOptions {
   url?: string;
   /** Tasks to serve beside those that the agent's code calls. */
   tasks?: readonly AnyTask[];
+  /** What of the toolkit to serve for it; `false` for nothing. See `WorkerOptions.toolkit`. */
+  toolkit?: Toolkit | false;
   timeoutMs?: number;
   /** Whether a run that waits for a signal is waited for, or left waiting; then `undefined` is given. */
   onWait?: "block" | "return";
@@ -84,7 +87,8 @@ async function begun(
 ): Promise<Handle> {
   if (!(agent instanceof Agent)) throw new InvalidArgument("run() takes what agent(…) gave");
   const handle = await client.start(agent as Agent, input, { id: options.id });
-  await new Worker(client, { agents: [agent], tasks: options.tasks, only: handle.id }).start();
+  const { tasks, toolkit } = options;
+  await new Worker(client, { agents: [agent], tasks, toolkit, only: handle.id }).start();
   return handle;
 }
 

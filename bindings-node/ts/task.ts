@@ -87,6 +87,8 @@ export interface TaskOptions<I = unknown, R = unknown> {
   reconcile?: (input: I) => R | Promise<R>;
   /** A model call that returns the text it streams: a signal sent with `delivery: "now"` ends it with that text. */
   interruptible?: boolean;
+  /** What it does and when to use it, for models that call it as a tool. */
+  description?: string;
 }
 
 /** Options of the calls made through `task.options`. */
@@ -120,6 +122,7 @@ export interface Task<I = unknown, R = unknown> {
 }
 
 interface Settings extends CallOptions {
+  description?: string;
   heartbeatTimeoutMs?: number;
   noRetry: string[];
   interruptible: boolean;
@@ -132,6 +135,8 @@ type AnyFunction = (input: never, ctx: never) => unknown;
 export class Declared {
   readonly spec: NativeTaskSpec;
   readonly inline: boolean;
+  /** Whether it runs natively, where the toolkit is served. */
+  readonly isOfToolkit: boolean;
 
   constructor(
     readonly kind: string,
@@ -139,9 +144,11 @@ export class Declared {
     readonly settings: Settings,
     readonly reconcile: AnyFunction | undefined,
     readonly schema: StandardSchema | undefined,
+    given?: NativeTaskSpec,
   ) {
-    this.inline = settings.queue === undefined && settings.detached !== true;
-    this.spec = natively(
+    this.isOfToolkit = given !== undefined;
+    this.inline = !this.isOfToolkit && settings.queue === undefined && settings.detached !== true;
+    this.spec = given ?? natively(
       () =>
         new native.TaskSpec(kind, {
           retries: settings.retries ?? 0,
@@ -156,6 +163,12 @@ export class Declared {
           inline: this.inline,
         }),
     );
+  }
+
+  /** A task of the toolkit. */
+  static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
+    const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
+    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, spec);
   }
 
   get key(): string | undefined {
@@ -202,6 +215,10 @@ export class Declared {
     }
     return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema);
   }
+}
+
+function ofTheToolkit(): never {
+  throw new InvalidArgument("a task of the toolkit runs natively");
 }
 
 /** Whether something was declared with `task`. */

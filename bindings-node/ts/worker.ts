@@ -3,11 +3,12 @@
 import { Activation } from "./activation.js";
 import { Agent, type AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
-import { Cancelled, InvalidArgument, NotDone } from "./errors.js";
+import { Cancelled, InvalidArgument, messageOf, NotDone } from "./errors.js";
 import { hub } from "./hub.js";
-import { native, type NativeTicket, type NativeWorker, type WorkerSettings } from "./native.js";
+import { native, type NativeTaskSpec, type NativeTicket, type NativeWorker, type WorkerSettings } from "./native.js";
 import { decode, encode } from "./serde.js";
 import { Declared, failureOf, isTask, type Task, TaskContext, type TaskLink } from "./task.js";
+import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./timers.js";
 
 const CLOSE_GRACE_MS = 5_000;
@@ -16,6 +17,7 @@ const CLOSE_GRACE_MS = 5_000;
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type AnyTask = Task<any, any>;
 type AnyFunction = (input: never, ctx: never) => unknown;
+type Served = { readonly fn: unknown; readonly toolkit?: object | undefined };
 
 /** What a worker serves, and how much it takes on. */
 export interface WorkerOptions {
@@ -29,6 +31,11 @@ export interface WorkerOptions {
   maxTasks?: number;
   /** Waiting runs kept in memory. */
   maxParked?: number;
+  /**
+   * What it lends to its agents: models, host tools, MCP servers (`@flovyn/sdk/toolkit`). Model calls and host tools are
+   * served as agents ask for them; `false` leaves them to the workers of the queue that have the keys and the files.
+   */
+  toolkit?: Toolkit | false;
 }
 
 /** How a claimed attempt speaks with the engine: through its ticket. */
@@ -61,6 +68,8 @@ export class Worker {
   onAttempt: ((kind: string, id: string) => void) | undefined;
   private readonly client: Client;
   private readonly settings: WorkerSettings;
+  private readonly toolkit: Toolkit | false | undefined;
+  private readonly opened = new Set<string>();
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
   private readonly activations = new Map<number, Activation>();
@@ -74,10 +83,11 @@ export class Worker {
   constructor(client: Client, options: WorkerOptions & { only?: string } = {}) {
     this.client = client;
     const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks = 32, maxParked, only } = options;
+    this.toolkit = options.toolkit;
     this.settings = { queue, maxAgents, maxTasks, maxParked, only };
     for (const agent of agents as readonly unknown[]) {
       if (!(agent instanceof Agent)) throw new InvalidArgument("agents takes what agent(…) gave");
-      this.add(this.agents as Map<string, { fn: unknown }>, agent.kind, agent);
+      this.add(this.agents as Map<string, Served>, agent.kind, agent);
     }
     for (const task of tasks as readonly unknown[]) {
       if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
@@ -91,9 +101,9 @@ export class Worker {
     }
   }
 
-  private add(known: Map<string, { fn: unknown }>, kind: string, made: { fn: unknown }): void {
+  private add(known: Map<string, Served>, kind: string, made: Served): void {
     const old = known.get(kind);
-    if (old !== undefined && old.fn !== made.fn) {
+    if (old !== undefined && (old.fn !== made.fn || old.toolkit !== made.toolkit)) {
       throw new InvalidArgument(`two different functions have the kind "${kind}"; give one of them another kind`);
     }
     known.set(kind, made);
@@ -110,6 +120,7 @@ export class Worker {
   private async begin(): Promise<this> {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
     for (const agent of this.agents.values()) {
+      if (agent.toolkit !== undefined) continue;
       const { onDivergence = "continue", cancellable = true } = agent.options;
       made.serveAgent(agent.kind, { stateful: agent.isStateful, code: agent.code, onDivergence, cancellable });
     }
@@ -118,6 +129,8 @@ export class Worker {
     watch();
     this.client.opened(this);
     try {
+      const descriptions = this.descriptions();
+      if (descriptions.length > 0) await this.openToolkit(descriptions);
       await hub.call((hub, token) => made.start(hub, token, this.client.native, this.settings));
     } catch (error) {
       this.leave();
@@ -191,9 +204,47 @@ export class Worker {
 
   // ── what agents ask ───────────────────────────────────────────────────────────────────────────────────────────
 
+  /** What of the toolkit it serves from the start. */
+  private descriptions(): Toolkit[] {
+    const ofAgents = [...this.agents.values()].flatMap((agent) => agent.toolkit ?? []);
+    const own = this.toolkit;
+    return own === undefined || own === false ? ofAgents : [...ofAgents, described(own)];
+  }
+
+  private async openToolkit(descriptions: Toolkit[]): Promise<void> {
+    const made = this.native;
+    if (made === undefined) return;
+    const runtime = this.client.native;
+    const texts = [...descriptions, scriptedBeside(descriptions)].map((each) => JSON.stringify(each));
+    const text = await hub.call<string>((hub, token) => made.serveToolkit(hub, token, runtime, texts));
+    for (const problem of JSON.parse(text) as string[]) process.emitWarning(problem, "FlovynToolkit");
+  }
+
+  /** Serves a model call or a host tool that an agent asked for and nobody named. */
+  private meetToolkit(kind: string): void {
+    const { toolkit, opened } = this;
+    if (toolkit === false || opened.has(kind) || this.native?.toolkitTask(kind, this.settings.queue) !== null) return;
+    opened.add(kind);
+    const tools = kind.startsWith("tool.") ? [kind.slice("tool.".length)] : [];
+    const { mcpServers: _open, ...place } = toolkit ?? {};
+    this.openToolkit([described({ ...place, tools })]).catch((error: unknown) => {
+      if (this.native === undefined) return;
+      process.emitWarning(`"${kind}" cannot be served here: ${messageOf(error)}`, "FlovynToolkit");
+    });
+  }
+
+  /** @internal How a task of the toolkit is scheduled for the workers of a queue; undefined for one that nobody knows. */
+  toolkitSpec(kind: string, queue: string = this.settings.queue): NativeTaskSpec | undefined {
+    return this.native?.toolkitTask(kind, queue) ?? native.toolkitTask(kind, queue) ?? undefined;
+  }
+
   /** @internal Serves a task that an agent called, so that its later attempts find it here. */
   meet(task: Declared): void {
     if (this.met.has(task.kind) || task.fn === elsewhere) return;
+    if (task.isOfToolkit && !this.fakes.has(task.kind)) {
+      if (task.spec.queue === this.settings.queue) this.meetToolkit(task.kind);
+      return;
+    }
     this.met.set(task.kind, task);
     if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
     if (task.inline || task.spec.queue === this.settings.queue) this.native?.serveTask(task.kind);

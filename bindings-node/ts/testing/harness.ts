@@ -8,6 +8,7 @@ import type { Handle } from "../handle.js";
 import { hub } from "../hub.js";
 import { native, natively, type NativeStage } from "../native.js";
 import { type Arguments, isTask } from "../task.js";
+import type { Toolkit } from "../toolkit/kit.js";
 import type { AnyTask, Worker } from "../worker.js";
 
 /** Functions that stand in for tasks, by task or kind. */
@@ -17,8 +18,10 @@ export type Fakes = ReadonlyMap<AnyTask | string, (input: never, ctx: never) => 
 export interface HarnessOptions {
   agents: readonly AnyAgent[];
   tasks?: readonly AnyTask[];
-  /** Functions that stand in for tasks. */
+  /** Functions that stand in for tasks; `llm.generate` and `tool.NAME` are those of the toolkit. */
   fakes?: Fakes;
+  /** What of the toolkit is served; see `WorkerOptions.toolkit`. */
+  toolkit?: Toolkit | false;
   /** Waiting runs kept in memory; 0 enters every run anew at each of its waits. */
   maxParked?: number;
 }
@@ -67,9 +70,9 @@ export class Harness {
 
   /** @internal */
   async begin(): Promise<this> {
-    const { agents, tasks, maxParked, fakes } = this.options;
+    const { agents, tasks, maxParked, fakes, toolkit } = this.options;
     this.client = this.stage.beginLife();
-    this.worker = this.client.worker({ agents, tasks, maxParked });
+    this.worker = this.client.worker({ agents, tasks, maxParked, toolkit });
     for (const [kind, fake] of byKind(fakes)) this.worker.fakes.set(kind, fake);
     await this.worker.start();
     return this;

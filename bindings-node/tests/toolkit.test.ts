@@ -1,0 +1,357 @@
+// The toolkit against the scripted model: built-in agents with tools of this language, model calls and tools as steps.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+import {
+  agent,
+  connect,
+  type Event,
+  FlovynError,
+  type Handle,
+  InvalidArgument,
+  OutsideAgent,
+  run,
+  task,
+} from "@flovyn/sdk";
+import { cut, fakeLlm, type FakeLlm, harness, malformed, stall, status, toolCall, turn } from "@flovyn/sdk/testing";
+import {
+  ApprovalRequest,
+  llm,
+  ModelError,
+  reactAgent,
+  type Toolkit,
+  tool,
+  type ToolOutcome,
+  toolResult,
+  tools,
+} from "@flovyn/sdk/toolkit";
+import { afterEach, describe, expect, test } from "vitest";
+import { z } from "zod";
+
+import { BACKENDS } from "./backends.js";
+import { fileUrl, folder, start, until } from "./support.js";
+
+const fakes: FakeLlm[] = [];
+
+afterEach(() => {
+  for (const fake of fakes.splice(0)) fake.close();
+});
+
+/** A scripted model that ends with the test. */
+function model(...script: Parameters<typeof fakeLlm>): FakeLlm {
+  const made = fakeLlm(...script);
+  fakes.push(made);
+  return made;
+}
+
+const lookUp = task(
+  "look_up",
+  { input: z.object({ word: z.string(), times: z.number().int().default(1) }), description: "Looks a word up." },
+  async ({ word, times }) => `${word} is a mammal. `.repeat(times).trim(),
+);
+const double = task("double", { input: z.number(), description: "Doubles a number." }, async (x) => x * 2);
+const send = task(
+  "send",
+  { sideEffects: "at_most_once", description: "Sends a text.", input: z.object({ text: z.string() }) },
+  async ({ text }) => ({ sent: text }),
+);
+
+/** What a model was told of its calls, in order, on Anthropic's wire. */
+function told(fake: FakeLlm): string[] {
+  type Block = { type: string; content?: string | { text?: string }[] };
+  const messages = (fake.calls.at(-1)?.body["messages"] ?? []) as { content: string | Block[] }[];
+  const blocks = messages.flatMap(({ content }) => (typeof content === "string" ? [] : content));
+  const text = (content: Block["content"]): string =>
+    typeof content === "string" ? content : (content ?? []).map((part) => part.text ?? "").join("");
+  return blocks.filter(({ type }) => type === "tool_result").map(({ content }) => text(content));
+}
+
+/** Waits until a run waits for a signal. */
+async function waits(handle: Handle<unknown>, signal: string): Promise<void> {
+  await until(async () => {
+    const now = await handle.describe();
+    return now.status === "WAITING" && JSON.stringify(now).includes(`"${signal}"`);
+  });
+}
+
+describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (backend) => {
+  test("a prompt runs with tools of this language and of the host", async () => {
+    const place = folder();
+    writeFileSync(join(place, "otters.txt"), "They hold hands.");
+    const fake = model([
+      toolCall("look_up", { word: "otter" }, { toolCalls: [{ name: "double", arguments: { input: 21 } }] }),
+      toolCall("read", { path: "otters.txt" }),
+      turn("Otters hold hands."),
+    ]);
+    const assistant = reactAgent("assistant", {
+      model: "fake/any",
+      systemPrompt: "You know otters.",
+      tools: [lookUp, tool(double, { effect: "read" }), "read"],
+      workingDirectory: place,
+      records: join(place, "records"),
+      providers: fake.providers,
+    });
+    const events: Event[] = [];
+    const url = await backend.open();
+    const outcome = await run(assistant, "What do otters do?", { id: "otters", url, onEvent: (e) => events.push(e) });
+    expect(outcome).toMatchObject({ text: "Otters hold hands.", stopReason: "end", turns: 3 });
+    expect(outcome.model).toEqual({ provider: "fake", modelId: "any" });
+    expect(outcome.usage["fake/any"]?.calls).toBe(3);
+    expect(told(fake)).toEqual(["otter is a mammal.", "42", expect.stringContaining("They hold hands.")]);
+    expect(fake.paid).toBe(3);
+    const streamed = events.map((event) => (event.type === "token" ? event.text : "")).join("");
+    expect(streamed).toContain("Otters hold hands.");
+    // The same id again gives the recorded result, and asks nobody.
+    expect(await run(assistant, "What do otters do?", { id: "otters", url })).toEqual(outcome);
+    expect(fake.paid).toBe(3);
+  });
+
+  test("wrong arguments are told to the model, and what a person denies does not run", async () => {
+    const fake = model([
+      toolCall("look_up", { times: "many" }),
+      toolCall("send", { text: "a" }, { toolCalls: [{ name: "send", arguments: { text: "b" } }] }),
+      turn("So be it."),
+    ]);
+    const assistant = reactAgent("assistant", { model: "fake/any", tools: [lookUp, send] });
+    const client = await connect(await backend.open());
+    await client.worker({ agents: [assistant] }).start();
+    const handle = await client.start(assistant, "Send it.", { id: "send" });
+    await waits(handle, "approval");
+    const asked = (await handle.messages()).flatMap((entry) => ApprovalRequest.of(entry) ?? []);
+    expect(asked.map(({ name, effect, input }) => [name, effect, input])).toEqual([
+      ["send", "write", { text: "a" }],
+      ["send", "write", { text: "b" }],
+    ]);
+    await asked[1]?.deny(handle, "not b");
+    await asked[0]?.approve(handle);
+    expect((await handle.result()).text).toBe("So be it.");
+    const [wrong, ...rest] = told(fake);
+    expect(wrong).toMatch(/^The arguments of look_up are wrong:/);
+    expect(rest).toEqual(['{"sent":"a"}', "The user did not allow this call. They said: not b"]);
+    await client.close();
+  });
+
+  test("model calls and host tools are steps of any agent", async () => {
+    const place = folder();
+    writeFileSync(join(place, "note.txt"), "remember the otters");
+    const fake = model([toolCall("look_up", { word: "otter" }), turn("Otters are mammals.")]);
+    const researcher = agent("researcher", async (ctx, question: string) => {
+      ctx.appendEntry("user", question);
+      const first = await llm.generate(ctx, { model: "fake/any", tools: [lookUp], system: "Be brief." });
+      ctx.appendEntry("assistant", first.message);
+      for (const call of first.toolCalls) {
+        const found = await lookUp({ word: String(call.arguments["word"]) });
+        ctx.appendEntry("tool_result", toolResult(call, found));
+      }
+      const last = await llm.stream(ctx.contextRef(), { model: "fake/any", tools: [lookUp], thinking: "low" });
+      const note = await tools.read("note.txt", { workingDirectory: place, limit: 5 });
+      const missing = await tools.call("read", { path: "nothing.txt" });
+      return { said: last.text, stop: last.stop, used: last.usage?.output, note: note.text, error: missing.error };
+    });
+    const served = { providers: fake.providers, tools: ["read"], workingDirectory: place };
+    const events: Event[] = [];
+    const url = await backend.open();
+    const options = { id: "r", url, toolkit: served, onEvent: (event: Event) => events.push(event) };
+    const result = await run(researcher, "What are otters?", options);
+    expect(result).toMatchObject({ said: "Otters are mammals.", stop: "end", error: "not_found" });
+    expect(result.note).toContain("remember the otters");
+    expect(result.used).toBeGreaterThan(0);
+    expect(fake.paid).toBe(2);
+    expect(told(fake)).toEqual(["otter is a mammal."]);
+    expect(fake.calls[0]?.body["system"]).toBeDefined();
+    const streamed = events.map((event) => (event.type === "token" ? event.text : "")).join("");
+    expect(streamed).toBe("Otters are mammals.");
+    expect(await run(researcher, "What are otters?", options)).toEqual(result);
+    expect(fake.paid).toBe(2);
+  });
+});
+
+describe("a process that dies", () => {
+  test("goes on where it was killed, and no model call is paid twice", async () => {
+    const fake = model([
+      toolCall("slow", { step: 1 }),
+      toolCall("slow", { step: 2 }),
+      toolCall("slow", { step: 3 }),
+      turn("Three steps."),
+    ]);
+    const url = fileUrl();
+    const log = join(folder(), "log");
+    writeFileSync(log, "");
+    const lines = (): string[] => readFileSync(log, "utf8").split("\n").filter(Boolean);
+    for (const step of [1, 2, 3]) {
+      const victim = start("toolkit_victim.cjs", [url, log, fake.url], { HOLD: String(step) });
+      await until(() => lines().includes(`start ${step}`));
+      victim.process.kill("SIGKILL");
+      expect((await victim.ended).signal, victim.errors()).toBe("SIGKILL");
+      expect(fake.paid).toBe(step);
+    }
+    const last = start("toolkit_victim.cjs", [url, log, fake.url]);
+    expect(await last.ended, last.errors()).toEqual({ code: 0, signal: null });
+    expect(last.output().trim()).toBe("Three steps.");
+    expect(fake.paid).toBe(4);
+    expect(fake.calls.filter(({ outcome }) => typeof outcome === "object")).toEqual([]);
+    expect(lines().filter((line) => line.startsWith("end"))).toEqual(["end 1", "end 2", "end 3"]);
+  }, 120_000);
+
+  test("is not held open by what it does not use", async () => {
+    const child = start("toolkit_victim.cjs", ["memory:", join(folder(), "log"), ""]);
+    expect(await child.ended, child.errors()).toEqual({ code: 0, signal: null });
+    expect(child.output().trim()).toBe("Done by itself.");
+    const [used, passed] = child.errors().trim().split(" ").map(Number) as [number, number];
+    expect(used, `${used} ms of CPU in ${passed} idle ms`).toBeLessThan(passed / 10);
+  });
+});
+
+describe("what models do wrong", () => {
+  test("is tried again, and what cannot be is a ModelError that says why", async () => {
+    const faults = [cut(), malformed(), status(529), status(429)];
+    const fake = model([{ text: "At last.", faults }, turn("never")], { key: "right" });
+    const key = (key: string) => ({ providers: { fake: { ...fake.providers.fake, key } } });
+    const asker = agent("asker", async (_, which: string) => {
+      try {
+        return (await llm.generate("Well?", { model: which })).text;
+      } catch (error) {
+        if (!(error instanceof ModelError)) throw error;
+        return `${error.type}: ${error.status}`;
+      }
+    });
+    const ask = (which: string, toolkit: Toolkit): Promise<string> => run(asker, which, { url: "memory:", toolkit });
+    expect(await ask("fake/any", key("right"))).toBe("At last.");
+    expect(fake.paid).toBe(1);
+    expect(await ask("fake/any", key("wrong"))).toBe("unauthorized: 401");
+    expect(await ask("nobody/any", key("right"))).toBe("unknownModel: undefined");
+  });
+
+  test("can be waited out, or not at all", async () => {
+    const fake = model([{ text: "Slow.", faults: [stall({ ms: 50 })] }]);
+    expect((await llm.generate("Well?", { model: "fake/any" })).text).toBe("Slow.");
+    expect(fake.calls.map(({ outcome }) => outcome)).toContain("completed");
+  });
+});
+
+describe("outside of an agent", () => {
+  test("a model is just asked, and tools are refused", async () => {
+    model([turn("Hello to {{lastUser}}")]);
+    const reply = await llm.generate(["you", { role: "user", content: "and me" }], { model: "fake/any" });
+    expect([reply.text, reply.attempt, reply.toolCalls]).toEqual([expect.stringContaining("Hello to"), 1, []]);
+    await expect(llm.generate("a", { model: "nobody/x" })).rejects.toThrow(/no provider "nobody"/);
+    const context = { execution: "00000000-0000-0000-0000-000000000000", thread: "", leaf: null };
+    expect(() => llm.generate(context, { model: "fake/any" })).toThrow(OutsideAgent);
+    expect(() => llm.generate([], { model: "fake/any" })).toThrow(/nothing to answer/);
+    expect(() => llm.stream("a", { model: "fake/any" })).toThrow(OutsideAgent);
+    expect(() => tools.read("a")).toThrow(OutsideAgent);
+  });
+});
+
+describe("what a worker serves", () => {
+  test("tools of an MCP server, by name and by pattern", async () => {
+    const mcpServers = { files: { command: process.execPath, args: [join(__dirname, "mcp_server.cjs")] } };
+    const fake = model([toolCall("mcp__files__search", { query: "otters" }), turn("Found.")]);
+    const searcher = reactAgent("searcher", {
+      model: "fake/any",
+      tools: ["mcp__files__*"],
+      approvals: "allow",
+      mcpServers,
+    });
+    expect((await run(searcher, "Search.", { url: "memory:" })).text).toBe("Found.");
+    expect(told(fake)).toEqual(["2 files about otters"]);
+    const caller = agent("caller", async () => (await tools.call("mcp__files__search", { query: "eels" })).text);
+    const options = { url: "memory:", toolkit: { mcpServers, tools: ["mcp__files__search"] } };
+    expect(await run(caller, undefined, options)).toBe("2 files about eels");
+    const stranger = agent("stranger", async () => (await tools.call("mcp__other__search")).text);
+    await expect(run(stranger, undefined, options)).rejects.toThrow(/calls the tool "mcp__other__search", which/);
+  });
+
+  test("nothing that two declare differently, and nothing that is not there", async () => {
+    const client = await connect("memory:");
+    const twice = [reactAgent("a", { model: "fake/x" }), reactAgent("a", { model: "fake/y" })];
+    expect(() => client.worker({ agents: twice })).toThrow(/"a"/);
+    const wrong = client.worker({ agents: [reactAgent("b", { tools: ["raed"] })] });
+    await expect(wrong.start()).rejects.toThrow(/there is no tool "raed"; there are bash, edit/);
+    const taken = task("llm.generate", async () => "mine");
+    const both = client.worker({ agents: [reactAgent("c")], tasks: [taken] });
+    await expect(both.start()).rejects.toThrow(/llm\.generate/);
+    await client.close();
+  });
+
+  test("a chat, until it is told to stop", async () => {
+    const fake = model([turn("Hello."), turn("You said: {{lastUser}}")]);
+    const chat = reactAgent("chat", { model: "fake/any", mode: "chat" });
+    const client = await connect("memory:");
+    await client.worker({ agents: [chat] }).start();
+    const handle = await client.start(chat, "Hi.");
+    await waits(handle, "userMessage");
+    await handle.signal("userMessage", { text: "more" });
+    await until(() => fake.paid === 2);
+    await waits(handle, "userMessage");
+    const said = (await handle.messages()).filter(({ role, entryType }) => role === "assistant" && entryType === "message");
+    expect(JSON.stringify(said.at(-1)?.content)).toContain("You said: more");
+    await handle.cancel({ mode: "hard" });
+    await client.close();
+  });
+
+  test("stand-ins for tests, in place of a model", async () => {
+    const asker = agent("asker", async () => (await llm.generate("Well?", { model: "fake/any" })).text);
+    const message = { role: "assistant", parts: [{ type: "text", text: "A stand-in." }] };
+    const h = await harness({ agents: [asker], fakes: new Map([["llm.generate", () => ({ message, attempt: 1 })]]) });
+    const handle = await h.start(asker);
+    await h.settle();
+    expect(await handle.result()).toBe("A stand-in.");
+    await h.close();
+  });
+
+  test("model calls and host tools that nobody announced", async () => {
+    model([turn("Found it.")]);
+    const simple = agent("simple", async () => {
+      const { text } = await llm.generate("Well?", { model: "fake/any" });
+      const found: ToolOutcome = await tools.find("tests/toolkit.test.ts");
+      return [text, found.text.trim(), (await tools.grep("nothing like it", { path: "package.json" })).isError];
+    });
+    expect(await run(simple, undefined, { url: "memory:" })).toEqual(["Found it.", "tests/toolkit.test.ts", false]);
+  });
+});
+
+describe("what a model is shown of a task", () => {
+  test("follows from the schema of its input", () => {
+    const shown = tool(lookUp);
+    expect([shown.name, shown.description, shown.effect]).toEqual(["look_up", "Looks a word up.", "read"]);
+    expect(shown.parameters).toMatchObject({
+      type: "object",
+      properties: { word: { type: "string" }, times: { type: "integer", default: 1 } },
+      required: ["word"],
+    });
+    expect(shown.parameters).not.toHaveProperty("$schema");
+    expect(tool(send).effect).toBe("write");
+    expect(tool(double).parameters).toEqual({
+      type: "object",
+      properties: { input: { type: "number" } },
+      required: ["input"],
+      additionalProperties: false,
+    });
+    const nothing = task("ping", { description: "Pings." }, async () => "pong");
+    expect(tool(nothing).parameters).toEqual({ type: "object", properties: {}, additionalProperties: false });
+  });
+
+  test("may be said for it", () => {
+    const plain = task("plain.task", async (input: { a: string }) => input.a);
+    const parameters = { type: "object", properties: { a: { type: "string" } }, required: ["a"] };
+    const shown = tool(plain, { description: "Says a.", parameters, effect: "exec" });
+    expect([shown.name, shown.effect, shown.parameters]).toEqual(["plain_task", "exec", parameters]);
+    const described = task("d", { input: z.object({}).describe("From the schema.") }, async () => 1);
+    expect(tool(described).description).toBe("From the schema.");
+  });
+
+  test("is refused where a model could do nothing with it", () => {
+    const plain = task("plain", async (input: string) => input);
+    expect(() => tool(plain)).toThrow(/has no description/);
+    expect(() => tool(plain, { description: "a" })).toThrow(/takes an input that nothing describes/);
+    const dates = task("dates", { input: z.object({ at: z.date() }), description: "a" }, async () => 1);
+    expect(() => tool(dates)).toThrow(/has no JSON Schema/);
+    const other = { "~standard": { version: 1, vendor: "other", validate: (value: unknown) => ({ value }) } } as const;
+    expect(() => tool(plain, { description: "a", parameters: other })).toThrow(/of "other"/);
+    expect(() => tool(plain, { description: "a", name: "two words", parameters: {} })).toThrow(/named "two words"/);
+    expect(() => reactAgent("a", { tools: [7 as never] })).toThrow(InvalidArgument);
+    expect(() => reactAgent("a").fn({} as never, undefined as never)).toThrow(FlovynError);
+  });
+});

@@ -1,0 +1,43 @@
+// The toolkit: the built-in agent, model calls, host tools and MCP tools.
+//
+// `reactAgent` declares an agent that works with tools. `llm.generate` and `tools.read` are durable steps of any agent. All
+// of it runs in the worker's own process.
+
+export { ApprovalRequest, type ApprovalPolicy, type Decision, type Rule } from "./approvals.js";
+export type { Api, McpServer, Provider, Toolkit } from "./kit.js";
+export {
+  type About,
+  type GenerateOptions,
+  llm,
+  type ModelChoice,
+  ModelError,
+  Reply,
+  type Thinking,
+  toolResult,
+} from "./llm.js";
+export {
+  type Media,
+  type MessageLike,
+  type ModelMessage,
+  type Part,
+  type Stop,
+  textOf,
+  type ToolCall,
+  type ToolResult,
+  type Usage,
+} from "./message.js";
+export type { NativeOptions } from "./native.js";
+export {
+  type AgentConfig,
+  type Budget,
+  type Compaction,
+  type ModelUsage,
+  ReactAgent,
+  reactAgent,
+  type ReactAgentOptions,
+  type RunInput,
+  type RunOutcome,
+} from "./react.js";
+export type { ArgumentsSchema, JsonSchema } from "./schema.js";
+export { type AnyTool, type Effect, Tool, tool, type ToolOptions, type ToolSpec } from "./tool.js";
+export { type CallOptions, ToolOutcome, tools } from "./tools.js";

@@ -1,0 +1,153 @@
+// The built-in agent: a model, its tools and a conversation in a loop, in the engine's own process.
+
+import { Agent } from "../agent.js";
+import { InvalidArgument, OutsideAgent } from "../errors.js";
+import type { ApprovalPolicy, Decision } from "./approvals.js";
+import { absolute, described, type Toolkit } from "./kit.js";
+import type { ModelChoice, Thinking } from "./llm.js";
+import type { Part } from "./message.js";
+import { type AnyTool, made, Tool } from "./tool.js";
+
+/** What a run may use. What is absent is without limit. */
+export interface Budget {
+  /** Tokens in all: prompts, cached ones included, and answers. */
+  maxTokens?: number;
+  /** Millionths of a US dollar; calls of unknown price do not count. */
+  maxCostMicros?: number;
+  /** Model calls. */
+  maxCalls?: number;
+  /** The most tokens of one answer. */
+  maxTokensPerCall?: number;
+}
+
+/** How a full window is made room in. */
+export interface Compaction {
+  enabled?: boolean;
+  /** The model's window in tokens, where it shall be taken for another than is known. */
+  window?: number;
+  /** Tokens that are kept free for the next answer. */
+  reserveTokens?: number;
+  /** The newest tokens that stay as they are. */
+  keepRecentTokens?: number;
+}
+
+/** Limits and habits of an agent, or of one run. */
+export interface AgentConfig {
+  /** Model calls after which it stops by itself, counted from the user's last word: 50. */
+  maxTurns?: number;
+  /** The most tokens of one answer; the model's own limit unless given. */
+  maxTokens?: number;
+  temperature?: number;
+  /** How long the model thinks: `off`. */
+  thinking?: Thinking;
+  /** What follows the model's last word: the run's end, or, in a chat, the wait for the next message. */
+  mode?: "one_shot" | "chat";
+  /** The models that are asked, in order, where the chosen one fails. */
+  fallback?: readonly ModelChoice[];
+  /** Tool calls of one turn that run at the same time: 8. */
+  parallelTools?: number;
+  budget?: Budget;
+  compaction?: Compaction;
+}
+
+/** How the built-in agent is declared. */
+export interface ReactAgentOptions extends AgentConfig, Omit<Toolkit, "tools"> {
+  /** The model of runs that name none: `provider/model`. */
+  model?: ModelChoice;
+  /** How to behave; the agent's own words unless given. */
+  systemPrompt?: string;
+  /** What the model may call: tasks, what `tool` gave, host tools by name, tools of MCP servers (`mcp__files__*`). */
+  tools?: readonly AnyTool[];
+  /** Which calls need a person: `ask` before changes and commands (the usual), `allow` or `deny` those, or a policy. */
+  approvals?: Decision | ApprovalPolicy;
+  /** The limit of a run. */
+  timeoutMs?: number;
+  /** For people. */
+  description?: string;
+}
+
+/** What a run is started with, where it is more than its prompt. */
+export interface RunInput {
+  userPrompt?: string;
+  /** Images and documents that go with it. */
+  userParts?: Part[];
+  systemPrompt?: string;
+  model?: ModelChoice;
+  /** The tools that the model may call, of those that the agent has. */
+  tools?: string[];
+  config?: AgentConfig;
+  workingDirectory?: string;
+  /** May be stricter than the agent's, not laxer. */
+  approvals?: ApprovalPolicy;
+}
+
+/** Tokens and cost of the calls of one model. */
+export interface ModelUsage {
+  calls: number;
+  input_tokens: number;
+  output_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  /** Millionths of a US dollar; calls of unknown price do not count. */
+  cost_micros?: number | null;
+}
+
+/** What a run ends with. */
+export interface RunOutcome {
+  /** The model's last words. */
+  text: string;
+  stopReason: "end" | "length" | "refusal" | "max_turns" | "budget" | "interrupted" | "error";
+  /** Model calls that got an answer. */
+  turns: number;
+  /** The model that spoke last. */
+  model: { provider: string; modelId: string };
+  /** By `provider/model`. */
+  usage: Record<string, ModelUsage>;
+}
+
+/** A built-in agent. `run`, `client.start` and `client.worker` take it like any other. */
+export class ReactAgent extends Agent<string | RunInput, RunOutcome, undefined> {
+  /** What its models may call. */
+  readonly tools: readonly (Tool | string)[];
+
+  /** @internal */
+  constructor(kind: string, options: ReactAgentOptions) {
+    const tools = (options.tools ?? []).map(made);
+    const tasks = tools.flatMap((tool) => (tool instanceof Tool ? [tool.task] : []));
+    const { timeoutMs, description } = options;
+    super(kind, native, { tasks, timeoutMs, description }, undefined, descriptionOf(kind, tools, options));
+    this.tools = tools;
+  }
+}
+
+function native(): never {
+  throw new OutsideAgent("the built-in agent has no function to call; start a run of it, with run(…) or client.start(…)");
+}
+
+function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAgentOptions): object {
+  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction } = options;
+  const agent = {
+    kind,
+    model: options.model,
+    systemPrompt: options.systemPrompt,
+    tools: tools.map((tool) => (tool instanceof Tool ? tool.describe() : tool)),
+    approvals: options.approvals,
+    config: { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction },
+    workingDirectory: absolute(options.workingDirectory),
+  };
+  return { ...described({ ...options, tools: undefined, workingDirectory: undefined }), agents: [agent] };
+}
+
+/**
+ * Declares the built-in agent: a model with tools that works in a loop until it has said what it had to say. A run is
+ * started with a prompt, or a `RunInput`; it ends with a `RunOutcome`.
+ *
+ * ```ts
+ * const assistant = reactAgent("assistant", { model: "anthropic/claude-sonnet-5-5", tools: [lookUp, "read", "grep"] });
+ * const { text } = await run(assistant, "Why do the tests fail?", { url: "sqlite:agents.db" });
+ * ```
+ */
+export function reactAgent(kind: string, options: ReactAgentOptions = {}): ReactAgent {
+  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("an agent needs a kind, its name in journals");
+  return new ReactAgent(kind, options);
+}
