@@ -26,6 +26,8 @@ test("every example is proved", () => {
     "05-branching-conversation",
     "06-crash-and-resume",
     "07-three-languages",
+    // Its agent is the toolkit's own, which is proved there: toolkit/tests/react/crashes.rs.
+    "08-coding-agent",
   ]);
 });
 
