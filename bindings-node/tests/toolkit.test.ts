@@ -29,7 +29,7 @@ import {
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
 
-import { BACKENDS } from "./backends.js";
+import { BACKENDS, server } from "./backends.js";
 import { fileUrl, folder, start, until } from "./support.js";
 
 const fakes: FakeLlm[] = [];
@@ -168,18 +168,21 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
 });
 
 describe("a process that dies", () => {
-  test("goes on where it was killed, and no model call is paid twice", async () => {
+  test.each([
+    ["a file", async () => fileUrl(), [1, 2, 3]],
+    ["a server", server, [2]],
+  ])("goes on where it was killed, on %s, and no model call is paid twice", async (_, open, kills) => {
     const fake = model([
       toolCall("slow", { step: 1 }),
       toolCall("slow", { step: 2 }),
       toolCall("slow", { step: 3 }),
       turn("Three steps."),
     ]);
-    const url = fileUrl();
+    const url = await open();
     const log = join(folder(), "log");
     writeFileSync(log, "");
     const lines = (): string[] => readFileSync(log, "utf8").split("\n").filter(Boolean);
-    for (const step of [1, 2, 3]) {
+    for (const step of kills) {
       const victim = start("toolkit_victim.cjs", [url, log, fake.url], { HOLD: String(step) });
       await until(() => lines().includes(`start ${step}`));
       victim.process.kill("SIGKILL");
