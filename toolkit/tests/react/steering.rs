@@ -2,7 +2,7 @@
 
 use super::*;
 use flovyn_core::Payload;
-use flovyn_toolkit::fake_llm::Pace;
+use flovyn_toolkit::fake_llm::{Pace, When};
 use flovyn_toolkit::react::{Delivery, StopReason};
 
 /// Waits until a tool of the run is at work.
@@ -154,6 +154,26 @@ async fn an_interrupt_skips_calls_that_have_not_begun_and_leaves_what_waits_for_
     ];
     assert_eq!(told(&run).await[4..], expected);
     assert_eq!(lab.fake.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_ends_a_compaction_and_the_call_that_it_made_room_for() {
+    let of_summaries = When { last_user_contains: Some("<conversation>".into()), ..When::default() };
+    let slow = Pace { chunk_ms: 30, chunk_chars: 5, ..Pace::default() };
+    let summary = Turn { pace: Some(slow), ..Turn::text("{{pad:4000}}") }.when(of_summaries);
+    let note = Turn { text: Some("{{pad:2000}}".into()), ..Turn::call("note", json!({"text": "{{pad:2000}}"})) };
+    let lab = Lab::new([summary, note.times(20)]).await;
+    let mut input = ask("Take notes.");
+    input.config.compaction.window = Some(5_000);
+    input.config.compaction.keep_recent_tokens = 1_000;
+    let run = lab.start(&input).await;
+    let is_summary = |request: &flovyn_toolkit::fake_llm::Recorded| request.body.to_string().contains("<conversation>");
+    let asked = lab.fake.wait_until(PATIENCE, |requests| requests.iter().any(is_summary)).await;
+    assert!(asked.is_ok(), "the window never filled");
+    say(&run, UserMessage::interrupt()).await;
+    assert_eq!(outcome(&run).await.stop_reason, StopReason::Interrupted);
+    assert!(lab.fake.requests().last().is_some_and(is_summary), "nothing was asked after the summary");
+    assert_eq!(of_type::<Value>(&run, "compaction").await, Vec::<Value>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
