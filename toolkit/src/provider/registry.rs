@@ -6,7 +6,6 @@ use super::{
 use crate::pricing::PriceTable;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// The providers of a program, and the models known of them.
@@ -205,13 +204,9 @@ struct ProviderSpec {
     models: Vec<ModelInfo>,
 }
 
-/// The built-in prices, and before them those of the table that `FLOVYN_PRICES` names.
+/// The prices of a program, told as an error of a model call.
 pub(crate) fn prices(variable: impl Fn(&str) -> Option<String>) -> Result<Arc<PriceTable>, ModelError> {
-    let Some(path) = variable("FLOVYN_PRICES").filter(|path| !path.trim().is_empty()) else {
-        return Ok(PriceTable::builtin());
-    };
-    let table = PriceTable::builtin().overridden_by(Path::new(&path));
-    table.map(Arc::new).map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))
+    PriceTable::from_variables(variable).map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))
 }
 
 impl ProviderSpec {
