@@ -80,6 +80,7 @@ impl TaskSpec {
             side_effects,
             detached: settings.detached,
             interruptible: settings.interruptible,
+            ..TaskOptions::default()
         };
         let placement = if settings.inline { Placement::Inline } else { Placement::Queue };
         Ok(Self { kind: kind.into(), options, placement, queue: settings.queue.unwrap_or_else(|| "default".into()) })

@@ -89,6 +89,7 @@ impl TaskSpec {
             side_effects,
             detached,
             interruptible,
+            ..TaskOptions::default()
         };
         let placement = if inline { Placement::Inline } else { Placement::Queue };
         Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })

@@ -2,6 +2,8 @@
 
 #[path = "rules/batches.rs"]
 mod batches;
+#[path = "rules/budgets.rs"]
+mod budgets;
 #[path = "rules/limits.rs"]
 mod limits;
 #[path = "rules/order.rs"]

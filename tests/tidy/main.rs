@@ -193,7 +193,7 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::Waiting, "of `run`, which serves one run alone"),
     (Code::UnknownKind, "of executors put together by hand"),
     (Code::PayloadTooLarge, "needs 256 MiB"),
-    (Code::BudgetExceeded, "the ledger of budgets is not built"),
+    (Code::BudgetExceeded, "the run pauses, and tells those who look at it"),
 ];
 
 #[test]

@@ -11,7 +11,9 @@ pub use watch::{StreamEvent, Watching};
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
-use crate::model::{Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits};
+use crate::model::{
+    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits,
+};
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::streaming::Chunks;
@@ -93,6 +95,7 @@ impl Client {
         new.key = key;
         new.queue = options.queue.unwrap_or_else(|| "default".into());
         new.metadata = options.metadata;
+        options.limits.budget.as_deref().map(Budget::parse).transpose()?;
         new.limits = options.limits;
         new.priority = options.priority;
         new.concurrency_key = options.concurrency_key;

@@ -358,9 +358,19 @@ impl Machine {
     }
 
     fn called_new(&mut self, call: Call, label: Label, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Called {
+        let refused = match &call {
+            Call::Task { options, .. } => self.is_refused(options.reserve),
+            Call::Step => self.is_refused(0),
+            _ => false,
+        };
         let once = self.next_once(once);
         let index = self.push_op(label, once);
         let id = self.id_of(index);
+        if refused {
+            self.ops[index].refused = true;
+            let task = matches!(call, Call::Task { .. }).then(|| TaskId(id.uuid()));
+            return Called { op: self.reference(index), recorded: false, entry: None, task };
+        }
         let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
         let body = match call {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
@@ -409,6 +419,7 @@ impl Machine {
             }
             Call::Usage { model, usage } => {
                 self.ops[index].settled = true;
+                self.spend(self.ops[index].sequence, &usage);
                 OpBody::Usage { model, usage }
             }
             Call::Step => OpBody::Step,
@@ -444,7 +455,11 @@ impl Machine {
             OpBody::Task(task) => task.placement == Placement::Queue,
             _ => false,
         };
-        self.draft.reads |= matches!(op.body, OpBody::Read { .. });
+        // A reservation has to be durable before its call starts, as an answer of the outside has.
+        self.draft.reads |= match &op.body {
+            OpBody::Task(task) => task.options.reserve > 0,
+            body => matches!(body, OpBody::Read { .. }),
+        };
         if let OpBody::Abandon { target } = op.body {
             self.let_go(target);
         }

@@ -53,7 +53,10 @@ impl Machine {
 
     /// Whether some branch awaits a step that the record does not have and that has started.
     pub(super) fn is_new_under_way(&self) -> bool {
-        self.awaited.iter().any(|index| !self.ops[*index].recorded && self.ops[*index].held.is_none())
+        self.awaited.iter().any(|index| {
+            let op = &self.ops[*index];
+            !op.recorded && !op.refused && op.held.is_none()
+        })
     }
 
     /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.

@@ -2,6 +2,7 @@
 //!
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
+use super::account::Account;
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
 use super::replay::Script;
@@ -81,6 +82,8 @@ pub(super) struct Op {
     pub entry: Option<EntryId>,
     /// The result it will hand over once it is durable.
     pub once_value: Option<Payload>,
+    /// The budget has no room for it: it was not placed, and is called again after a resume.
+    pub refused: bool,
     /// It was put into the tail from outside: its entry becomes the thread's leaf when replay comes to it.
     pub external: Option<String>,
 }
@@ -105,6 +108,7 @@ impl Op {
             task: None,
             entry: None,
             once_value: None,
+            refused: false,
             external: None,
         }
     }
@@ -174,6 +178,7 @@ pub struct Machine {
     pub(super) awaited: Vec<usize>,
     pub(super) seen: Vec<Seen>,
     pub(super) draft: Draft,
+    pub(super) account: Account,
     pub(super) in_flight: Option<Box<InFlight>>,
     pub(super) last_read: Option<(usize, Label, Payload, u32)>,
     /// How often a recorded read still answers, and how often it did in all.
@@ -276,6 +281,7 @@ impl Machine {
             awaited: Vec::new(),
             seen: Vec::new(),
             draft: Draft::default(),
+            account: Account::of(execution),
             in_flight: None,
             last_read: None,
             read_left: HashMap::new(),

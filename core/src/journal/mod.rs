@@ -11,6 +11,7 @@
 //!
 //! [`Machine`] is driven by the session in production and by the property tests at millions of steps a second.
 
+mod account;
 mod call;
 mod calling;
 mod divergence;

@@ -361,7 +361,11 @@ impl Machine {
             return self.commit(BatchEnd::Continue, Vec::new());
         }
         let busy = !self.active.is_empty() || !self.starting.is_empty();
-        let wait = (self.quiet && !busy && !blocked && self.held.is_empty()).then(|| self.wait()).flatten();
+        let idle = self.quiet && !busy && !blocked && self.held.is_empty();
+        if idle && self.pause_refused() {
+            return;
+        }
+        let wait = idle.then(|| self.wait()).flatten();
         if let Some(wait) = wait {
             if !self.parked || !self.draft.is_empty() {
                 self.commit(BatchEnd::Suspend(wait), Vec::new());

@@ -96,7 +96,10 @@ impl Machine {
                 flag(self.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)))
             }
             Question::Cancellation => flag(self.cancel.is_some()),
-            Question::Budget => (Answer::Value(Payload::null()), Payload::null()),
+            Question::Budget => {
+                let left = self.budget_left();
+                (Answer::Value(left.clone()), left)
+            }
             Question::Drain { name, .. } => {
                 let visible = |signal: &crate::model::Signal| *signal.name == **name && question.sees(signal.delivery);
                 let taken = self.mailbox.iter().filter(|(_, signal)| visible(signal));

@@ -1,7 +1,7 @@
 //! One durable run of an agent and what may be asked of it.
 
 use crate::clock::Timestamp;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{Fact, Failure, UsageTotals};
 use crate::payload::{Digest, Payload};
@@ -219,7 +219,7 @@ pub struct StartLimits {
     pub max_total_steps: Option<u32>,
     /// Ops of one tail after which the run pauses (50,000).
     pub max_tail: Option<u32>,
-    /// Budget, kept for the ledger.
+    /// What it may use of models: the JSON of a [`Budget`](super::Budget), or a number of tokens.
     pub budget: Option<String>,
     /// The longest the run may take, from creation.
     pub timeout: Option<Duration>,
@@ -391,6 +391,15 @@ impl Execution {
         self.new.key.clone().unwrap_or_else(|| self.new.id.to_string())
     }
 
+    /// The budget it has after a resume: a new one, or the same again where it was used up.
+    pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: WaitReason) -> Result<Option<String>> {
+        let kept = self.new.limits.budget.as_deref();
+        match request.budget.as_deref().or(kept.filter(|_| reason == WaitReason::Budget)) {
+            Some(budget) => super::Allowance::renewed(budget, &self.usage).map(Some),
+            None => Ok(kept.map(str::to_owned)),
+        }
+    }
+
     /// The refusal of a signal to a run that has ended.
     pub(crate) fn takes_no_signals(&self) -> Error {
         let message = format!("the run {:?} is {} and takes no more signals", self.name(), self.status);
@@ -416,7 +425,7 @@ pub struct ResumeRequest {
     pub max_steps: Option<u32>,
     /// A new limit of the tail.
     pub max_tail: Option<u32>,
-    /// A new budget, kept for the ledger.
+    /// A budget from now on; without it, the same again for a run that has used its up.
     pub budget: Option<String>,
     /// A user entry to append first.
     pub message: Option<Payload>,

@@ -2,6 +2,7 @@
 
 mod access;
 mod batch;
+mod budget;
 mod checkpoint;
 mod definition;
 mod entry;
@@ -18,6 +19,7 @@ mod usage;
 
 pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
+pub use budget::{Allowance, Budget, Spent};
 pub use checkpoint::{Checkpoint, NewCheckpoint};
 pub use definition::{Definition, DefinitionSpec};
 pub use entry::{Entry, NewEntry, Role};

@@ -66,6 +66,14 @@ pub struct TaskOptions {
     pub detached: bool,
     /// A model call: a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
     pub interruptible: bool,
+    /// The most tokens that one attempt may use: a model call that the run's budget has no room for is not begun. 0 reserves
+    /// nothing.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub reserve: u32,
+}
+
+fn is_nothing(reserve: &u32) -> bool {
+    *reserve == 0
 }
 
 impl TaskOptions {

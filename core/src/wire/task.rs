@@ -43,6 +43,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
             side_effects: side_effects.into(),
             detached: options.detached,
             interruptible: options.interruptible,
+            reserve: options.reserve,
         }
     }
 }
@@ -74,6 +75,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
             side_effects,
             detached: wire.detached,
             interruptible: wire.interruptible,
+            reserve: wire.reserve,
         })
     }
 }

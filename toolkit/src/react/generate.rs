@@ -214,11 +214,13 @@ impl LlmGenerate {
             Purpose::Summary(extract) => (extract.prompt(walked), Vec::new()),
         };
         messages.extend(input.messages.iter().cloned());
+        // A budget may have room for more than the model can say.
+        let max_tokens = input.max_tokens.map(|most| known.info.max_output.map_or(most, |can| most.min(can)));
         let request = ModelRequest {
             system: input.system.clone(),
             tools,
             tool_choice: input.tool_choice.clone().unwrap_or_default(),
-            max_tokens: input.max_tokens,
+            max_tokens,
             temperature: input.temperature,
             thinking: input.thinking,
             cache: input.purpose.is_turn().then_some(CacheHint::Short),

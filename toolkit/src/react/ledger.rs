@@ -1,29 +1,15 @@
 //! The budget of one run: what may be used, what was, and what the next model call has to leave.
 //!
-//! The account is part of the checkpoint, and the reservation of a call is its recorded input (`maxTokens`), so both survive
-//! a crash and replay counts nothing twice. An attempt that was lost is settled at its reservation, for nobody knows what it
-//! used.
+//! There are two. The one that the run was started with is the engine's: it pauses the run until somebody gives it more, and
+//! what is reserved here is the reservation of the call's task there. The one of the agent's input ends the run where a call
+//! does not fit, and is counted here: the account is part of the checkpoint, and the reservation of a call is its recorded
+//! input (`maxTokens`), so both survive a crash and replay counts nothing twice. An attempt that was lost is settled at its
+//! reservation, for nobody knows what it used.
 
 use crate::message::Usage;
+pub use flovyn_core::model::Budget;
 use serde::{Deserialize, Serialize};
-
-/// What a run may use. What is absent is without limit.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Budget {
-    /// Tokens in all: prompts, cached ones included, and answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-    /// Millionths of a US dollar. Calls of unknown price do not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_cost_micros: Option<u64>,
-    /// Model calls, those of compactions included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_calls: Option<u64>,
-    /// The most tokens that one answer may have.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens_per_call: Option<u64>,
-}
+use serde_json::Value;
 
 /// What was used of a budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +40,14 @@ const USUAL_ANSWER: u64 = 4_096;
 const SMALLEST_ANSWER: u64 = 256;
 /// The part of a limit, in percent, from which on little is left.
 const LOW: u64 = 80;
+
+/// The most tokens of an answer that the engine's budget has room for beside a prompt; `left` is what it says of itself. Where
+/// it has next to none, what was asked for: the engine refuses that.
+pub(super) fn answer_within(left: &Value, prompt: u64, asked: Option<u64>) -> Option<u64> {
+    let room = left["tokens"]["left"].as_u64().map(|left| left.saturating_sub(prompt));
+    let room = room.filter(|room| *room >= SMALLEST_ANSWER);
+    [asked, left["maxTokensPerCall"].as_u64(), room].into_iter().flatten().min()
+}
 
 impl Ledger {
     /// Reserves a model call with a prompt of about so many tokens; none where the budget does not have it. Where little is
@@ -123,6 +117,15 @@ mod tests {
         let short = ledger.reserve(Some(&budget), 1_000, Some(2_000)).expect("a shorter answer fits");
         assert_eq!(short.answer, Some(900));
         assert_eq!(ledger.reserve(Some(&budget), 1_800, None), None);
+    }
+
+    #[test]
+    fn an_answer_is_as_long_as_the_engine_has_room_for() {
+        let left = |tokens: u64| serde_json::json!({"tokens": {"left": tokens}, "maxTokensPerCall": 900});
+        assert_eq!(answer_within(&Value::Null, 1_000, None), None);
+        assert_eq!(answer_within(&left(9_000), 1_000, None), Some(900));
+        assert_eq!(answer_within(&left(1_500), 1_000, Some(800)), Some(500));
+        assert_eq!(answer_within(&left(1_100), 1_000, Some(800)), Some(800), "the engine refuses it");
     }
 
     #[test]

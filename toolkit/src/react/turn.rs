@@ -2,7 +2,7 @@
 
 use super::compaction::{Compacted, Cut};
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
-use super::ledger::Reservation;
+use super::ledger::{Reservation, answer_within};
 use super::round::RoundEnd;
 use super::run::{Run, TurnEnd};
 use super::transcript::LlmCall;
@@ -13,6 +13,7 @@ use flovyn_core::Payload;
 use flovyn_core::context::{Step, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::journal::Outcome;
+use flovyn_core::model::TaskOptions;
 use futures::future::join_all;
 use std::time::Duration;
 
@@ -166,8 +167,9 @@ impl Run<'_> {
     }
 
     async fn ask(&mut self, model: &ModelChoice) -> Result<Asked> {
-        let config = &self.input.config;
-        let reserved = self.state.ledger.reserve(config.budget.as_ref(), self.state.context_tokens, config.max_tokens);
+        let (config, prompt) = (&self.input.config, self.state.context_tokens);
+        let asked = answer_within(&self.ctx.remaining_budget()?.parse()?, prompt, config.max_tokens);
+        let reserved = self.state.ledger.reserve(config.budget.as_ref(), prompt, asked);
         let Some(reservation) = reserved else { return Ok(Asked::NoBudget) };
         // The mark of the step is durable with the call.
         let mark = self.ctx.step()?;
@@ -200,10 +202,11 @@ impl Run<'_> {
             purpose,
             ..GenerateInput::new(model.clone(), self.ctx.context_ref())
         };
+        let reserve = u32::try_from(reservation.tokens).unwrap_or(u32::MAX);
         self.ctx.schedule_raw(TaskCall {
             kind: LlmGenerate::KIND.to_owned(),
             input: Payload::of(&input)?,
-            options: Some(LlmGenerate::call_options()),
+            options: Some(TaskOptions { reserve, ..LlmGenerate::call_options() }),
             queue: None,
             key: None,
         })

@@ -1,6 +1,7 @@
 //! Runs with a budget.
 
 use super::*;
+use flovyn_core::model::{ResumeRequest, StartLimits, WaitReason};
 use flovyn_toolkit::react::{Budget, Ledger, StopReason};
 
 fn with(budget: Budget) -> AgentInput {
@@ -33,4 +34,59 @@ async fn a_budget_of_tokens_is_never_overdrawn() {
     assert!(usage.input_tokens + usage.output_tokens <= 6_000 && usage.calls > 1, "{usage:?}");
     let asked: Vec<_> = lab.fake.requests().iter().map(|request| request.body["max_tokens"].as_u64()).collect();
     assert!(asked[0] == Some(1_000) && asked.iter().all(|tokens| *tokens <= Some(1_000)), "{asked:?}");
+}
+
+/// Starts a run with a budget of the engine's, and waits until that is used up.
+async fn used_up(lab: &Lab, budget: Budget) -> Handle {
+    let budget = serde_json::to_string(&budget).expect("JSON");
+    let limits = StartLimits { budget: Some(budget), ..StartLimits::default() };
+    let options = StartOptions { limits, ..StartOptions::default() };
+    let run = lab.flovyn.start(&lab.agent, &ask("Spend."), options).await.expect("it starts");
+    paused(&run).await;
+    run
+}
+
+async fn paused(run: &Handle) {
+    let pausing = async {
+        while run.status().await.expect("the run") != Status::Paused {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, pausing).await.expect("it pauses");
+    let reason = run.describe().await.expect("the run").wait.and_then(|wait| wait.reason);
+    assert_eq!(reason, Some(WaitReason::Budget));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_has_used_its_budget_up_pauses_and_goes_on_with_more() {
+    let script = Script::new([Turn::call("note", json!({"text": "a"})).times(4), Turn::text("Done.")]);
+    let lab = Lab::of("memory:", script, agent()).await;
+    let run = used_up(&lab, Budget { max_calls: Some(2), ..Budget::default() }).await;
+    assert_eq!(lab.fake.paid(), 2);
+    run.resume(ResumeRequest::default()).await.expect("as much again");
+    paused(&run).await;
+    assert_eq!(lab.fake.paid(), 4);
+    run.resume(ResumeRequest { budget: Some("1000000".into()), ..ResumeRequest::default() }).await.expect("more");
+    let outcome = outcome(&run).await;
+    assert_eq!((outcome.text.as_str(), outcome.turns, lab.fake.paid()), ("Done.", 5, 5));
+    let results = told(&run).await.into_iter().filter(|line| line.starts_with("tool_result")).count();
+    assert_eq!(results, 4, "each call once, those that the pauses cut off included");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engine_lets_no_call_begin_that_its_budget_has_no_room_for() {
+    let lab = Lab::of("memory:", endless(), agent()).await;
+    let run =
+        used_up(&lab, Budget { max_tokens: Some(6_000), max_tokens_per_call: Some(1_000), ..Budget::default() }).await;
+    let usage = run.describe().await.expect("the run").usage.0["fake/m"].clone();
+    assert!(usage.input_tokens + usage.output_tokens <= 6_000 && usage.calls > 1, "{usage:?}");
+    let asked: Vec<_> = lab.fake.requests().iter().map(|request| request.body["max_tokens"].as_u64()).collect();
+    assert!(asked[0] == Some(1_000) && asked.iter().all(|tokens| *tokens <= Some(1_000)), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_model_is_asked_for_more_than_it_can_say() {
+    let lab = Lab::new([Turn::text("Hello.")]).await;
+    lab.ends(&with(Budget { max_tokens: Some(1_000_000), ..Budget::default() })).await;
+    assert_eq!(lab.fake.requests()[0].body["max_tokens"], MOST_SAID);
 }

@@ -36,9 +36,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The window of the models of these tests, in tokens.
 const WINDOW: u64 = 100_000;
 
+/// The most tokens that one answer of theirs may have.
+const MOST_SAID: u64 = 32_000;
+
 /// The scripted server as the provider `fake` (Anthropic's wire) and as `other` (OpenAI's), each with a model `m`.
 fn models(fake: &FakeLlm) -> Registry {
-    let model = || ModelInfo { id: "m".into(), context_window: Some(WINDOW), ..ModelInfo::default() };
+    let model = || ModelInfo {
+        id: "m".into(),
+        context_window: Some(WINDOW),
+        max_output: Some(MOST_SAID),
+        ..ModelInfo::default()
+    };
     let mut models = Registry::new();
     let fakes = Endpoint::new("fake", fake.url()).models([model()]);
     models.add(Api::AnthropicMessages, fakes).expect("an address");

@@ -3,7 +3,9 @@
 use super::Factory;
 use super::rig::{ORG, Rig, for_signal, json, refused};
 use crate::error::Code;
-use crate::model::{BatchEnd, Committed, EventKind, OpBody, RecordedBody, ResumeRequest, Status, WaitReason};
+use crate::model::{
+    Allowance, BatchEnd, Committed, EventKind, OpBody, RecordedBody, ResumeRequest, Spent, Status, Usage, WaitReason,
+};
 
 /// The step over the limit is written, and the store pauses the run.
 pub async fn a_step_over_the_limit_pauses(factory: &dyn Factory) {
@@ -151,4 +153,30 @@ pub async fn a_resume_may_bring_a_message(factory: &dyn Factory) {
     assert!(matches!(&op.body, OpBody::Entry(new) if new.parent == Some(entry.new.id)));
     holder.commit(vec![op]).await;
     assert_eq!(rig.storage.branch(ORG, holder.leaf.unwrap()).await.unwrap().len(), 3);
+}
+
+/// A budget given with a resume counts what is used from then on; one that is used up is given again as it was.
+pub async fn a_resume_gives_a_budget_from_now_on(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let id = rig.start_as(|new| new.limits.budget = Some("100".into())).await;
+    let budget = |text| ResumeRequest { budget: Some(str::to_owned(text)), ..Default::default() };
+    let mut since = Vec::new();
+    for (pause, request) in [
+        (WaitReason::Budget, budget("50")),
+        (WaitReason::Budget, ResumeRequest::default()),
+        (WaitReason::Divergence, ResumeRequest::default()),
+    ] {
+        let mut holder = rig.claim(id).await;
+        let op = holder.usage("m", Usage { calls: 1, input_tokens: 30, output_tokens: 12, ..Usage::default() });
+        holder.end(vec![op], BatchEnd::Pause { reason: pause, failure: None }).await;
+        let wrong = rig.storage.resume(ORG, id, budget("much")).await;
+        assert_eq!(refused(wrong), Code::InvalidArgument);
+        assert_eq!(rig.status(id).await, Status::Paused);
+        rig.storage.resume(ORG, id, request).await.unwrap();
+        let kept = Allowance::parse(&rig.execution(id).await.new.limits.budget.unwrap()).unwrap();
+        assert_eq!(kept.budget.max_tokens, Some(50));
+        since.push(kept.since);
+    }
+    let used = |calls| Spent { tokens: 42 * calls, cost_micros: 0, calls };
+    assert_eq!(since, [used(1), used(2), used(2)], "a pause for another reason leaves it as it is");
 }

@@ -85,6 +85,7 @@ macro_rules! conformance_cases {
             limits {
                 a_step_over_the_limit_pauses a_resume_gives_steps the_cumulative_limit_holds a_long_tail_pauses
                 an_end_goes_before_a_limit a_checkpoint_at_the_limit_is_kept a_resume_may_bring_a_message
+                a_resume_gives_a_budget_from_now_on
             }
             entries {
                 a_tree_has_its_shape threads_do_not_move_the_main_leaf a_branch_crosses_forks

@@ -171,6 +171,7 @@ impl State {
             .with("steps", exec.step_count)
             .with("limit", total));
         }
+        let budget = exec.budget_after(&request, reason)?;
         let depth = exec.leaf.and_then(|leaf| self.entry(org, leaf)).map_or(0, |leaf| leaf.depth + 1);
         self.payloads.store_some(org, &mut request.message)?;
 
@@ -181,6 +182,7 @@ impl State {
         }
         run.resumed.extend(request.request_id);
         let limits = run.exec.new.limits.clone();
+        run.exec.new.limits.budget = budget;
         if let Some(more) = request.max_steps.or(limits.max_steps) {
             run.exec.step_limit = Some(run.exec.step_count.saturating_add(more));
         }
@@ -188,9 +190,6 @@ impl State {
             run.exec.tail_limit = limit;
         } else if reason == WaitReason::TailLimit {
             run.exec.tail_limit = run.exec.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
-        }
-        if request.budget.is_some() {
-            run.exec.new.limits.budget = request.budget;
         }
         if reason == WaitReason::Quarantined {
             run.retry_quarantined(now);

@@ -228,6 +228,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     let execution = execution_at(tx, run.home.key)?;
     let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
+    let budget = execution.budget_after(request, reason)?;
     let limits = execution.new.limits;
     if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
         return Err(Error::new(
@@ -253,8 +254,8 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     } else if reason == WaitReason::TailLimit {
         run.tail_limit = run.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
     }
-    if request.budget.is_some() {
-        let limits = crate::model::StartLimits { budget: request.budget.clone(), ..limits };
+    if budget != limits.budget {
+        let limits = crate::model::StartLimits { budget, ..limits };
         tx.put(&LIMITS, row![run.home.key.org.0, run.home.key.run, text_of(&limits)?]);
     }
     if reason == WaitReason::Quarantined {

@@ -188,6 +188,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     let execution = execution_at(tx.conn, run.home.run)?;
     let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
+    let budget = execution.budget_after(request, reason)?;
     let limits = execution.new.limits;
     if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
         return Err(Error::new(
@@ -216,8 +217,8 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     } else if reason == WaitReason::TailLimit {
         run.tail_limit = run.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
     }
-    if request.budget.is_some() {
-        let limits = crate::model::StartLimits { budget: request.budget.clone(), ..limits };
+    if budget != limits.budget {
+        let limits = crate::model::StartLimits { budget, ..limits };
         tx.execute("UPDATE agent_execution SET limits = ?2 WHERE run = ?1", params![run.home.run, text_of(&limits)?])?;
     }
     if reason == WaitReason::Quarantined {

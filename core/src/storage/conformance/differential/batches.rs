@@ -55,6 +55,7 @@ fn options(random: &mut Random) -> TaskOptions {
         },
         detached: random.percent(15),
         interruptible: false,
+        reserve: if random.percent(15) { 100 * random.below(9) as u32 } else { 0 },
     }
 }
 

@@ -1,0 +1,142 @@
+//! What a run may use of models, as its starter says it, and what was used.
+
+use super::{Usage, UsageTotals};
+use crate::error::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// What a run may use. What is absent is without limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Budget {
+    /// Tokens in all: prompts, cached ones included, and answers.
+    #[serde(alias = "max_tokens", skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Millionths of a US dollar. Calls of unknown price do not count.
+    #[serde(alias = "max_cost_micros", skip_serializing_if = "Option::is_none")]
+    pub max_cost_micros: Option<u64>,
+    /// Model calls.
+    #[serde(alias = "max_calls", skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u64>,
+    /// The most tokens that one answer may have. The agent keeps to it; the engine only tells.
+    #[serde(alias = "max_tokens_per_call", skip_serializing_if = "Option::is_none")]
+    pub max_tokens_per_call: Option<u64>,
+}
+
+/// What was used of a budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spent {
+    /// Tokens, in all buckets.
+    pub tokens: u64,
+    /// Millionths of a US dollar, as far as known.
+    pub cost_micros: u64,
+    /// Model calls.
+    pub calls: u64,
+}
+
+/// A budget as a run keeps it: a resume gives it anew, from what was used until then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allowance {
+    /// What may be used.
+    pub budget: Budget,
+    /// What had been used when it was given.
+    pub since: Spent,
+}
+
+impl Budget {
+    /// Reads what a start or a resume gives: a JSON object of the limits, or a number of tokens alone.
+    ///
+    /// Errors: `InvalidArgument`, with what was found.
+    pub fn parse(text: &str) -> Result<Self> {
+        let plain = text.strip_suffix(" tokens").unwrap_or(text).trim();
+        if let Ok(tokens) = plain.parse() {
+            return Ok(Self { max_tokens: Some(tokens), ..Self::default() });
+        }
+        serde_json::from_str(text).map_err(|error| {
+            let message = format!(
+                "the budget {text} is neither a number of tokens nor an object of maxTokens, maxCostMicros, maxCalls and \
+                 maxTokensPerCall: {error}"
+            );
+            Error::new(Code::InvalidArgument, message)
+        })
+    }
+}
+
+impl Allowance {
+    /// Reads what a run keeps: the text of its start, or that of a resume.
+    pub fn parse(text: &str) -> Result<Self> {
+        let kept = serde_json::from_str(text).ok();
+        kept.map_or_else(|| Ok(Self { budget: Budget::parse(text)?, since: Spent::default() }), Ok)
+    }
+
+    /// The text to keep where a resume gives a budget to a run that has used this much: it counts from now on.
+    pub fn renewed(text: &str, used: &UsageTotals) -> Result<String> {
+        let (budget, since) = (Self::parse(text)?.budget, Spent::of(used));
+        if since == Spent::default() {
+            return Ok(text.to_owned());
+        }
+        serde_json::to_string(&Self { budget, since })
+            .map_err(|error| Error::new(Code::NotSerializable, error.to_string()))
+    }
+}
+
+impl Spent {
+    /// What a sum over all models comes to.
+    pub fn of(totals: &UsageTotals) -> Self {
+        totals.0.values().fold(Self::default(), |mut sum, usage| {
+            sum.add(usage);
+            sum
+        })
+    }
+
+    /// Adds what a model call used.
+    pub fn add(&mut self, usage: &Usage) {
+        let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } = usage;
+        let tokens = [input_tokens, output_tokens, cache_read_tokens, cache_write_tokens];
+        self.tokens = tokens.into_iter().fold(self.tokens, |sum, tokens| sum.saturating_add(*tokens));
+        self.cost_micros = self.cost_micros.saturating_add(usage.cost_micros.unwrap_or(0));
+        self.calls = self.calls.saturating_add(usage.calls);
+    }
+
+    /// What was used after something else had been.
+    pub(crate) fn beyond(self, before: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(before.tokens),
+            cost_micros: self.cost_micros.saturating_sub(before.cost_micros),
+            calls: self.calls.saturating_sub(before.calls),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_read_in_every_form() {
+        let tokens = |max_tokens| Budget { max_tokens: Some(max_tokens), ..Budget::default() };
+        assert_eq!(Budget::parse("9").unwrap(), tokens(9));
+        assert_eq!(Budget::parse("500 tokens").unwrap(), tokens(500));
+        assert_eq!(Budget::parse(r#"{"max_tokens": 7}"#).unwrap(), tokens(7));
+        let all = Budget { max_cost_micros: Some(1), max_calls: Some(2), max_tokens_per_call: Some(3), ..tokens(4) };
+        assert_eq!(Budget::parse(&serde_json::to_string(&all).unwrap()).unwrap(), all);
+        for wrong in ["", "much", "-1", r#"{"maxTokens": "many"}"#, r#"{"maxTokes": 5}"#] {
+            let error = Budget::parse(wrong).unwrap_err();
+            assert!(error.code() == Code::InvalidArgument && error.message().contains(wrong), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_renewed_budget_counts_from_now_on() {
+        let mut used = UsageTotals::default();
+        assert_eq!(Allowance::renewed("9", &used).unwrap(), "9");
+        used.add("m", &Usage { calls: 1, input_tokens: 20, cache_read_tokens: 2, ..Usage::default() });
+        let kept = Allowance::renewed("9", &used).unwrap();
+        let since = Spent { tokens: 22, cost_micros: 0, calls: 1 };
+        assert_eq!(Allowance::parse(&kept).unwrap(), Allowance { budget: Budget::parse("9").unwrap(), since });
+        used.add("n", &Usage { calls: 1, output_tokens: 5, cost_micros: Some(3), ..Usage::default() });
+        let again = Allowance::parse(&Allowance::renewed(&kept, &used).unwrap()).unwrap();
+        assert_eq!((again.budget, again.since.tokens), (Budget::parse("9").unwrap(), 27), "renewed as it was given");
+    }
+}
