@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,10 @@ def child(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     def start(source: str, *arguments: str) -> subprocess.Popen[str]:
         script = tmp_path / "child.py"
         script.write_text(source)
-        return subprocess.Popen(
-            [sys.executable, str(script), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        # A shell without job control starts what runs in its background with Ctrl-C ignored, and children inherit that.
+        hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        command = [sys.executable, str(script), *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears)
 
     return start
 
