@@ -313,6 +313,9 @@ fn packages_for_tests_are_made_of_what_the_tests_are_made_of() {
             .difference(&tests)
             .filter(|line| line.split('|').next().is_some_and(|name| names.contains(name)))
             .collect();
-        assert!(apart.is_empty(), "built twice; add what the tests enable to `as-tested` in cli/Cargo.toml: {apart:#?}");
+        assert!(
+            apart.is_empty(),
+            "built twice; add what the tests enable to `as-tested` in cli/Cargo.toml: {apart:#?}"
+        );
     }
 }
