@@ -286,6 +286,7 @@ impl ToolOptions {
             side_effects: self.side_effects,
             detached: false,
             interruptible: self.interruptible,
+            reserve: 0,
         };
         options.check(kind)?;
         Ok(options)
