@@ -130,8 +130,8 @@ pub async fn main() -> Result<(), Failure> {
     handle.result(Some(Duration::from_secs(600))).await?;
     let ended = Instant::now();
     let stored = settled_bytes(&directory())?.saturating_sub(empty) as f64;
-    let script = script.lock().map_err(|_| "poisoned")?;
-    let marks: Vec<Instant> = script.began.iter().copied().chain([ended]).collect();
+    let Script { began, wrong } = std::mem::take(&mut *script.lock().map_err(|_| "poisoned")?);
+    let marks: Vec<Instant> = began.into_iter().chain([ended]).collect();
     let times: Vec<Duration> = marks.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let window = (times.len() / 20).max(5).min(times.len());
     let (first, last) = (percentile(&times[..window], 0.5), percentile(&times[times.len() - window..], 0.5));
@@ -143,9 +143,8 @@ pub async fn main() -> Result<(), Failure> {
         "stored_mb": stored / f64::from(1 << 20),
         "stored_ratio": stored / (USER_BYTES + turns as usize * 2 * SAID_BYTES) as f64,
         "rss_peak_mb": peak_mb(),
-        "wrong": script.wrong + (times.len() as u64).abs_diff(u64::from(turns)),
+        "wrong": wrong + (times.len() as u64).abs_diff(u64::from(turns)),
     }));
-    drop(script);
     runtime.close().await?;
     Ok(())
 }
