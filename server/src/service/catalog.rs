@@ -80,7 +80,7 @@ mod tests {
             ["openrouter/z-ai/glm-4.7", "openrouter/moonshotai/kimi-k2-thinking", "openrouter/deepseek/deepseek-v3.2"]
         {
             let found = models.iter().find(|model| model.reference == reference).expect(reference);
-            assert!(found.is_available && found.prices.is_some(), "{found:?}");
+            assert!(found.is_available, "{found:?}");
         }
         assert!(!serde_json::to_string(&models).unwrap().contains(KEY));
     }
