@@ -181,7 +181,7 @@ class _Schemas:
         whole: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
         if required:
             whole["required"] = required
-        documented: str | None = vars(cls).get("__doc__")
+        documented: str | None = vars(cast("type[object]", cls)).get("__doc__")
         if documented and documented != dict.__doc__ and not documented.startswith(f"{cls.__name__}("):
             whole["description"] = inspect.cleandoc(documented)
         return whole
