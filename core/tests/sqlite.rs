@@ -212,6 +212,26 @@ async fn the_next_process_goes_on_at_once() {
     assert_eq!((claim.lease.epoch, claim.execution.losses), (2, 1));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_database_is_let_go_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let held = || {
+        let open =
+            std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        let ours = [file.clone(), file.with_extension("db-wal"), file.with_extension("db-shm")];
+        open.filter(|path| ours.contains(path)).count()
+    };
+    for _ in 0..20 {
+        let storage = open(&file);
+        start(&storage).await;
+        assert!(held() > 0);
+        storage.close();
+        assert_eq!(held(), 0, "whoever closes a database may move its file away");
+    }
+}
+
 #[tokio::test]
 async fn processes_take_turns() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 /// A log of so many pages (16 MiB) is folded into the file by the side.
 const FOLD: i32 = 4_096;
@@ -41,6 +42,7 @@ pub(super) struct Log {
     busy: Arc<AtomicBool>,
     done: Arc<AtomicBool>,
     wake: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Log {
@@ -58,20 +60,27 @@ impl Log {
             .map_err(told)?;
         let beside = super::files::open_folder(&setting.path, setting.synchronous).map_err(told)?;
         let (wake, woken) = mpsc::channel();
-        let log = Self { path: setting.log.clone(), file: None, pages, busy: busy.clone(), done: done.clone(), wake };
-        std::thread::Builder::new()
+        let (folds, folded) = (busy.clone(), done.clone());
+        let thread = std::thread::Builder::new()
             .name("flovyn-sqlite-log".into())
             .spawn(move || {
                 for () in woken {
                     let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-                    done.store(true, Ordering::Release);
-                    busy.store(false, Ordering::Release);
+                    folded.store(true, Ordering::Release);
+                    folds.store(false, Ordering::Release);
                 }
             })
             .map_err(|error| {
                 Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
             })?;
-        Ok(log)
+        Ok(Self { path: setting.log.clone(), file: None, pages, busy, done, wake, thread })
+    }
+
+    /// Ends the thread; its connection is closed when this returns.
+    pub(super) fn end(self) {
+        let Self { wake, thread, .. } = self;
+        drop(wake);
+        let _ = thread.join();
     }
 
     /// Lengthens a log that the next commit would lengthen. Called under the write lock; a failure costs speed only.

@@ -7,13 +7,17 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The sending side of the reader threads; they end when it is dropped or closed.
-pub(super) struct Readers(Mutex<Option<mpsc::Sender<Job>>>);
+pub(super) struct Readers {
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
 
 impl Readers {
     /// Opens the connections and starts their threads.
@@ -21,10 +25,11 @@ impl Readers {
         let told = |error| super::fault::explain("open a connection for reads", error, "nothing was changed");
         let (sender, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
+        let mut threads = Vec::with_capacity(count);
         for _ in 0..count {
             let connection = open_reader(path, busy).map_err(told)?;
             let queue = queue.clone();
-            std::thread::Builder::new()
+            let thread = std::thread::Builder::new()
                 .name("flovyn-sqlite-read".into())
                 .spawn(move || {
                     loop {
@@ -37,8 +42,9 @@ impl Readers {
                     }
                 })
                 .map_err(|error| Error::new(Code::StorageUnavailable, format!("no thread for reads: {error}")))?;
+            threads.push(thread);
         }
-        Ok(Self(Mutex::new(Some(sender))))
+        Ok(Self { queue: Mutex::new(Some(sender)), threads: Mutex::new(threads) })
     }
 
     /// Runs a read on one snapshot of the database.
@@ -51,7 +57,7 @@ impl Readers {
         let job: Job = Box::new(move |connection| {
             let _ = reply.send(snapshot(connection, read).map_err(|fault| fault.told(asked)));
         });
-        match &*self.0.lock() {
+        match &*self.queue.lock() {
             Some(sender) => drop(sender.send(job)),
             // With the job goes the reply, and so the wait below ends.
             None => drop(job),
@@ -61,9 +67,12 @@ impl Readers {
         })
     }
 
-    /// Ends the threads once what was asked is answered.
+    /// Ends the threads once what was asked is answered; their connections are closed when it returns.
     pub(super) fn stop(&self) {
-        self.0.lock().take();
+        self.queue.lock().take();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

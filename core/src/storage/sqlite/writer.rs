@@ -273,7 +273,9 @@ impl Shared {
                 self.serve(state, std::mem::take(&mut group), false);
             }
             if stop {
-                *guard = None;
+                if let Some(state) = guard.take() {
+                    state.log.end();
+                }
                 return;
             }
             if looked.elapsed() > POLL {
