@@ -610,6 +610,28 @@ def test_blocking_programs_use_it_too(file_url: str) -> None:
             assert client.start(assistant, "2 + 2?").result(timeout=PATIENCE_S).text == "Four."
 
 
+def test_the_engine_takes_a_budget_of_the_toolkit(file_url: str) -> None:
+    @flovyn.agent
+    async def frugal(ctx: flovyn.AgentContext) -> Any:
+        ctx.record_usage("any", 80, 10)
+        before = await ctx.remaining_budget()
+        await ctx.step()
+        return before["tokens"]["left"]
+
+    with flovyn.connect_sync(file_url) as client, client.worker(agents=[frugal]):
+        assert client.start(frugal, budget=Budget(max_tokens=100)).result(timeout=PATIENCE_S) == 10
+        run = client.start(frugal, budget=Budget(max_tokens=50))
+        with pytest.raises(flovyn.FlovynError, match="PAUSED"):
+            run.result(timeout=2)
+        run.resume(budget=Budget(max_tokens=500))
+        assert run.result(timeout=PATIENCE_S) is not None
+
+
+def test_a_built_in_agent_is_no_function() -> None:
+    with pytest.raises(TypeError, match=r"client\.start"):
+        react_agent("assistant")("a prompt")
+
+
 def test_the_import_stays_lazy() -> None:
     code = "import flovyn, sys; sys.exit(any(name.startswith('flovyn.toolkit') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,6 +14,7 @@ from .agent import Agent
 from .errors import FlovynError
 from .handle import Facts, Handle
 from .hub import Hub
+from .serde import described
 from .task import Task
 from .threads import in_thread
 from .worker import Worker
@@ -107,7 +108,7 @@ class Client:
             max_steps=max_steps,
             max_total_steps=max_total_steps,
             max_tail=max_tail,
-            budget=budget,
+            budget=described(budget),
             timeout=limit,
             priority=priority,
             concurrency_key=concurrency_key,

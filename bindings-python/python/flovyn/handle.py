@@ -9,6 +9,7 @@ from uuid import UUID
 from . import _native
 from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
 from .hub import Hub
+from .serde import described
 
 if TYPE_CHECKING:
     from .client import Client
@@ -141,7 +142,7 @@ class Handle(Generic[R]):
         message: Any = None,
     ) -> str:
         """Continue a paused run, with fresh limits, and return its status."""
-        options = {"max_steps": max_steps, "max_tail": max_tail, "budget": budget, "message": message}
+        options = {"max_steps": max_steps, "max_tail": max_tail, "budget": described(budget), "message": message}
         return await Hub.current().call(self._native.resume, **options)
 
     async def fork(

@@ -321,3 +321,9 @@ def local_names(fn: Callable[..., Any], depth: int) -> Mapping[str, Any] | None:
     if "<locals>" not in getattr(fn, "__qualname__", ""):
         return None
     return dict(sys._getframe(depth + 1).f_locals)  # pyright: ignore[reportPrivateUsage]
+
+
+def described(value: Any) -> Any:
+    """Return the JSON of what describes itself, such as a budget of the toolkit, and anything else as it is."""
+    describe: Callable[[], Any] | None = getattr(value, "describe", None)
+    return value if describe is None else describe()

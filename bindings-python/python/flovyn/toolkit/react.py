@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 from ..agent import Agent
 from ..errors import InvalidArgument
@@ -224,6 +224,12 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any]", RunOutcome]):
 
     def own_tasks(self) -> list[Task[..., Any]]:
         return [tool.task for tool in self._declared.tools]
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"agent {self.kind!r} is not called like a function: use flovyn.run(agent, prompt) or "
+            "client.start(agent, prompt)"
+        )
 
     def describe(self) -> dict[str, Any]:
         return {**self._declared.toolkit.describe(), "agents": [self._declared.agent]}
