@@ -135,7 +135,7 @@ async fn a_young_database_gets_statistics_as_it_fills() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.expect("the planner knows how many runs there are");
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the planner knows how many runs there are");
 }
 
 /// Takes so many steps.

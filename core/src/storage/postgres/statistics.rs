@@ -5,10 +5,16 @@
 //! minute; a burst of work on a new one does not wait that long.
 
 use super::link::{Ask, Link};
+use std::time::{Duration, Instant};
 
 /// Transactions after which it is looked at for the first time, and how much rarer each further time is.
 const FIRST: i64 = 64;
 const RARER: i64 = 4;
+
+/// Transactions are counted for the whole server: other databases may have used them up. What was written since the last
+/// look is looked at after this time too, each time twice as late, until the database's own looks are as frequent.
+const SOON: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(64);
 
 /// From so many rows on the database's own looks are enough.
 const YOUNG: &str = "SELECT FROM pg_class WHERE reltuples < 10000 AND oid IN (to_regclass('agent_execution'), \
@@ -20,15 +26,23 @@ const LOOK: &str = "ANALYZE (SKIP_LOCKED) agent_execution, agent_op, agent_entry
 
 /// When to look next.
 #[derive(Debug, Default)]
-pub(super) struct Statistics {
+pub(super) struct Statistics(Option<Plan>);
+
+#[derive(Debug)]
+struct Plan {
     /// The number of the transaction at which it is due, and how many there were since the time before.
-    next: Option<(i64, i64)>,
+    next: i64,
+    since: i64,
+    /// The number of the next transaction at the last look, when that was, and how long the pause after it is.
+    seen: i64,
+    looked: Instant,
+    pause: Duration,
 }
 
 impl Statistics {
     /// Looks at the tables if enough has been written since the last time.
     pub(super) fn refresh(&mut self, link: &mut Link, transaction: i64) {
-        if self.is_due(transaction) {
+        if self.is_due(transaction, Instant::now()) {
             let young =
                 link.exchange(&[Ask::plain(YOUNG)]).is_ok_and(|answers| answers.iter().any(|rows| !rows.is_empty()));
             if young && let Err(fault) = link.exchange(&[Ask::plain(LOOK)]) {
@@ -37,25 +51,51 @@ impl Statistics {
         }
     }
 
-    fn is_due(&mut self, transaction: i64) -> bool {
-        let (at, since) = *self.next.get_or_insert((transaction.saturating_add(FIRST), FIRST));
-        let due = transaction >= at;
-        if due {
-            let since = since.saturating_mul(RARER);
-            self.next = Some((transaction.saturating_add(since), since));
+    fn is_due(&mut self, transaction: i64, now: Instant) -> bool {
+        let plan = self.0.get_or_insert(Plan {
+            next: transaction.saturating_add(FIRST),
+            since: FIRST,
+            seen: transaction,
+            looked: now,
+            pause: SOON,
+        });
+        let many = transaction >= plan.next;
+        let late = transaction > plan.seen && plan.pause < LATE && now.duration_since(plan.looked) >= plan.pause;
+        if many {
+            plan.since = plan.since.saturating_mul(RARER);
+            plan.next = transaction.saturating_add(plan.since);
         }
-        due
+        if late {
+            plan.pause *= 2;
+        }
+        if many || late {
+            (plan.seen, plan.looked) = (transaction, now);
+        }
+        many || late
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Statistics;
+    use super::{Duration, Instant, Statistics};
 
     #[test]
     fn looks_become_rarer() {
-        let mut statistics = Statistics::default();
-        let due: Vec<i64> = (1_000..10_000).filter(|&transaction| statistics.is_due(transaction)).collect();
+        let (mut statistics, now) = (Statistics::default(), Instant::now());
+        let due: Vec<i64> = (1_000..10_000).filter(|&transaction| statistics.is_due(transaction, now)).collect();
         assert_eq!(due, [1_064, 1_320, 2_344, 6_440]);
+    }
+
+    /// Other databases of the server have used up the transactions: what is written then is seen all the same.
+    #[test]
+    fn what_was_written_since_a_look_is_looked_at_in_time() {
+        let (mut statistics, start) = (Statistics::default(), Instant::now());
+        let mut due = |seconds: u64, transaction| statistics.is_due(transaction, start + Duration::from_secs(seconds));
+        assert!(!due(0, 1_000));
+        assert!(due(0, 1_064), "used up");
+        assert!(!due(0, 1_164) && due(1, 1_164));
+        assert!(!due(30, 1_164), "nothing was written");
+        let written: Vec<u64> = (30..150).filter(|&second| due(second, 1_135 + second as i64)).collect();
+        assert_eq!(written, [30, 34, 42, 58, 90], "then the database looks itself");
     }
 }
