@@ -30,6 +30,11 @@ impl Reach {
         Ok(Self { config, tls, all_orgs: true })
     }
 
+    /// Whether it may be reached through a socket of this machine, which has no host name.
+    pub(super) fn is_local(&self) -> bool {
+        !self.config.get_hosts().iter().all(|host| matches!(host, Host::Tcp(_)))
+    }
+
     /// For sessions that see nothing but the org their transaction names.
     pub(super) fn of_named_orgs(&self) -> Self {
         Self { all_orgs: false, ..self.clone() }

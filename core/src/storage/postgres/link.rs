@@ -1,11 +1,12 @@
 //! One connection: opened when it is first needed, driven by the thread that owns it, its statements prepared once.
 //!
-//! What is asked together travels together: [`Link::exchange`] sends all statements before it waits for the first answer,
-//! so a transaction costs as many round trips as it has decisions to make, not statements. The thread's own little event
+//! What is asked together travels together: [`Link::exchange`] sends all statements, and one Sync, before it waits for the
+//! first answer, so a transaction costs as many round trips as it has decisions to make, not statements. The thread's own little event
 //! loop drives the socket: no other thread is woken for an answer, and a caller who goes away interrupts nothing.
 
 use super::config::Reach;
 use super::fault::{Done, Fault, explain};
+use super::pipeline::{Over, Plain};
 use crate::error::{Code, Error, Result};
 use futures::future::{MaybeDone, maybe_done};
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
@@ -76,8 +78,13 @@ impl Link {
         let reach = self.reach.clone();
         let opened = self.runtime.block_on(async move {
             let client = match reach.tls.clone() {
-                None => follow(reach.config.connect(NoTls).await?),
-                Some(tls) => follow(reach.config.connect(tls).await?),
+                None if reach.is_local() => follow(reach.config.connect(NoTls).await?),
+                None => {
+                    let mut config = reach.config.clone();
+                    config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+                    follow(config.connect(Plain).await?)
+                }
+                Some(tls) => follow(reach.config.connect(Over(tls)).await?),
             };
             client.batch_execute(SESSION).await?;
             if reach.all_orgs {

@@ -25,6 +25,7 @@ mod locks;
 mod migrations;
 mod op;
 mod payloads;
+mod pipeline;
 mod pool;
 mod previews;
 mod queues;

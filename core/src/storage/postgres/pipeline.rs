@@ -1,0 +1,405 @@
+//! One Sync for all statements that are sent together.
+//!
+//! The driver ends every statement with a Sync, and at each the database stops, flushes what it has to say and wakes who
+//! waits for it. A transaction needs that once. [`Pipelined`] stands between the driver and its socket: of the statements
+//! that arrive before a flush it passes the last Sync on alone, and tells the driver after each statement's answer what the
+//! others would have been answered with. After an error the database passes over everything up to the Sync: the statements
+//! it has not looked at are answered with an error, too. Nothing else is touched, and nothing before the session is open.
+
+use futures::future::{MapOk, Ready, TryFutureExt, ready};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+
+/// How much is read from the socket at once.
+const READ: usize = 16 * 1024;
+
+const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
+/// The database is ready, in a transaction.
+const READY: [u8; 6] = [b'Z', 0, 0, 0, 5, b'T'];
+/// What a statement is answered with that the database has passed over.
+const PASSED_OVER: &[u8] = b"E\0\0\0\x49SERROR\0VERROR\0C25P02\0Mpassed over after an earlier statement failed\0\0";
+
+/// Opens connections without encryption. The driver takes them for encrypted ones, whose streams it lets others make.
+#[derive(Clone, Copy)]
+pub(super) struct Plain;
+
+/// Opens connections encrypted by another connector.
+#[derive(Clone)]
+pub(super) struct Over<T>(pub T);
+
+impl MakeTlsConnect<Socket> for Plain {
+    type Stream = Pipelined<Socket>;
+    type TlsConnect = Self;
+    type Error = Infallible;
+
+    fn make_tls_connect(&mut self, _: &str) -> Result<Self, Infallible> {
+        Ok(*self)
+    }
+}
+
+impl TlsConnect<Socket> for Plain {
+    type Stream = Pipelined<Socket>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Stream, Infallible>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        ready(Ok(Pipelined::new(socket, |_| ChannelBinding::none())))
+    }
+}
+
+impl<T: MakeTlsConnect<Socket>> MakeTlsConnect<Socket> for Over<T> {
+    type Stream = Pipelined<T::Stream>;
+    type TlsConnect = Over<T::TlsConnect>;
+    type Error = T::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<Self::TlsConnect, T::Error> {
+        self.0.make_tls_connect(host).map(Over)
+    }
+}
+
+impl<T: TlsConnect<Socket>> TlsConnect<Socket> for Over<T> {
+    type Stream = Pipelined<T::Stream>;
+    type Error = T::Error;
+    type Future = MapOk<T::Future, fn(T::Stream) -> Self::Stream>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        self.0.connect(socket).map_ok(|stream| Pipelined::new(stream, TlsStream::channel_binding))
+    }
+}
+
+/// Something that the driver awaits the database's readiness for.
+enum Unit {
+    /// Its Sync was not sent: it ends with the answer to its last message, which this is the tag of.
+    Joined(u8),
+    /// It ends as the database says.
+    Sent,
+}
+
+impl Unit {
+    /// Whether an answer is the last one to the message that a unit ends with.
+    fn is_answered(last: u8, answer: u8) -> bool {
+        match last {
+            b'P' => answer == b'1',
+            b'B' => answer == b'2',
+            b'C' => answer == b'3',
+            b'D' => matches!(answer, b'T' | b'n'),
+            _ => matches!(answer, b'C' | b'I' | b's'),
+        }
+    }
+}
+
+/// A stream of messages, cut where each begins and ends.
+#[derive(Default)]
+struct Frames {
+    head: [u8; 5],
+    have: usize,
+    left: usize,
+}
+
+/// A part of a stream of messages.
+enum Piece<'a> {
+    Head([u8; 5]),
+    Body(&'a [u8]),
+}
+
+impl Frames {
+    /// The next part of what has arrived.
+    fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+        if self.left > 0 {
+            let (body, rest) = bytes.split_at(self.left.min(bytes.len()));
+            (*bytes, self.left) = (rest, self.left - body.len());
+            return (!body.is_empty()).then_some(Piece::Body(body));
+        }
+        let (head, rest) = bytes.split_at((self.head.len() - self.have).min(bytes.len()));
+        self.head[self.have..self.have + head.len()].copy_from_slice(head);
+        (*bytes, self.have) = (rest, self.have + head.len());
+        if self.have < self.head.len() {
+            return None;
+        }
+        let [_, length @ ..] = self.head;
+        (self.have, self.left) = (0, (u32::from_be_bytes(length) as usize).saturating_sub(length.len()));
+        Some(Piece::Head(self.head))
+    }
+
+    /// The kind of the message whose last part was told, if that was its end.
+    fn ended(&self) -> Option<u8> {
+        (self.left == 0 && self.have == 0).then_some(self.head[0])
+    }
+}
+
+/// A connection's stream, with one Sync for all that is flushed together.
+pub(super) struct Pipelined<S> {
+    stream: S,
+    binding: fn(&S) -> ChannelBinding,
+    /// Whether the session is open: what is said before has another form.
+    open: bool,
+    units: VecDeque<Unit>,
+    /// What the driver has said, what it last said, and whether that was a Sync which is held back.
+    said: Frames,
+    last: u8,
+    held: bool,
+    outgoing: Vec<u8>,
+    sent: usize,
+    heard: Frames,
+    incoming: Vec<u8>,
+    taken: usize,
+}
+
+impl<S> Pipelined<S> {
+    fn new(stream: S, binding: fn(&S) -> ChannelBinding) -> Self {
+        Self {
+            stream,
+            binding,
+            open: false,
+            units: VecDeque::new(),
+            said: Frames::default(),
+            last: 0,
+            held: false,
+            outgoing: Vec::new(),
+            sent: 0,
+            heard: Frames::default(),
+            incoming: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// Takes what the driver says.
+    fn say(&mut self, mut bytes: &[u8]) {
+        if !self.open {
+            return self.outgoing.extend_from_slice(bytes);
+        }
+        while let Some(piece) = self.said.next(&mut bytes) {
+            match piece {
+                Piece::Head(SYNC) => {
+                    self.units.push_back(Unit::Joined(self.last));
+                    self.held = true;
+                }
+                Piece::Head(head) => {
+                    let joins = |tag: u8| b"PBDEC".contains(&tag);
+                    if !(joins(self.last) && joins(head[0])) {
+                        self.release();
+                    }
+                    (self.held, self.last) = (false, head[0]);
+                    if head[0] == b'Q' {
+                        self.units.push_back(Unit::Sent);
+                    }
+                    self.outgoing.extend_from_slice(&head);
+                }
+                Piece::Body(body) => self.outgoing.extend_from_slice(body),
+            }
+        }
+    }
+
+    /// Sends the Sync that is held back.
+    fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.outgoing.extend_from_slice(&SYNC);
+            if let Some(unit) = self.units.back_mut() {
+                *unit = Unit::Sent;
+            }
+        }
+    }
+
+    /// Takes what the database says.
+    fn hear(&mut self, mut bytes: &[u8]) {
+        while let Some(piece) = self.heard.next(&mut bytes) {
+            match piece {
+                Piece::Head(head) => self.incoming.extend_from_slice(&head),
+                Piece::Body(body) => self.incoming.extend_from_slice(body),
+            }
+            if let Some(answer) = self.heard.ended() {
+                self.heard(answer);
+            }
+        }
+    }
+
+    /// Says after an answer what the driver awaits beside it.
+    fn heard(&mut self, answer: u8) {
+        self.open |= answer == b'Z';
+        match self.units.front() {
+            Some(Unit::Sent) if answer == b'Z' => drop(self.units.pop_front()),
+            Some(Unit::Joined(_)) if answer == b'E' => {
+                while let Some(Unit::Joined(_)) = self.units.front() {
+                    self.units.pop_front();
+                    self.incoming.extend_from_slice(&READY);
+                    self.incoming.extend_from_slice(PASSED_OVER);
+                }
+            }
+            Some(&Unit::Joined(last)) if Unit::is_answered(last, answer) => {
+                self.units.pop_front();
+                self.incoming.extend_from_slice(&READY);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Pipelined<S> {
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.release();
+        while self.sent < self.outgoing.len() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.outgoing[self.sent..]))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += written;
+        }
+        self.outgoing.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Pipelined<S> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().say(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(context))?;
+        Pin::new(&mut this.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(context))?;
+        Pin::new(&mut this.stream).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Pipelined<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.taken == this.incoming.len() {
+            this.incoming.clear();
+            this.taken = 0;
+            let mut space = [MaybeUninit::uninit(); READ];
+            let mut space = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut space))?;
+            if space.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.hear(space.filled());
+        }
+        let end = this.incoming.len().min(this.taken + into.remaining());
+        into.put_slice(&this.incoming[this.taken..end]);
+        this.taken = end;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Pipelined<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        (self.binding)(&self.stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    fn message(tag: u8, body: &str) -> Vec<u8> {
+        let length = (body.len() + 4) as u32;
+        [&[tag], &length.to_be_bytes()[..], body.as_bytes()].concat()
+    }
+
+    /// An open session, and the database's end of it.
+    fn session() -> (Pipelined<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = duplex(1 << 16);
+        (Pipelined { open: true, ..Pipelined::new(ours, |_| ChannelBinding::none()) }, theirs)
+    }
+
+    fn query(name: &str) -> Vec<u8> {
+        [message(b'B', name), message(b'E', ""), SYNC.to_vec()].concat()
+    }
+
+    fn answer(row: &str) -> Vec<u8> {
+        [message(b'2', ""), message(b'D', row), message(b'C', "SELECT 1")].concat()
+    }
+
+    /// The kinds of the messages that are there, each of which is whole.
+    async fn kinds(from: &mut (impl AsyncRead + Unpin), count: usize) -> String {
+        let mut kinds = String::new();
+        for _ in 0..count {
+            kinds.push(from.read_u8().await.unwrap().into());
+            let length = from.read_u32().await.unwrap() as usize;
+            let mut body = vec![0; length - 4];
+            from.read_exact(&mut body).await.unwrap();
+        }
+        kinds
+    }
+
+    #[tokio::test]
+    async fn statements_that_are_flushed_together_share_a_sync() {
+        for cut in [1, 3, 5, 7, 1_000] {
+            let (mut ours, mut theirs) = session();
+            let prepare = [message(b'P', "a"), message(b'D', "Sa"), SYNC.to_vec()].concat();
+            let said = [prepare, query("a"), query("b")].concat();
+            for part in said.chunks(cut) {
+                ours.write_all(part).await.unwrap();
+            }
+            ours.flush().await.unwrap();
+            assert_eq!(kinds(&mut theirs, 7).await, "PDBEBES");
+            let prepared =
+                [message(b'1', ""), message(b't', ""), message(b'N', "a notice"), message(b'T', "")].concat();
+            let answers = [prepared, answer("first"), answer("second"), READY.to_vec()].concat();
+            for part in answers.chunks(cut) {
+                theirs.write_all(part).await.unwrap();
+            }
+            assert_eq!(kinds(&mut ours, 13).await, "1tNTZ2DCZ2DCZ");
+            ours.write_all(&query("c")).await.unwrap();
+            ours.flush().await.unwrap();
+            assert_eq!(kinds(&mut theirs, 3).await, "BES", "the next ones have their own");
+        }
+    }
+
+    #[tokio::test]
+    async fn statements_passed_over_after_an_error_are_answered_with_one() {
+        let (mut ours, mut theirs) = session();
+        ours.write_all(&[query("a"), query("wrong"), query("c"), query("d")].concat()).await.unwrap();
+        ours.flush().await.unwrap();
+        assert_eq!(kinds(&mut theirs, 9).await, "BEBEBEBES");
+        let failed = [message(b'2', ""), message(b'E', "")].concat();
+        theirs.write_all(&[answer("a"), failed, READY.to_vec()].concat()).await.unwrap();
+        assert_eq!(kinds(&mut ours, 10).await, "2DCZ2EZEZE");
+        assert_eq!(kinds(&mut ours, 1).await, "Z", "what the database itself said");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_prepared_statement_is_left_as_it_is() {
+        let (mut ours, mut theirs) = session();
+        ours.write_all(&[query("a"), message(b'Q', "SET x = 1"), query("b")].concat()).await.unwrap();
+        ours.flush().await.unwrap();
+        assert_eq!(kinds(&mut theirs, 7).await, "BESQBES");
+        let settings = [message(b'S', "x"), message(b'C', "SET"), READY.to_vec()].concat();
+        let answers = [answer("a"), READY.to_vec(), settings, answer("b"), READY.to_vec()].concat();
+        theirs.write_all(&answers).await.unwrap();
+        assert_eq!(kinds(&mut ours, 11).await, "2DCZSCZ2DCZ");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_touched_before_the_session_is_open() {
+        let (ours, mut theirs) = duplex(1 << 10);
+        let mut ours = Pipelined::new(ours, |_| ChannelBinding::none());
+        ours.write_all(b"\0\0\0\x08hello").await.unwrap();
+        ours.flush().await.unwrap();
+        let mut said = [0; 9];
+        theirs.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"\0\0\0\x08hello");
+        theirs.write_all(&[message(b'R', "    "), READY.to_vec()].concat()).await.unwrap();
+        assert_eq!(kinds(&mut ours, 2).await, "RZ");
+        ours.write_all(&[query("a"), query("b")].concat()).await.unwrap();
+        ours.flush().await.unwrap();
+        assert_eq!(kinds(&mut theirs, 5).await, "BEBES");
+    }
+}
