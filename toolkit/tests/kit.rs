@@ -10,6 +10,7 @@ use flovyn_core::worker::{Host, Worker, WorkerOptions};
 use flovyn_toolkit::fake_llm::{FakeLlm, Recorded, Script, Turn};
 use flovyn_toolkit::kit::{Kit, KitDescription};
 use flovyn_toolkit::react::RunOutcome;
+use flovyn_toolkit::tools::Effect;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,6 +194,8 @@ async fn tasks_of_a_kit_say_how_they_are_scheduled() {
     assert_eq!(of("tool.bash").side_effects, SideEffects::Reconcile);
     assert_eq!(of("tool.read").side_effects, SideEffects::Idempotent);
     assert!(kit.options("tool.write").is_none(), "nobody asked for it");
+    let tools: Vec<_> = kit.tools().iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
+    assert_eq!(tools, [("bash", Effect::Exec), ("read", Effect::Read)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::provider::Registry;
 use crate::react::{AgentTool, LlmGenerate, ReactAgent};
-use crate::tools::{CallRecords, Limits, Sandbox, ToolEnvironment, ToolHost, ToolTask, Toolbox};
+use crate::tools::{CallRecords, Limits, Sandbox, ToolDefinition, ToolEnvironment, ToolHost, ToolTask, Toolbox};
 use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::TaskOptions;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub struct Kit {
     host: Arc<NativeHost>,
     options: BTreeMap<String, TaskOptions>,
+    tools: Vec<ToolDefinition>,
     servers: McpServers,
     problems: Vec<McpProblem>,
 }
@@ -59,6 +60,8 @@ impl Kit {
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
         host = host.task(generate)?;
         let Shelf { toolbox, problems, taken } = shelf;
+        let served = |tool: &ToolDefinition| taken.contains(&tool.name);
+        let tools = toolbox.definitions().into_iter().filter(served).collect();
         if !taken.is_empty() {
             let records = match &description.records {
                 Some(folder) => CallRecords::open(folder)?,
@@ -67,8 +70,8 @@ impl Kit {
                 None => CallRecords::open(records_of(store)?)?,
             };
             let environment = description.environment(&directory)?;
-            let tools = ToolHost::new(environment, records).with_roots(description.all_roots())?;
-            for task in taken.iter().filter_map(|name| ToolTask::new(&toolbox, name, &tools)) {
+            let place = ToolHost::new(environment, records).with_roots(description.all_roots())?;
+            for task in taken.iter().filter_map(|name| ToolTask::new(&toolbox, name, &place)) {
                 options.insert(task.kind().to_owned(), TaskOptions { interruptible: true, ..task.options() });
                 host = host.task(task)?;
             }
@@ -78,7 +81,7 @@ impl Kit {
             options.insert(answers.kind().to_owned(), answers.options());
             host = host.task(answers)?;
         }
-        Ok(Self { host: Arc::new(host), options, servers, problems })
+        Ok(Self { host: Arc::new(host), options, tools, servers, problems })
     }
 
     /// What a worker serves.
@@ -94,6 +97,11 @@ impl Kit {
     /// The kinds of its tasks: `llm.generate`, `tool.read`, ….
     pub fn task_kinds(&self) -> impl Iterator<Item = &str> {
         self.options.keys().map(String::as_str)
+    }
+
+    /// The host and MCP tools that it serves, in the order of their names.
+    pub fn tools(&self) -> &[ToolDefinition] {
+        &self.tools
     }
 
     /// What is wrong with MCP servers and was not asked for by name.
