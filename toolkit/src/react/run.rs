@@ -75,10 +75,7 @@ impl<'a> Run<'a> {
         if !prompt.is_empty() {
             self.say(&Message::system(prompt))?;
         }
-        if !self.tools.is_empty() {
-            let tools = self.tools.values().map(|tool| tool.spec.clone()).collect();
-            self.record("system", entry_type::TOOLS, &Offered { tools })?;
-        }
+        self.offer()?;
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: self.input.user_parts.clone(),
@@ -93,10 +90,26 @@ impl<'a> Run<'a> {
         self.hear(&first)
     }
 
+    /// Writes down what the model may call, unless it was told the same last. A run that waited for days may go on in a process
+    /// with other tools.
+    fn offer(&mut self) -> Result<()> {
+        let offered = Offered { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() };
+        let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
+        if self.state.offered.as_ref() == Some(&digest) {
+            return Ok(());
+        }
+        let is_first = self.state.offered.replace(digest).is_none();
+        match is_first && offered.tools.is_empty() {
+            true => Ok(()),
+            false => self.record("system", entry_type::TOOLS, &offered),
+        }
+    }
+
     /// Waits for the user, however long.
     async fn listen(&mut self) -> Result<()> {
         loop {
             let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
+            self.offer()?;
             // Where nothing is at work, an interrupt ends nothing.
             let goes_on = match outcome.payload() {
                 Some(payload) => self.attend(&[UserMessage::read(payload)])?,

@@ -21,6 +21,9 @@ pub struct ReactState {
     pub model: ModelChoice,
     /// How long it thinks.
     pub thinking: ThinkingLevel,
+    /// The digest of the tools that the model was told of last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered: Option<String>,
     /// Tokens and cost by `provider/model`.
     pub usage: UsageTotals,
     /// Messages that wait until the model has nothing left to do.

@@ -170,6 +170,35 @@ async fn a_chat_goes_on_with_another_model_and_other_thoughts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_goes_on_with_other_tools_tells_the_model_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("agents.db").display());
+    let script = || Script::new([Turn::text("One."), Turn::text("Two."), Turn::text("Three.")]);
+    let offered = |lab: &Lab| -> Vec<String> {
+        let requests = lab.fake.requests();
+        let tools = requests.last().expect("a request").body["tools"].as_array().expect("tools").clone();
+        tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
+    };
+    let lab = Lab::of(&url, script(), agent()).await;
+    let run = lab.start(&ask("Hi").chat()).await;
+    lab.asked(1).await;
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!(offered(&lab), ["meet", "note", "send", "wait"]);
+    lab.flovyn.close().await.expect("it closes");
+    let more = agent().with_tool(AgentTool::task(spec("other"), "note", Effect::Read).expect("a schema"));
+    let lab = Lab::of(&url, script(), more.expect("a name of its own")).await;
+    let run = lab.flovyn.handle(&run.id().to_string()).await.expect("the run is there");
+    for times in [1, 2] {
+        say(&run, UserMessage::new("And now?")).await;
+        lab.asked(times).await;
+        waits_for(&run, USER_MESSAGE).await;
+        assert_eq!(offered(&lab), ["meet", "note", "other", "send", "wait"]);
+    }
+    let told: Vec<Value> = of_type(&run, "tools").await;
+    assert_eq!(told.len(), 2, "once for each list of tools");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_cancelled_leaves_no_call_unanswered() {
     let lab = Lab::new([Turn::call("wait", json!({})).and_call("note", json!({"text": "a"}))]).await;
     let run = lab.start(&ask("Wait.")).await;
