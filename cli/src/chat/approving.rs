@@ -48,6 +48,14 @@ impl Standing {
         }
     }
 
+    /// What a session has to ask about, so that these orders are heard: changes and commands, and what they are stricter about.
+    pub fn demands(&self) -> ApprovalPolicy {
+        let strict = self.policy.rules.iter().filter(|rule| rule.decision != Decision::Allow);
+        let rules = strict.map(|rule| Rule { decision: Decision::Ask, ..rule.clone() }).collect();
+        let read = self.policy.otherwise.read.min(Decision::Ask);
+        ApprovalPolicy { rules, otherwise: Otherwise { read, ..Otherwise::default() } }
+    }
+
     /// Allows calls like this one from here on.
     pub fn always(&mut self, request: &ApprovalRequest) -> Result {
         let rule = Rule::new(&request.name, Decision::Allow);
@@ -104,6 +112,25 @@ mod tests {
         assert!(standing.answer(&command("cargo publish")).is_none());
         assert!(standing.answer(&command("cargo test; rm -rf .")).is_none());
         assert_eq!(always_means(&command("sh test.sh")), "`sh test.sh …`");
+    }
+
+    #[test]
+    fn a_session_asks_about_what_the_orders_are_stricter_about() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("policy.json");
+        let text =
+            r#"{"rules": [{"tool": "mcp__lake__*", "decision": "deny"}, {"tool": "write", "decision": "allow"}]}"#;
+        std::fs::write(&file, text).expect("a file");
+        let standing = Standing::read(&file.display().to_string()).expect("a policy");
+        let demands = standing.demands().compile().expect("rules");
+        let decide = |name: &str, effect| demands.decide(name, effect, &json!({}));
+        assert_eq!(decide("mcp__lake__depth", Effect::Read), Decision::Ask, "it is asked, and these orders refuse it");
+        assert_eq!(decide("write", Effect::Write), Decision::Ask, "a session that is resumed without them asks");
+        assert_eq!(decide("read", Effect::Read), Decision::Allow);
+        let depth = ApprovalRequest::new("1", "mcp__lake__depth", Effect::Read, &json!({})).expect("a request");
+        assert!(standing.answer(&depth).is_some_and(|answer| !answer.approved));
+        let usual = Standing::read("all").expect("a policy").demands();
+        assert_eq!(usual, ApprovalPolicy::default());
     }
 
     #[test]

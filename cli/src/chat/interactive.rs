@@ -157,7 +157,8 @@ impl Conversation<'_> {
             Some(talk) => talk.say(text, delivery).await,
             None => {
                 let model = self.model.clone();
-                let talk = Talk::begin(self.store, self.models, self.chat, self.directory, model, text).await?;
+                let Self { store, models, chat, directory, standing, .. } = self;
+                let talk = Talk::begin(store, models, chat, directory, model, text, standing).await?;
                 self.talk = Some(talk);
                 Ok(())
             }

@@ -84,7 +84,7 @@ async fn answer(store: &Store, chat: Chat, directory: &Path, out: &mut Output) -
     let Some(session) = session else {
         let prompt = prompt.ok_or_else(missing)?;
         let model = talk::model_of(store, &models, &chat, None)?;
-        let mut talk = Talk::begin(store, &models, &chat, directory, model, &prompt).await?;
+        let mut talk = Talk::begin(store, &models, &chat, directory, model, &prompt, &standing).await?;
         return one_shot::answered(&mut talk, false, standing, out).await;
     };
     let (mut talk, history) = Talk::resume(store, &models, &chat, directory, session).await?;

@@ -1,5 +1,6 @@
 //! A session that this process takes part in: it is served, followed, and spoken to.
 
+use super::approving::Standing;
 use super::feed::Feed;
 use super::history::History;
 use super::models::Models;
@@ -35,13 +36,14 @@ impl Talk {
         directory: &Path,
         model: ModelChoice,
         prompt: &str,
+        standing: &Standing,
     ) -> Result<Self> {
         let input = AgentInput {
             system_prompt: Some(super::prompt::of(directory)),
             user_prompt: prompt.to_owned(),
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
-            approvals: Some(ApprovalPolicy::default()),
+            approvals: Some(standing.demands()),
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;

@@ -63,6 +63,22 @@ fn what_nobody_allows_is_refused_and_the_model_is_told() {
 }
 
 #[test]
+fn a_policy_may_be_stricter_about_looking_than_the_chat_itself() {
+    let user = User::new();
+    std::fs::write(user.project().join("a.txt"), "otter\n").expect("a file");
+    let fake = user.script(
+        "[[turns]]\ntoolCalls = [{ name = \"read\", arguments = { path = \"a.txt\" } }]\n\
+         [[turns]]\ntext = \"Then: {{result}}\"\n",
+    );
+    let text = user.chat(&["-p", "Look", &fake]);
+    assert!(text.contains("otter"), "{text}");
+    let policy = user.folder.path().join("policy.json");
+    std::fs::write(&policy, r#"{"rules": [{"tool": "read", "path": "*.txt", "decision": "deny"}]}"#).expect("a file");
+    let text = user.chat(&["-p", "Look", &fake, "--approve", &policy.display().to_string()]);
+    assert!(text.contains("The user's policy does not allow it") && !text.contains("otter"), "{text}");
+}
+
+#[test]
 fn a_prompt_comes_by_a_pipe_and_the_answer_goes_to_a_program() {
     let user = User::new();
     let fake = user.script("[[turns]]\ntext = \"You said {{lastUser}}.\"\n");
