@@ -156,6 +156,11 @@ pub fn took(duration: Duration) -> String {
     }
 }
 
+/// A value without the quotes of JSON, where it is text.
+pub fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// The start of a text on one line, at most so many characters.
 pub fn short(text: &str, limit: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");

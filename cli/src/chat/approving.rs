@@ -1,10 +1,12 @@
 //! Which calls a session's user allows without being asked: `--approve`, and what they said "always" to.
 
+use super::tools::Named;
 use crate::{Failed, Result};
 use flovyn_toolkit::tools::Effect;
 use flovyn_toolkit::tools::approval::{
     ApprovalAnswer, ApprovalPolicy, ApprovalRequest, Approvals, Decision, Otherwise, Rule,
 };
+use serde_json::Value;
 
 /// What is told of calls that the policy of `--approve` denies.
 const DENIED: &str = "The user's policy does not allow it.";
@@ -48,6 +50,11 @@ impl Standing {
         }
     }
 
+    /// What happens before calls of a tool, whatever their arguments.
+    pub fn decide(&self, name: &str, effect: Effect) -> Decision {
+        self.ready.decide(name, effect, &Value::Null)
+    }
+
     /// What a session has to ask about, so that these orders are heard: changes and commands, and what they are stricter about.
     pub fn demands(&self) -> ApprovalPolicy {
         let strict = self.policy.rules.iter().filter(|rule| rule.decision != Decision::Allow);
@@ -78,7 +85,10 @@ pub fn answer(request: &ApprovalRequest, approved: bool, reason: Option<String>)
 pub fn always_means(request: &ApprovalRequest) -> String {
     match alike(request) {
         Some(command) => format!("`{command} …`"),
-        None => format!("every {}", request.name),
+        None => match Named::of(&request.name) {
+            Named { server: Some(server), tool } => format!("every {tool} of {server}"),
+            Named { server: None, tool } => format!("every {tool}"),
+        },
     }
 }
 
@@ -123,12 +133,13 @@ mod tests {
         std::fs::write(&file, text).expect("a file");
         let standing = Standing::read(&file.display().to_string()).expect("a policy");
         let demands = standing.demands().compile().expect("rules");
-        let decide = |name: &str, effect| demands.decide(name, effect, &json!({}));
+        let decide = |name: &str, effect| demands.decide(name, effect, &Value::Null);
         assert_eq!(decide("mcp__lake__depth", Effect::Read), Decision::Ask, "it is asked, and these orders refuse it");
         assert_eq!(decide("write", Effect::Write), Decision::Ask, "a session that is resumed without them asks");
         assert_eq!(decide("read", Effect::Read), Decision::Allow);
         let depth = ApprovalRequest::new("1", "mcp__lake__depth", Effect::Read, &json!({})).expect("a request");
         assert!(standing.answer(&depth).is_some_and(|answer| !answer.approved));
+        assert_eq!(always_means(&depth), "every depth of lake");
         let usual = Standing::read("all").expect("a policy").demands();
         assert_eq!(usual, ApprovalPolicy::default());
     }

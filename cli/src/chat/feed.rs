@@ -44,11 +44,16 @@ pub enum Happening {
     Paid(Box<LlmCall>),
     /// Something worth a line.
     Notice(String),
+    /// Nobody works for the session.
+    Unserved,
     /// The agent waits for the user.
     Idle,
     /// The run is over; why, unless it completed.
     Over(Option<String>),
 }
+
+/// What is said of a session that nobody works for.
+pub const UNSERVED: &str = "No worker serves this session: start `flovyn worker` for its server.";
 
 /// The happenings of a session, from a position on.
 pub struct Feed {
@@ -185,11 +190,7 @@ impl Feed {
                     self.tell(Happening::Idle);
                 }
             }
-            EventKind::NoWorker => {
-                self.tell(Happening::Notice(
-                    "No worker serves this session: start `flovyn worker` for its server.".into(),
-                ));
-            }
+            EventKind::NoWorker => self.tell(Happening::Unserved),
             EventKind::Paused => self.tell(Happening::Over(Some(why(data, "the run is paused")))),
             EventKind::Failed => self.tell(Happening::Over(Some(why(data, "the run failed")))),
             EventKind::Cancelled => self.tell(Happening::Over(Some("the run was cancelled".into()))),

@@ -7,13 +7,15 @@ use super::models::Models;
 use super::options::Chat;
 use super::screen::editor::{Editor, Keys, Pressed};
 use super::screen::terminal::Terminal;
+use super::serving::Serving;
 use super::session::{Session, Store};
-use super::talk::{Talk, model_of};
+use super::talk::Talk;
+use super::tools::{Listing, counts, trouble, troubles};
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::react::{Delivery, ModelChoice};
+use flovyn_toolkit::react::{Delivery, ModelChoice, Transcript};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::path::Path;
 use std::time::Duration;
@@ -24,16 +26,25 @@ const FRAME: Duration = Duration::from_millis(50);
 const HELP: &str = "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\
   Ctrl-C or Esc   stop what it does; twice leaves       Alt-Enter   a new line\n\
   /model NAME     ask another model from now on         /cost       what the session cost\n\
-  /quit, Ctrl-D   leave; the session stays, --resume goes on with it";
+  /tools          what the model may call               /quit, Ctrl-D   leave; --resume goes on with the session";
+
+/// What a conversation has around it.
+pub struct Scene<'a> {
+    pub store: &'a Store,
+    pub models: &'a Models,
+    pub chat: &'a Chat,
+    pub directory: &'a Path,
+    /// What is said of a project's own MCP servers.
+    pub passed_over: Option<String>,
+}
 
 /// A conversation.
 struct Conversation<'a> {
-    store: &'a Store,
-    models: &'a Models,
-    chat: &'a Chat,
-    directory: &'a Path,
+    scene: Scene<'a>,
     standing: Standing,
     model: ModelChoice,
+    /// What this process serves the session with; none where others do.
+    serving: &'a mut Option<Serving>,
     talk: Option<Talk>,
     view: View,
     editor: Editor,
@@ -44,22 +55,18 @@ struct Conversation<'a> {
 
 /// Talks until the user leaves. A session that exists is gone on with.
 pub async fn converse(
-    store: &Store,
-    models: &Models,
-    chat: &Chat,
-    directory: &Path,
+    scene: Scene<'_>,
     session: Option<Session>,
+    model: ModelChoice,
     standing: Standing,
+    serving: &mut Option<Serving>,
     out: &mut Output,
 ) -> Result {
-    let model = model_of(store, models, chat, session.as_ref().map(|session| &session.input.model))?;
     let mut conversation = Conversation {
-        store,
-        models,
-        chat,
-        directory,
+        scene,
         standing,
         model,
+        serving,
         talk: None,
         view: View::default(),
         editor: Editor::default(),
@@ -90,7 +97,7 @@ impl Conversation<'_> {
         if let Some(session) = session {
             self.take_up(session, width).await?;
         }
-        if let Some(prompt) = &self.chat.prompt {
+        if let Some(prompt) = &self.scene.chat.prompt {
             self.say(prompt, Delivery::NextStep).await?;
         }
         // What is typed is drawn at once, what happens with the next frame.
@@ -106,6 +113,11 @@ impl Conversation<'_> {
                     let pressed = self.editor.take(event);
                     width = terminal.size().0;
                     self.pressed(pressed, width).await?;
+                    changed = true;
+                }
+                done = opened(self.serving) => {
+                    done?;
+                    self.opened(width).await?;
                     changed = true;
                 }
                 happening = next(&mut self.talk) => {
@@ -132,12 +144,42 @@ impl Conversation<'_> {
     }
 
     fn welcome(&mut self, width: usize) {
-        let directory = self.directory.display();
+        let directory = self.scene.directory.display();
         self.view.note(&format!("Flovyn · {} · {directory}", self.model), width);
+        let opens_servers = self.serving.as_ref().is_some_and(Serving::has_servers);
+        self.view.opening(opens_servers);
+        if let Some(told) = self.scene.passed_over.take() {
+            self.view.note(&told, width);
+        }
+    }
+
+    /// The tools of this process are there: the session is worked for, and what is wrong with servers is told.
+    async fn opened(&mut self, width: usize) -> Result {
+        self.view.opening(false);
+        if let Some(kit) = self.serving.as_ref().and_then(Serving::kit) {
+            let counts = counts(kit.tools());
+            let counts: Vec<_> = counts.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
+            if !counts.is_empty() {
+                self.view.note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
+            }
+            let troubles = troubles(kit.tools(), kit.problems());
+            if !troubles.is_empty() {
+                self.view.tell(troubles.iter().flat_map(|told| trouble(told, width)).collect());
+            }
+        }
+        self.serve().await
+    }
+
+    async fn serve(&self) -> Result {
+        match &self.talk {
+            Some(talk) => talk.serve(self.scene.store, self.serving.as_ref()).await,
+            None => Ok(()),
+        }
     }
 
     async fn take_up(&mut self, session: Session, width: usize) -> Result {
-        let (talk, history) = Talk::resume(self.store, self.models, self.chat, self.directory, session).await?;
+        let Scene { store, models, chat, .. } = self.scene;
+        let (talk, history) = Talk::resume(store, models, chat, session).await?;
         self.view.take_up(&history, width);
         self.talk = Some(talk);
         let History { asked, over, .. } = history;
@@ -148,7 +190,7 @@ impl Conversation<'_> {
         for request in asked {
             self.asked(request).await?;
         }
-        Ok(())
+        self.serve().await
     }
 
     async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
@@ -157,10 +199,9 @@ impl Conversation<'_> {
             Some(talk) => talk.say(text, delivery).await,
             None => {
                 let model = self.model.clone();
-                let Self { store, models, chat, directory, standing, .. } = self;
-                let talk = Talk::begin(store, models, chat, directory, model, text, standing).await?;
+                let talk = Talk::begin(self.scene.store, self.scene.directory, model, text, &self.standing).await?;
                 self.talk = Some(talk);
-                Ok(())
+                self.serve().await
             }
         }
     }
@@ -254,6 +295,7 @@ impl Conversation<'_> {
                 let line = self.view.total().line();
                 self.view.note(&line, width);
             }
+            Some(("tools", _)) => self.tools(width).await?,
             Some(("model", name)) => self.ask_model(name.trim(), width),
             _ => self.say(line, Delivery::NextStep).await?,
         }
@@ -272,13 +314,32 @@ impl Conversation<'_> {
         Ok(())
     }
 
+    /// Lists what the model may call.
+    async fn tools(&mut self, width: usize) -> Result {
+        match (&self.serving, &self.talk) {
+            (Some(serving), _) => match serving.kit() {
+                Some(kit) => {
+                    let (tools, problems) = (kit.tools(), kit.problems());
+                    self.view.tell(Listing::served(tools, &self.standing).rows(&troubles(tools, problems), width));
+                }
+                None => self.view.hint("the MCP servers are starting"),
+            },
+            (None, Some(talk)) => {
+                let transcript = Transcript::of(&talk.session.handle.messages().await?)?;
+                self.view.tell(Listing::offered(transcript.tools(), &self.standing).rows(&[], width));
+            }
+            (None, None) => self.view.hint("the workers say which tools there are once the session has begun"),
+        }
+        Ok(())
+    }
+
     fn ask_model(&mut self, name: &str, width: usize) {
         if name.is_empty() {
-            let known: Vec<_> = self.models.registry().models().iter().map(|model| model.reference()).collect();
+            let known: Vec<_> = self.scene.models.registry().models().iter().map(|model| model.reference()).collect();
             return self.view.note(&format!("{} is asked; known are: {}", self.model, known.join(", ")), width);
         }
-        let here = self.store.is_served_here();
-        let chosen = if here { self.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
+        let here = self.scene.store.is_served_here();
+        let chosen = if here { self.scene.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
         match chosen {
             Ok(model) => {
                 self.model = model.clone();
@@ -287,6 +348,14 @@ impl Conversation<'_> {
             }
             Err(error) => self.view.note(&error.to_string(), width),
         }
+    }
+}
+
+/// Ends when the tools of this process have been opened; never where they were before, or where there are none.
+async fn opened(serving: &mut Option<Serving>) -> Result {
+    match serving {
+        Some(serving) => serving.opened().await.map(drop),
+        None => std::future::pending().await,
     }
 }
 

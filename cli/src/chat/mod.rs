@@ -1,7 +1,8 @@
 //! `flovyn chat`: a coding agent in the terminal whose sessions are durable runs.
 //!
-//! `options` are its words, `session` finds and starts runs, `serving` works for them in this process, `feed` says what
-//! happens in them; `one_shot` answers a prompt, `interactive` talks in a terminal, which `view` and `screen` draw.
+//! `options` are its words, `session` finds and starts runs, `serving` works for them in this process with the tools of
+//! `servers`, `feed` says what happens in them; `one_shot` answers a prompt, `interactive` talks in a terminal, which `view` and
+//! `screen` draw.
 
 mod approving;
 mod cost;
@@ -13,21 +14,27 @@ mod one_shot;
 mod options;
 mod prompt;
 mod screen;
+mod servers;
 mod serving;
 mod session;
 mod talk;
+mod tools;
 mod view;
 
 pub use models::Models;
 pub use options::{AFTER, Chat, Confinement};
-pub use serving::{Place, host};
+pub use servers::named as servers_of;
+pub use serving::{Place, Serving};
+pub use tools::{counts, troubles};
 
 use crate::print::{Output, ago};
 use crate::{Failed, Result};
 use approving::Standing;
 use comfy_table::Cell;
 use flovyn_toolkit::react::Delivery;
-use serde_json::json;
+use flovyn_toolkit::tools::approval::ApprovalPolicy;
+use interactive::Scene;
+use serde_json::{Map, Value, json};
 use session::{Session, Store, directory_of, name_of, title_of};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -40,11 +47,16 @@ const LISTED: usize = 100;
 pub async fn chat(chat: Chat, out: &mut Output) -> Result {
     let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
     let store = Store::open(chat.db.as_deref()).await?;
+    let mut serving = None;
     let done = match chat.list {
         true => list(&store, &chat, &directory, out).await,
-        false => answer(&store, chat, &directory, out).await,
+        false => answer(&store, chat, &directory, &mut serving, out).await,
     };
     let closed = store.runtime().close().await;
+    // After the worker: a call that its server was taken from would have a result that says so.
+    if let Some(serving) = serving {
+        serving.close().await;
+    }
     done.and(closed.map_err(Failed::from))
 }
 
@@ -71,23 +83,47 @@ async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) ->
     out.table(&head[..if chat.all { 4 } else { 3 }], rows.collect())
 }
 
-async fn answer(store: &Store, chat: Chat, directory: &Path, out: &mut Output) -> Result {
+async fn answer(
+    store: &Store,
+    chat: Chat,
+    directory: &Path,
+    serving: &mut Option<Serving>,
+    out: &mut Output,
+) -> Result {
     let standing = Standing::read(chat.policy())?;
     let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
+    let servers = servers(store, &chat)?;
     let session = taken_up(store, &chat, directory).await?;
+    let model = talk::model_of(store, &models, &chat, session.as_ref().map(|session| &session.input.model))?;
+    let place = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
     let people = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if people && !chat.print && !out.is_json() {
-        return interactive::converse(store, &models, &chat, directory, session, standing, out).await;
-    }
-    let prompt = prompt_of(&chat)?;
+    let converses = people && !chat.print && !out.is_json();
+    let prompt = if converses { None } else { prompt_of(&chat)? };
     let missing = || Failed::Usage("there is no prompt; write one behind `flovyn chat`".into());
+    if !converses && session.is_none() && prompt.is_none() {
+        return Err(missing());
+    }
+    let passed_over = servers.as_ref().and_then(|_| servers::passed_over(&place, &chat.mcp));
+    *serving = servers.map(|servers| {
+        let (roots, store, confinement) = (Vec::new(), store.url(), chat.confinement);
+        let place = Place { directory: &place, roots, store, confinement, servers };
+        // The session's own policy asks; who answers is decided where it is followed.
+        Serving::open(place, &models, ApprovalPolicy::allow_all())
+    });
+    if converses {
+        let scene = Scene { store, models: &models, chat: &chat, directory, passed_over };
+        return interactive::converse(scene, session, model, standing, serving, out).await;
+    }
+    passed_over.iter().for_each(|told| eprintln!("{told}"));
+    one_shot::opened(serving).await?;
     let Some(session) = session else {
         let prompt = prompt.ok_or_else(missing)?;
-        let model = talk::model_of(store, &models, &chat, None)?;
-        let mut talk = Talk::begin(store, &models, &chat, directory, model, &prompt, &standing).await?;
+        let mut talk = Talk::begin(store, directory, model, &prompt, &standing).await?;
+        talk.serve(store, serving.as_ref()).await?;
         return one_shot::answered(&mut talk, false, standing, out).await;
     };
-    let (mut talk, history) = Talk::resume(store, &models, &chat, directory, session).await?;
+    let (mut talk, history) = Talk::resume(store, &models, &chat, session).await?;
+    talk.serve(store, serving.as_ref()).await?;
     if let Some(status) = history.over {
         let message = format!("the session {} has ended ({status}); --fork goes on from it", talk.session.name());
         return Err(Failed::Usage(message));
@@ -98,6 +134,20 @@ async fn answer(store: &Store, chat: Chat, directory: &Path, out: &mut Output) -
         None => {}
     }
     one_shot::answered(&mut talk, prompt.is_none(), standing, out).await
+}
+
+/// The MCP servers of sessions that this process serves; none where the workers of a server serve them.
+fn servers(store: &Store, chat: &Chat) -> Result<Option<Map<String, Value>>> {
+    match (store.is_served_here(), chat.mcp.first()) {
+        (true, _) => servers::named_or_own(&chat.mcp).map(Some),
+        (false, None) => Ok(None),
+        (false, Some(file)) => Err(Failed::Usage(format!(
+            "the workers of {} do the work there, and start MCP servers: flovyn worker {} --mcp {}",
+            store.url(),
+            store.url(),
+            file.display()
+        ))),
+    }
 }
 
 /// The session that is gone on with, or its fork; none for a new one.

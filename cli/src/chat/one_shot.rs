@@ -2,18 +2,25 @@
 
 use super::approving::{Standing, answer};
 use super::cost::Tally;
-use super::feed::{Happening, text_of};
+use super::feed::{Happening, UNSERVED, text_of};
 use super::screen::style::clean;
+use super::serving::Serving;
 use super::talk::Talk;
+use super::tools::{Named, troubles};
 use crate::Result;
 use crate::print::{Output, short, took};
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::message::{Message, ToolResult};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// What the model is told where nobody can be asked.
 const NOBODY: &str = "Nobody can be asked in this session: it allows looking alone.";
+
+/// How long MCP servers may take to start before it is said that they do.
+const SOON: Duration = Duration::from_secs(3);
 
 /// One answer in the making.
 struct OneShot<'a> {
@@ -26,6 +33,21 @@ struct OneShot<'a> {
     heard: bool,
     /// The last answer whole.
     last: Option<Message>,
+}
+
+/// Waits for the tools of this process, and tells what is wrong with MCP servers.
+pub async fn opened(serving: &mut Option<Serving>) -> Result {
+    let Some(serving) = serving else { return Ok(()) };
+    match timeout(SOON, serving.opened()).await {
+        Ok(opened) => drop(opened?),
+        Err(_) => {
+            eprintln!("The MCP servers are starting…");
+            serving.opened().await?;
+        }
+    }
+    let troubles = serving.kit().map(|kit| troubles(kit.tools(), kit.problems())).unwrap_or_default();
+    troubles.iter().for_each(|told| eprintln!("{told}"));
+    Ok(())
 }
 
 /// Follows a session until it waits for the user again, and tells what it says. `heard`: the turn has begun already.
@@ -45,6 +67,7 @@ pub async fn answered(talk: &mut Talk, heard: bool, standing: Standing, out: &mu
             Happening::Asked(request) => shot.asked(talk, &request).await?,
             Happening::Paid(call) => shot.tally.add(call.usage.as_ref()),
             Happening::Notice(notice) => eprintln!("{notice}"),
+            Happening::Unserved => eprintln!("{UNSERVED}"),
             Happening::Idle if shot.heard => break,
             Happening::Over(Some(why)) => return Err(Error::new(Code::AgentFailed, why).into()),
             Happening::Over(None) => break,
@@ -101,13 +124,13 @@ impl OneShot<'_> {
     fn tool(&mut self, result: &ToolResult, took: Option<String>) {
         let mark = if result.is_error { "✗" } else { "✓" };
         let took = took.map(|took| format!(" ({took})")).unwrap_or_default();
-        eprintln!("{mark} {}{took}: {}", result.name, short(&text_of(result), 100));
+        eprintln!("{mark} {}{took}: {}", Named::of(&result.name), short(&text_of(result), 100));
     }
 
     async fn asked(&mut self, talk: &Talk, request: &ApprovalRequest) -> Result {
         let answered = self.standing.answer(request);
         let refused = || {
-            eprintln!("{} was not allowed; --yes or --approve allows it", request.name);
+            eprintln!("{} was not allowed; --yes or --approve allows it", Named::of(&request.name));
             answer(request, false, Some(NOBODY.to_owned()))
         };
         talk.decide(&answered.unwrap_or_else(refused)).await

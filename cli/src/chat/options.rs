@@ -44,6 +44,9 @@ pub struct Chat {
     /// What is done without asking: reads, edits, all, or a file with an approval policy in JSON
     #[arg(long, value_name = "POLICY", default_value = "reads")]
     pub approve: String,
+    /// MCP servers whose tools the model may call, in a file with mcpServers; else those of ~/.flovyn/mcp.json; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub mcp: Vec<PathBuf>,
     #[command(flatten)]
     pub confinement: Confinement,
 }

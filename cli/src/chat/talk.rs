@@ -1,18 +1,18 @@
-//! A session that this process takes part in: it is served, followed, and spoken to.
+//! A session that this process takes part in: it is followed and spoken to, and served once its tools are there.
 
 use super::approving::Standing;
 use super::feed::Feed;
 use super::history::History;
 use super::models::Models;
 use super::options::Chat;
-use super::serving::{Place, host};
+use super::serving::Serving;
 use super::session::{Session, Store};
 use crate::Result;
 use flovyn_core::Payload;
 use flovyn_core::model::Delivery as EngineDelivery;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::react::{APPROVAL, AgentInput, Delivery, ModelChoice, USER_MESSAGE, UserMessage};
-use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalPolicy, ApprovalRequest};
+use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
 
 /// A session in the hands of its user.
@@ -31,8 +31,6 @@ impl Talk {
     /// Starts a session with a prompt.
     pub async fn begin(
         store: &Store,
-        models: &Models,
-        chat: &Chat,
         directory: &Path,
         model: ModelChoice,
         prompt: &str,
@@ -47,26 +45,30 @@ impl Talk {
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;
-        serve(store, models, chat, directory, &session).await?;
         let feed = Feed::new(&session.handle);
         Ok(Self { session, feed, asked: Vec::new(), model: None })
     }
 
     /// Takes up a session that exists.
-    pub async fn resume(
-        store: &Store,
-        models: &Models,
-        chat: &Chat,
-        directory: &Path,
-        session: Session,
-    ) -> Result<(Self, History)> {
+    pub async fn resume(store: &Store, models: &Models, chat: &Chat, session: Session) -> Result<(Self, History)> {
         let model = model_of(store, models, chat, Some(&session.input.model))?;
         let history = History::of(store, &session).await?;
-        let place = session.directory().unwrap_or_else(|| directory.to_owned());
-        serve(store, models, chat, &place, &session).await?;
         let feed = Feed::resumed(&session.handle, &history);
         let model = (model != session.input.model).then_some(model);
         Ok((Self { session, feed, asked: history.asked.clone(), model }, history))
+    }
+
+    /// Works for the session in this process, until its store is closed; not where nothing is served here, or not yet.
+    pub async fn serve(&self, store: &Store, serving: Option<&Serving>) -> Result {
+        let Some(kit) = serving.and_then(Serving::kit) else { return Ok(()) };
+        let options = WorkerOptions {
+            queue: self.session.queue.clone(),
+            only: Some(self.session.handle.id()),
+            name: format!("flovyn chat {}", std::process::id()),
+            ..WorkerOptions::default()
+        };
+        store.runtime().worker(kit.host(), options).await?;
+        Ok(())
     }
 
     /// Says something; durable when returned.
@@ -105,22 +107,4 @@ pub fn model_of(store: &Store, models: &Models, chat: &Chat, session: Option<&Mo
         (false, None, Some(session)) => Ok(session.clone()),
         (_, named, session) => models.choose(named, session),
     }
-}
-
-/// Works for a session in this process, unless a server's workers do.
-async fn serve(store: &Store, models: &Models, chat: &Chat, directory: &Path, session: &Session) -> Result {
-    if !store.is_served_here() {
-        return Ok(());
-    }
-    let place = Place { directory, roots: Vec::new(), store: store.url(), confinement: chat.confinement };
-    // The session's own policy asks; who answers is decided where it is followed.
-    let host = host(place, models, ApprovalPolicy::allow_all()).await?;
-    let options = WorkerOptions {
-        queue: session.queue.clone(),
-        only: Some(session.handle.id()),
-        name: format!("flovyn chat {}", std::process::id()),
-        ..WorkerOptions::default()
-    };
-    store.runtime().worker(host, options).await?;
-    Ok(())
 }

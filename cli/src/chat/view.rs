@@ -3,7 +3,7 @@
 
 use super::approving::always_means;
 use super::cost::Tally;
-use super::feed::Happening;
+use super::feed::{Happening, UNSERVED};
 use super::history::History;
 use super::screen::card;
 use super::screen::markdown::Markdown;
@@ -38,6 +38,8 @@ pub struct View {
     /// What was said and not heard yet.
     said: Vec<String>,
     asked: VecDeque<ApprovalRequest>,
+    /// The tools of this process are being opened.
+    opening: bool,
     busy: Option<Instant>,
     /// The user pressed Ctrl-C, and the agent has not stopped yet.
     stopping: bool,
@@ -80,6 +82,17 @@ impl View {
         self.stay.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
     }
 
+    /// Shows rows of the chat itself.
+    pub fn tell(&mut self, rows: Vec<Row>) {
+        self.gap();
+        self.stay.extend(rows);
+    }
+
+    /// Shows whether the tools of this process are being opened.
+    pub fn opening(&mut self, opening: bool) {
+        self.opening = opening;
+    }
+
     /// Puts a word into the status line until the next thing happens.
     pub fn hint(&mut self, text: &str) {
         self.hint = Some(text.to_owned());
@@ -87,6 +100,7 @@ impl View {
 
     /// Shows what the user said until it is heard.
     pub fn said(&mut self, text: &str) {
+        self.hint = None;
         self.said.push(text.to_owned());
         self.busy.get_or_insert_with(Instant::now);
     }
@@ -140,6 +154,9 @@ impl View {
             Happening::Decided(answer) => self.decided(&answer.id),
             Happening::Paid(call) => self.turn.add(call.usage.as_ref()),
             Happening::Notice(text) => self.note(text, width),
+            // This process will, when its servers have started.
+            Happening::Unserved if self.opening => {}
+            Happening::Unserved => self.note(UNSERVED, width),
             Happening::Idle => self.idle(width),
             Happening::Over(why) => {
                 self.busy = None;
@@ -268,7 +285,8 @@ impl View {
     fn status(&self, width: usize, model: &str) -> Vec<Row> {
         const TURNING: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
         let Some(since) = self.busy else {
-            let text = self.hint.clone().unwrap_or_else(|| format!("{model} · /help"));
+            let opening = if self.opening { " · MCP servers are starting" } else { "" };
+            let text = self.hint.clone().unwrap_or_else(|| format!("{model} · /help{opening}"));
             return wrap(&[span(text, Style::DIM)], width, &[], &[]);
         };
         let elapsed = since.elapsed();
@@ -281,6 +299,7 @@ impl View {
                 let end: String = thought[thought.len().saturating_sub(width.saturating_sub(40))..].iter().collect();
                 format!("thinking: {}", short(&end, width))
             }
+            _ if self.opening => "waiting for MCP servers to start".to_owned(),
             (None, true, true) => "working".to_owned(),
             (None, true, false) => "running".to_owned(),
         };

@@ -3,7 +3,7 @@
 use super::serve::told_to_end;
 use crate::Result;
 use crate::args::Words;
-use crate::chat::{Confinement, Models, Place, host};
+use crate::chat::{Confinement, Models, Place, Serving, counts, servers_of, troubles};
 use crate::print::Output;
 use crate::target::Target;
 use clap::Args;
@@ -38,6 +38,9 @@ pub struct Worker {
     /// Also serve a scripted model as fake/scripted
     #[arg(long, value_name = "SCRIPT", num_args = 0..=1, require_equals = true)]
     fake: Option<Option<PathBuf>>,
+    /// MCP servers whose tools are served too, in a file with mcpServers; may be given several times
+    #[arg(long, value_name = "FILE")]
+    mcp: Vec<PathBuf>,
     #[command(flatten)]
     confinement: Confinement,
 }
@@ -46,23 +49,44 @@ pub struct Worker {
 pub async fn worker(args: Worker, out: &mut Output) -> Result {
     let target = Target::of(args.words.words, &[])?;
     let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;
+    let servers = servers_of(&args.mcp)?;
     let runtime = target.open().await?;
-    let place =
-        Place { directory: &args.directory, roots: args.roots, store: target.url(), confinement: args.confinement };
+    let place = Place {
+        directory: &args.directory,
+        roots: args.roots,
+        store: target.url(),
+        confinement: args.confinement,
+        servers,
+    };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
-    let host = host(place, &models, approvals).await?;
+    let mut serving = Serving::open(place, &models, approvals);
+    let kit = serving.opened().await?;
     let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
-    let worker = runtime.worker(host, options).await?;
+    let worker = runtime.worker(kit.host(), options).await?;
+    let (tools, troubles) = (counts(kit.tools()), troubles(kit.tools(), kit.problems()));
     let registry = models.registry();
     let providers: Vec<_> = registry.providers().collect();
     if out.is_json() {
-        out.value(&json!({ "url": target.url(), "queue": args.queue, "providers": providers }))?;
+        out.value(&json!({
+            "url": target.url(),
+            "queue": args.queue,
+            "providers": providers,
+            "mcpServers": tools,
+            "mcpProblems": troubles,
+        }))?;
     } else {
         out.line(&format!("Working for {} (queue {})", target.url(), args.queue))?;
         out.line(&format!("  models of  {}", providers.join(", ")))?;
+        if !tools.is_empty() {
+            let tools: Vec<_> = tools.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
+            out.line(&format!("  tools of   {}", tools.join(", ")))?;
+        }
+        troubles.iter().try_for_each(|told| out.line(&format!("  ! {told}")))?;
         out.line("Ctrl-C ends it.")?;
     }
     told_to_end().await?;
     worker.close(GRACE).await?;
-    Ok(runtime.close().await?)
+    runtime.close().await?;
+    serving.close().await;
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! `flovyn chat` and `flovyn worker` as users have them: the real command with a scripted model, over pipes and terminals.
 
 mod conversation;
+mod mcp;
 mod one_shot;
+#[path = "../../../toolkit/tests/mcp/server.rs"]
+mod server;
 mod terminal;
 mod workers;
 

@@ -2,7 +2,8 @@
 
 use super::style::{Row, Style, span, wrap};
 use crate::chat::feed::text_of;
-use crate::print::{short, took};
+use crate::chat::tools::Named;
+use crate::print::{plain, short, took};
 use flovyn_toolkit::message::ToolResult;
 use serde_json::Value;
 use std::time::Duration;
@@ -42,6 +43,14 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
 
 /// What a person is asked about: the call with all that it would do.
 pub fn asked(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
+    if Named::of(name).server.is_some() {
+        // Nothing is known of such a tool, so all that it is given is shown.
+        let mut rows = head(name, &Value::Null, Style::YELLOW, None, width);
+        let given = arguments.as_object().into_iter().flatten();
+        let lines = given.flat_map(|(name, value)| body(&format!("{name}: {}", plain(value)), Style::PLAIN, width));
+        rows.extend(first(lines.collect(), ASKED));
+        return rows;
+    }
     let mut rows = head(name, arguments, Style::YELLOW, None, width);
     let text = |name: &str| arguments[name].as_str();
     let change: Vec<_> = [
@@ -59,7 +68,13 @@ pub fn asked(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
 }
 
 fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, width: usize) -> Vec<Row> {
-    let mut line = vec![span(format!("{name} "), Style::BOLD), span(summary(arguments), Style::PLAIN)];
+    let Named { server, tool } = Named::of(name);
+    let mut line: Vec<_> = server.iter().map(|server| span(format!("{server}: "), Style::PLAIN)).collect();
+    line.push(span(tool, Style::BOLD));
+    let about = summary(arguments);
+    if !about.is_empty() {
+        line.push(span(format!(" {about}"), Style::PLAIN));
+    }
     line.extend(state.map(|state| span(state, Style::DIM)));
     wrap(&line, width, &[span("● ", mark)], &[span("  ", Style::PLAIN)])
 }
@@ -67,10 +82,11 @@ fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, width
 /// What a call is about: its command, path or pattern, else its arguments.
 fn summary(arguments: &Value) -> String {
     let words: Vec<_> = ["command", "pattern", "path"].iter().filter_map(|name| arguments[name].as_str()).collect();
-    match words.is_empty() {
-        true => short(&arguments.to_string(), 160),
-        false => short(&words.join("  "), 400),
+    if !words.is_empty() {
+        return short(&words.join("  "), 400);
     }
+    let given = arguments.as_object().into_iter().flatten().map(|(name, value)| format!("{name}: {}", plain(value)));
+    short(&given.collect::<Vec<_>>().join(" · "), 160)
 }
 
 fn body(text: &str, style: Style, width: usize) -> Vec<Row> {
@@ -130,6 +146,15 @@ mod tests {
         let rows =
             texts(&open("bash", &json!({"command": "make"}), "a\nb\nc\nd\ne\nf\n", Some(Duration::from_secs(3)), 40));
         assert_eq!(rows, ["● bash make  3s", "  │ b", "  │ c", "  │ d", "  │ e", "  │ f"]);
+    }
+
+    #[test]
+    fn a_person_sees_the_server_and_all_that_its_tool_is_given() {
+        let arguments = json!({"count": 3, "path": "a", "text": "one\ntwo"});
+        let rows = texts(&asked("mcp__lake__open", &arguments, 40));
+        assert_eq!(rows, ["● lake: open", "  │ count: 3", "  │ path: a", "  │ text: one", "  │ two"]);
+        let rows = texts(&open("mcp__lake__open", &json!({"count": 3, "name": "Ness"}), "", None, 60));
+        assert_eq!(rows, ["● lake: open count: 3 · name: Ness"]);
     }
 
     #[test]

@@ -1,0 +1,114 @@
+//! Which MCP servers a session or a worker has: those of files that its user names, else of the user's own `mcp.json`. A
+//! project's `.mcp.json` says which programs to run, so it is passed over unless it is named.
+
+use crate::Result;
+use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::kit::home;
+use flovyn_toolkit::mcp::McpConfig;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The user's own file, in Flovyn's folder.
+const OF_USER: &str = "mcp.json";
+/// The file of a project, as other clients have it.
+const OF_PROJECT: &str = ".mcp.json";
+/// What a file should hold.
+const EXPECTED: &str = r#"expected is {"mcpServers": {"NAME": {"command": "PROGRAM", "args": ["…"]}}}, or {"url": "https://…"} in place of a command"#;
+
+/// The servers of named files, by their names.
+///
+/// # Errors
+///
+/// A file cannot be read or used, or two of them name a server alike; the message says which file and what was found there.
+pub fn named(files: &[PathBuf]) -> Result<Map<String, Value>> {
+    let (mut servers, mut from) = (Map::new(), BTreeMap::new());
+    for file in files {
+        for (name, server) in read(file)? {
+            if let Some(other) = from.insert(name.clone(), file) {
+                let message = format!(
+                    "the MCP server {name:?} is in {} and in {}; rename one, for its tools carry its name",
+                    other.display(),
+                    file.display()
+                );
+                return Err(Error::new(Code::InvalidArgument, message).into());
+            }
+            servers.insert(name, server);
+        }
+    }
+    Ok(servers)
+}
+
+/// The servers of named files; without any, those of the user's own file, where there is one.
+pub fn named_or_own(files: &[PathBuf]) -> Result<Map<String, Value>> {
+    let own = home().ok().map(|home| home.join(OF_USER)).filter(|file| file.exists());
+    match own {
+        Some(own) if files.is_empty() => named(&[own]),
+        _ => named(files),
+    }
+}
+
+/// What is said of a project whose own servers are passed over.
+pub fn passed_over(project: &Path, files: &[PathBuf]) -> Option<String> {
+    let file = project.join(OF_PROJECT);
+    let same =
+        |given: &PathBuf| matches!((given.canonicalize(), file.canonicalize()), (Ok(one), Ok(two)) if one == two);
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    let named = if here.is_ok_and(|here| here == project) { OF_PROJECT.to_owned() } else { file.display().to_string() };
+    (file.exists() && !files.iter().any(same))
+        .then(|| format!("The MCP servers of the project are not started by themselves; --mcp {named} starts them."))
+}
+
+fn read(file: &Path) -> Result<Map<String, Value>> {
+    let told = |what: &str| {
+        let message = format!("the MCP configuration {}: {what}; {EXPECTED}", file.display());
+        Error::new(Code::InvalidArgument, message)
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| told(&format!("it cannot be read: {error}")))?;
+    McpConfig::parse(&text, |name| std::env::var(name).ok()).map_err(|error| told(error.message()))?;
+    let whole: Value = serde_json::from_str(&text).map_err(|error| told(&error.to_string()))?;
+    Ok(whole["mcpServers"].as_object().cloned().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_joined_and_what_is_wrong_with_one_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).expect("a file");
+            file
+        };
+        let one = file("one.json", r#"{"mcpServers": {"a": {"command": "x"}}, "other": 1}"#);
+        let two = file("two.json", r#"{"mcpServers": {"b": {"url": "http://127.0.0.1:1/"}}}"#);
+        let joined = named(&[one.clone(), two.clone()]).expect("two files");
+        assert_eq!(joined.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let told = |files: &[PathBuf]| named(files).expect_err("it is wrong").to_string();
+        let twice = told(&[one, two, file("three.json", r#"{"mcpServers": {"a": {"command": "y"}}}"#)]);
+        assert!(twice.contains("one.json and in") && twice.contains("rename one"), "{twice}");
+        for (text, found) in [
+            ("{", "it is no JSON object"),
+            (r#"{"servers": {}}"#, "only \"servers\""),
+            (r#"{"mcpServers": {"a": {}}}"#, "the MCP server \"a\": it needs a \"command\" or a \"url\""),
+        ] {
+            let told = told(&[file("wrong.json", text)]);
+            assert!(told.contains("wrong.json") && told.contains(found) && told.contains("expected is"), "{told}");
+        }
+        assert!(told(&[folder.path().join("none.json")]).contains("none.json: it cannot be read"));
+    }
+
+    #[test]
+    fn a_project_is_passed_over_unless_it_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let project = folder.path().canonicalize().expect("it is there");
+        assert_eq!(passed_over(&project, &[]), None);
+        let file = project.join(OF_PROJECT);
+        std::fs::write(&file, "{}").expect("a file");
+        let told = passed_over(&project, &[project.join("other.json")]).expect("it is said");
+        assert!(told.contains(&format!("--mcp {}", file.display())), "{told}");
+        assert_eq!(passed_over(&project, &[file]), None);
+    }
+}

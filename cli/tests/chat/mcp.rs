@@ -1,0 +1,210 @@
+//! MCP servers in a chat: real servers whose tools are listed, allowed and used.
+
+use super::terminal::Terminal;
+use super::workers::start;
+use super::*;
+use crate::server::{ERA, FOLDER, KEY, noted};
+use serde_json::{Value, json};
+
+/// How the probe of the toolkit's tests is started: this very program. The shell gives it descriptor 3 for what the test
+/// harness does not print on.
+fn probe(user: &User) -> Value {
+    let program = std::env::current_exe().expect("this program");
+    let script = "exec \"$0\" --exact server::on_pipes --ignored --nocapture 3>&1 >/dev/null";
+    json!({
+        "command": "sh", "args": ["-c", script, program],
+        "env": { FOLDER: user.folder.path(), ERA: "stateless", "KEY": KEY },
+    })
+}
+
+/// Writes a file with servers and gives its path.
+fn file(path: PathBuf, servers: &Value) -> String {
+    std::fs::write(&path, json!({ "mcpServers": servers }).to_string()).expect("a file");
+    path.display().to_string()
+}
+
+/// A file with the probe alone.
+fn servers(user: &User) -> String {
+    file(user.folder.path().join("servers.json"), &json!({ "lake": probe(user) }))
+}
+
+/// A script that calls a tool of the probe and tells what came of it.
+fn calls(user: &User, tool: &str, arguments: &str) -> String {
+    user.script(&format!(
+        "[[turns]]\ntoolCalls = [{{ name = \"mcp__lake__{tool}\", arguments = {{ {arguments} }} }}]\n\
+         [[turns]]\ntext = \"So: {{{{result}}}}\"\n"
+    ))
+}
+
+fn times(user: &User, line: &str) -> usize {
+    noted(user.folder.path(), line)
+}
+
+/// Leaves a chat.
+fn leaves(mut terminal: Terminal) {
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_tool_is_listed_allowed_and_used() {
+    let user = User::new();
+    let fake = calls(&user, "once", "depth = 3, note = \"Deep.\"");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--mcp", &servers(&user)]);
+    terminal.shows("MCP servers: lake (");
+    terminal.line("/tools");
+    let text = terminal.shows("The model may call");
+    for shown in ["without asking  find, grep, read", "asked first     bash, edit", "lake", "without asking  echo, "] {
+        assert!(text.contains(shown), "{shown}\n{text}");
+    }
+    terminal.line("Go");
+    let text = terminal.shows("Allow it?");
+    for shown in ["● lake: once", "│ depth: 3", "│ note: Deep.", "a always (every once of lake)"] {
+        assert!(text.contains(shown), "{shown}\n{text}");
+    }
+    assert_eq!(times(&user, "once"), 0, "nothing runs before it is allowed");
+    terminal.line("y");
+    let text = terminal.shows("So: done 1");
+    assert!(text.contains("● lake: once depth: 3 · note: Deep."), "{text}");
+    leaves(terminal);
+}
+
+#[test]
+fn where_nobody_is_there_a_call_is_refused() {
+    let user = User::new();
+    let (file, fake) = (servers(&user), calls(&user, "once", ""));
+    let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", &file, "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("one object and nothing else");
+    assert!(answer["text"].as_str().is_some_and(|text| text.contains("did not allow this call")), "{answer}");
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(beside.contains("lake: once was not allowed; --yes or --approve allows it"), "{beside}");
+}
+
+#[test]
+fn a_policy_may_ask_about_what_a_server_calls_a_look() {
+    let user = User::new();
+    let (file, fake) = (servers(&user), calls(&user, "echo", "text = \"hello\""));
+    let text = user.chat(&["-p", "Go", &fake, "--mcp", &file]);
+    assert_eq!(text, "So: hello\n", "what only looks is not asked about");
+    let policy = user.folder.path().join("policy.json");
+    std::fs::write(&policy, r#"{"rules": [{"tool": "mcp__lake__*", "decision": "ask"}]}"#).expect("a file");
+    let text = user.chat(&["-p", "Go", &fake, "--mcp", &file, "--approve", &policy.display().to_string()]);
+    assert!(text.contains("did not allow this call"), "{text}");
+}
+
+#[test]
+fn a_session_goes_on_without_a_server_that_cannot_be_used() {
+    let user = User::new();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("an address");
+    let given = json!({ "lake": probe(&user), "gone": { "command": "no-such-mcp-server" },
+        "far": { "url": format!("http://{closed}/") } });
+    let file = file(user.folder.path().join("servers.json"), &given);
+    let fake = calls(&user, "echo", "text = \"hello\"");
+    let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", &file]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "So: hello\n", "{}", told(&output));
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    for server in ["The MCP server \"gone\": the program", "The MCP server \"far\": "] {
+        assert!(beside.contains(server), "{server}: {beside}");
+    }
+    assert_eq!(beside.matches("It goes on without it.").count(), 2, "{beside}");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--mcp", &file]);
+    terminal.shows("! The MCP server \"gone\": the program");
+    terminal.line("Go");
+    terminal.shows("So: hello");
+    leaves(terminal);
+}
+
+#[test]
+fn a_server_that_is_slow_to_start_holds_nobody_up() {
+    let user = User::new();
+    let mut slow = probe(&user);
+    let command = slow["args"][1].as_str().expect("a script").to_owned();
+    let go = user.folder.path().join("go");
+    slow["args"][1] = json!(format!("until [ -e {} ]; do sleep 0.02; done; {command}", go.display()));
+    let file = file(user.folder.path().join("servers.json"), &json!({ "lake": slow }));
+    let fake = calls(&user, "echo", "text = \"hello\"");
+    let terminal = Terminal::chat(&user, &[&fake, "--mcp", &file]);
+    terminal.shows("MCP servers are starting");
+    leaves(terminal);
+    let mut terminal = Terminal::chat(&user, &[&fake, "--mcp", &file]);
+    terminal.shows("MCP servers are starting");
+    terminal.line("/tools");
+    terminal.shows("the MCP servers are starting");
+    terminal.line("Go");
+    terminal.shows("waiting for MCP servers to start");
+    std::fs::write(go, "").expect("it may start");
+    let text = terminal.shows("So: hello");
+    assert!(text.contains("MCP servers: lake ("), "{text}");
+    leaves(terminal);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_ends_the_command() {
+    let user = User::new();
+    let fake = calls(&user, "echo", "");
+    let wrong = user.folder.path().join("wrong.json");
+    std::fs::write(&wrong, r#"{"servers": {}}"#).expect("a file");
+    for (file, found) in [
+        (wrong.display().to_string(), "there is no object \"mcpServers\" in it, only \"servers\""),
+        ("nowhere.json".to_owned(), "it cannot be read"),
+    ] {
+        let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", &file]);
+        let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{beside}");
+        assert!(beside.contains(&file) && beside.contains(found) && beside.contains("expected is"), "{beside}");
+    }
+    assert!(user.sessions().is_empty(), "nothing was started");
+    // The user's own file is read where none is named, and the same is said of it.
+    let own = user.folder.path().join("home/mcp.json");
+    std::fs::write(&own, "[]").expect("a file");
+    let output = user.run(&["chat", "-p", "Go", &fake]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("home/mcp.json"), "{}", told(&output));
+    file(own, &json!({ "lake": probe(&user) }));
+    assert_eq!(user.chat(&["-p", "Go", &calls(&user, "echo", "text = \"own\"")]), "So: own\n");
+}
+
+#[test]
+fn the_servers_of_a_project_are_not_started_by_themselves() {
+    let user = User::new();
+    let started = user.folder.path().join("started");
+    let touch = json!({ "lake": { "command": "touch", "args": [started] } });
+    file(user.project().join(".mcp.json"), &touch);
+    let fake = user.script("[[turns]]\ntext = \"Hello.\"\n");
+    let output = user.run(&["chat", "-p", "Go", &fake]);
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && beside.contains("--mcp .mcp.json starts them"), "{beside}");
+    let terminal = Terminal::chat(&user, &[&fake]);
+    terminal.shows("--mcp .mcp.json starts them");
+    leaves(terminal);
+    assert!(!started.exists(), "nobody asked for it");
+    let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", ".mcp.json"]);
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !beside.contains("starts them"), "{beside}");
+    assert!(started.exists(), "it was named: {beside}");
+}
+
+#[test]
+fn a_worker_calls_a_server_for_a_chat() {
+    let user = User::new();
+    let fake = calls(&user, "once", "");
+    let served = format!("sqlite:{}", user.folder.path().join("served.db").display());
+    let dev = user.flovyn(&["dev", "--json", "--db", &served, "--http-port", "0", "--grpc-port", "0"]);
+    let (_server, line) = start(dev);
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let url = said["grpc"].as_str().expect("an address").to_owned();
+    let (_worker, line) = start(user.flovyn(&["worker", &url, "--json", "--yes", &fake, "--mcp", &servers(&user)]));
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    assert!(said["mcpServers"]["lake"].as_u64().is_some_and(|tools| tools > 10), "{said}");
+    let words = ["--db", &url, "--model", "fake/scripted"];
+    let mut terminal = Terminal::chat(&user, &[&words[..], &["Go"]].concat());
+    terminal.shows("a always (every once of lake)");
+    terminal.line("y");
+    terminal.shows("So: done 1");
+    terminal.line("/tools");
+    let text = terminal.shows("asked first unless its server says that it only looks");
+    assert!(text.contains("slow_exec"), "{text}");
+    leaves(terminal);
+    let output = user.run(&[&["chat", "-p", "Go", "--mcp", "x.json"][..], &words].concat());
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && beside.contains("--mcp x.json"), "{beside}");
+}
