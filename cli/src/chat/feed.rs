@@ -7,8 +7,9 @@ use crate::Result;
 use flovyn_core::client::{Handle, StreamEvent, Watching};
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{Chunk, ChunkKind, Event, EventId, EventKind};
+use flovyn_toolkit::mcp::McpInputTask;
 use flovyn_toolkit::message::{Message, Part, Role, ToolResult};
-use flovyn_toolkit::react::{LlmCall, USER_MESSAGE};
+use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +41,12 @@ pub enum Happening {
     Asked(ApprovalRequest),
     /// Somebody answered.
     Decided(ApprovalAnswer),
+    /// An MCP server asks a person in the middle of a call.
+    Inquired(InputRequest),
+    /// Somebody answered it, and the call goes on.
+    Replied(InputReply),
+    /// Somebody answered it, and the answer does not do.
+    Refused(InputRefused),
     /// A model call was paid.
     Paid(Box<LlmCall>),
     /// Something worth a line.
@@ -63,6 +70,8 @@ pub struct Feed {
     tools: HashMap<String, String>,
     /// Calls that may run, in the order in which they are started.
     allowed: Vec<String>,
+    /// Calls that go on with what their server asked for.
+    told: Vec<String>,
     /// The op that streams the answer.
     answering: Option<(u32, u32)>,
     /// Tools that run, by their op.
@@ -79,8 +88,18 @@ impl Feed {
     /// Follows a session from where it was found.
     pub fn resumed(handle: &Handle, history: &History) -> Self {
         let mut feed = Self::over(handle.stream(Some(EventId { number: history.after, chunk: 0 })));
-        let asked = |id: &String| history.asked.iter().any(|request| request.id == *id);
+        let asked = |id: &String| {
+            let questions = history.inquired.iter().map(|(request, _)| &request.id);
+            history
+                .asked
+                .iter()
+                .map(|request| &request.id)
+                .chain(questions)
+                .chain(&history.told)
+                .any(|asked| asked == id)
+        };
         feed.tools = history.open.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
+        feed.told.clone_from(&history.told);
         feed.allowed = history.open.iter().map(|call| call.id.clone()).filter(|id| !asked(id)).collect();
         feed
     }
@@ -91,6 +110,7 @@ impl Feed {
             ready: VecDeque::new(),
             tools: HashMap::new(),
             allowed: Vec::new(),
+            told: Vec::new(),
             answering: None,
             running: HashMap::new(),
             since: HashMap::new(),
@@ -171,10 +191,14 @@ impl Feed {
         match event.kind {
             EventKind::Entry => self.entry(event),
             EventKind::TaskStarted if op.is_none_or(|op| !self.running.contains_key(&op)) => {
-                let tool = data["kind"].as_str().and_then(|kind| kind.strip_prefix("tool."));
+                let kind = data["kind"].as_str().unwrap_or_default();
+                let tool = kind.strip_prefix("tool.");
                 let of_tool = |call: &String| self.tools.get(call).map(String::as_str) == tool;
-                if let (Some(op), Some(place)) = (op, self.allowed.iter().position(of_tool)) {
-                    let call = self.allowed.remove(place);
+                let started = match kind {
+                    McpInputTask::KIND if !self.told.is_empty() => Some(self.told.remove(0)),
+                    _ => self.allowed.iter().position(of_tool).map(|place| self.allowed.remove(place)),
+                };
+                if let (Some(op), Some(call)) = (op, started) {
                     self.running.insert(op, call.clone());
                     self.since.insert(call.clone(), event.at);
                     self.tell(Happening::Started(call));
@@ -219,6 +243,7 @@ impl Feed {
                             let took = self.since.remove(&result.id).map(|since| event.at.since(since));
                             self.running.retain(|_, call| *call != result.id);
                             self.allowed.retain(|call| *call != result.id);
+                            self.told.retain(|call| *call != result.id);
                             self.tools.remove(&result.id);
                             self.tell(Happening::Ended { result: result.clone(), took });
                         }
@@ -241,6 +266,21 @@ impl Feed {
                     self.tell(Happening::Decided(answer));
                 }
             }
+            Some("input_request") => {
+                if let Some(request) = read::<InputRequest>(content) {
+                    // While somebody thinks, nothing of the call runs.
+                    self.running.retain(|_, call| *call != request.id);
+                    self.since.remove(&request.id);
+                    self.tell(Happening::Inquired(request));
+                }
+            }
+            Some("input") => {
+                if let Some(reply) = read::<InputReply>(content) {
+                    self.told.push(reply.id.clone());
+                    self.tell(Happening::Replied(reply));
+                }
+            }
+            Some("input_refused") => self.ready.extend(read(content).map(Happening::Refused)),
             Some("compaction") => {
                 let tokens = content["tokensBefore"].as_u64().unwrap_or_default();
                 self.tell(Happening::Notice(format!("{tokens} tokens of the conversation were summarised.")));

@@ -5,6 +5,7 @@ use super::feed::Happening;
 use super::history::History;
 use super::models::Models;
 use super::options::Chat;
+use super::pending::Wanted;
 use super::screen::editor::{Editor, Keys, Pressed};
 use super::screen::terminal::Terminal;
 use super::serving::Serving;
@@ -26,7 +27,12 @@ const FRAME: Duration = Duration::from_millis(50);
 const HELP: &str = "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\
   Ctrl-C or Esc   stop what it does; twice leaves       Alt-Enter   a new line\n\
   /model NAME     ask another model from now on         /cost       what the session cost\n\
-  /tools          what the model may call               /quit, Ctrl-D   leave; --resume goes on with the session";
+  /tools          what the model may call               /quit, Ctrl-D   leave; --resume goes on with the session\n\
+Where an MCP server asks something, each line answers one field:\n\
+  /back           to the field before                   /decline    say no        /cancel   close it without an answer";
+
+/// What a line says to the chat itself while an MCP server asks; all others answer it, paths with their slash too.
+const OF_THE_CHAT: [&str; 5] = ["/help", "/tools", "/cost", "/quit", "/exit"];
 
 /// What a conversation has around it.
 pub struct Scene<'a> {
@@ -48,6 +54,8 @@ struct Conversation<'a> {
     talk: Option<Talk>,
     view: View,
     editor: Editor,
+    /// What was being written when an MCP server asked something, while that is answered.
+    aside: Option<String>,
     /// Ctrl-C was pressed, and nothing else since.
     leaving: bool,
     over: bool,
@@ -70,6 +78,7 @@ pub async fn converse(
         talk: None,
         view: View::default(),
         editor: Editor::default(),
+        aside: None,
         leaving: false,
         over: false,
     };
@@ -103,6 +112,7 @@ impl Conversation<'_> {
         // What is typed is drawn at once, what happens with the next frame.
         let (mut changed, mut stale) = (true, false);
         while !self.over {
+            self.make_way();
             if changed {
                 self.draw(terminal)?;
                 (changed, stale) = (false, false);
@@ -162,7 +172,15 @@ impl Conversation<'_> {
             if !counts.is_empty() {
                 self.view.note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
             }
-            let troubles = troubles(kit.tools(), kit.problems());
+            let mut troubles = troubles(kit.tools(), kit.problems());
+            let served = |name: &str| kit.tools().iter().any(|tool| tool.name == name);
+            let absent = self.view.pending.inquiries().filter(|request| !served(&request.name));
+            troubles.extend(absent.map(|request| {
+                let server = &request.server;
+                format!(
+                    "{server} is not here to take an answer: /quit, and resume with --mcp and the file that has it."
+                )
+            }));
             if !troubles.is_empty() {
                 self.view.tell(troubles.iter().flat_map(|told| trouble(told, width)).collect());
             }
@@ -174,6 +192,15 @@ impl Conversation<'_> {
         match &self.talk {
             Some(talk) => talk.serve(self.scene.store, self.serving.as_ref()).await,
             None => Ok(()),
+        }
+    }
+
+    /// Puts aside what is being written while an MCP server asks something: the line is for the answer.
+    fn make_way(&mut self) {
+        match (self.view.pending.inquiry().is_some(), self.aside.take()) {
+            (true, None) => self.aside = Some(self.editor.take_text()),
+            (false, Some(aside)) if self.editor.is_empty() => self.editor.put_text(aside),
+            (_, aside) => self.aside = aside,
         }
     }
 
@@ -226,7 +253,7 @@ impl Conversation<'_> {
         match (self.standing.answer(&request), &self.talk) {
             (Some(answer), Some(talk)) => talk.decide(&answer).await,
             _ => {
-                self.view.ask(request);
+                self.view.pending.approve(request);
                 Ok(())
             }
         }
@@ -235,7 +262,8 @@ impl Conversation<'_> {
     async fn pressed(&mut self, pressed: Pressed, width: usize) -> Result {
         let leaving = std::mem::take(&mut self.leaving);
         match pressed {
-            Pressed::Changed => Ok(()),
+            Pressed::Empty if self.view.pending.inquiry().is_some() => self.answer("").await,
+            Pressed::Changed | Pressed::Empty => Ok(()),
             Pressed::Leave => {
                 self.over = true;
                 Ok(())
@@ -251,7 +279,7 @@ impl Conversation<'_> {
         if leaving {
             self.over = true;
         } else if !self.editor.is_empty() {
-            self.editor.clear();
+            self.editor.take_text();
             self.leaving = false;
         } else if self.view.is_busy()
             && let Some(talk) = &mut self.talk
@@ -266,9 +294,13 @@ impl Conversation<'_> {
     }
 
     async fn line(&mut self, line: &str, width: usize) -> Result {
-        if let Some(request) = self.view.asked().cloned()
+        if self.view.pending.inquiry().is_some() && !OF_THE_CHAT.contains(&line) {
+            return self.answer(line).await;
+        }
+        if let Some(Wanted::Approval(request)) = self.view.pending.first()
             && let Some(talk) = &self.talk
         {
+            let request = request.clone();
             let approved = match line.to_ascii_lowercase().as_str() {
                 "y" | "yes" => Some(true),
                 "n" | "no" => Some(false),
@@ -280,7 +312,7 @@ impl Conversation<'_> {
             };
             if let Some(approved) = approved {
                 talk.decide(&answer(&request, approved, None)).await?;
-                self.view.decided(&request.id);
+                self.view.pending.forget(&request.id);
                 return self.answer_alike().await;
             }
         }
@@ -304,12 +336,31 @@ impl Conversation<'_> {
 
     /// Answers what a standing order given just now says.
     async fn answer_alike(&mut self) -> Result {
-        while let Some(request) = self.view.asked()
-            && let Some(answer) = self.standing.answer(request)
-            && let Some(talk) = &self.talk
-        {
+        let Some(talk) = &self.talk else { return Ok(()) };
+        let answers: Vec<_> =
+            self.view.pending.approvals().filter_map(|request| self.standing.answer(request)).collect();
+        for answer in answers {
             talk.decide(&answer).await?;
-            self.view.decided(&answer.id);
+            self.view.pending.forget(&answer.id);
+        }
+        Ok(())
+    }
+
+    /// Takes a line for what an MCP server asks; sends the answer when it is whole.
+    async fn answer(&mut self, line: &str) -> Result {
+        let (Some(inquiry), Some(talk)) = (self.view.pending.inquiry(), &self.talk) else { return Ok(()) };
+        let reply = match line {
+            "/decline" => inquiry.decline(),
+            "/cancel" => inquiry.cancel(),
+            "/back" => {
+                inquiry.back();
+                None
+            }
+            line => inquiry.line(line),
+        };
+        if let Some(reply) = reply {
+            talk.reply(&reply).await?;
+            self.view.pending.answered();
         }
         Ok(())
     }

@@ -1,17 +1,20 @@
 //! `flovyn chat`: a coding agent in the terminal whose sessions are durable runs.
 //!
 //! `options` are its words, `session` finds and starts runs, `serving` works for them in this process with the tools of
-//! `servers`, `feed` says what happens in them; `one_shot` answers a prompt, `interactive` talks in a terminal, which `view` and
-//! `screen` draw.
+//! `servers`, `feed` says what happens in them, `pending` what the user is asked; `one_shot` answers a prompt, `interactive`
+//! talks in a terminal, which `view` and `screen` draw.
 
 mod approving;
 mod cost;
 mod feed;
+mod field;
 mod history;
+mod inquiry;
 mod interactive;
 mod models;
 mod one_shot;
 mod options;
+mod pending;
 mod prompt;
 mod screen;
 mod servers;

@@ -3,6 +3,7 @@
 use super::approving::{Standing, answer};
 use super::cost::Tally;
 use super::feed::{Happening, UNSERVED, text_of};
+use super::inquiry::Inquiry;
 use super::screen::style::clean;
 use super::serving::Serving;
 use super::talk::Talk;
@@ -11,6 +12,7 @@ use crate::Result;
 use crate::print::{Output, short, took};
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::message::{Message, ToolResult};
+use flovyn_toolkit::react::InputRequest;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
 use std::time::Duration;
@@ -56,6 +58,9 @@ pub async fn answered(talk: &mut Talk, heard: bool, standing: Standing, out: &mu
     for request in std::mem::take(&mut talk.asked) {
         shot.asked(talk, &request).await?;
     }
+    for request in std::mem::take(&mut talk.inquired) {
+        inquired(talk, request).await?;
+    }
     loop {
         let Some(happening) = talk.feed.next().await? else { break };
         match happening {
@@ -65,6 +70,8 @@ pub async fn answered(talk: &mut Talk, heard: bool, standing: Standing, out: &mu
             Happening::Answered(message) => shot.whole(message)?,
             Happening::Ended { result, took: time } => shot.tool(&result, time.map(took)),
             Happening::Asked(request) => shot.asked(talk, &request).await?,
+            Happening::Inquired(request) => inquired(talk, request).await?,
+            Happening::Refused(refused) => eprintln!("{}", refused.message),
             Happening::Paid(call) => shot.tally.add(call.usage.as_ref()),
             Happening::Notice(notice) => eprintln!("{notice}"),
             Happening::Unserved => eprintln!("{UNSERVED}"),
@@ -76,10 +83,24 @@ pub async fn answered(talk: &mut Talk, heard: bool, standing: Standing, out: &mu
             | Happening::Started(_)
             | Happening::Output { .. }
             | Happening::Again(_)
-            | Happening::Decided(_) => {}
+            | Happening::Decided(_)
+            | Happening::Replied(_) => {}
         }
     }
     shot.end(&talk.session.name())
+}
+
+/// Closes what a server asks, for nobody is there to answer.
+async fn inquired(talk: &Talk, request: InputRequest) -> Result {
+    let (server, tool) = (request.server.clone(), Named::of(&request.name).tool.to_owned());
+    for question in request.questions.values() {
+        let asked = short(question.message(), 200);
+        eprintln!("{server} asks before {tool} goes on: {asked} Nobody can answer here, so it was closed.");
+    }
+    match Inquiry::new(request).cancel() {
+        Some(reply) => talk.reply(&reply).await,
+        None => Ok(()),
+    }
 }
 
 impl OneShot<'_> {

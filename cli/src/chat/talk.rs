@@ -11,7 +11,9 @@ use crate::Result;
 use flovyn_core::Payload;
 use flovyn_core::model::Delivery as EngineDelivery;
 use flovyn_core::worker::WorkerOptions;
-use flovyn_toolkit::react::{APPROVAL, AgentInput, Delivery, ModelChoice, USER_MESSAGE, UserMessage};
+use flovyn_toolkit::react::{
+    APPROVAL, AgentInput, Delivery, INPUT, InputReply, InputRequest, ModelChoice, USER_MESSAGE, UserMessage,
+};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
 
@@ -23,6 +25,8 @@ pub struct Talk {
     pub feed: Feed,
     /// Requests that were open when it was taken up.
     pub asked: Vec<ApprovalRequest>,
+    /// What MCP servers had asked by then.
+    pub inquired: Vec<InputRequest>,
     /// The model that the next message asks for, where that is another than before.
     model: Option<ModelChoice>,
 }
@@ -46,7 +50,7 @@ impl Talk {
         };
         let session = store.start(directory, input.chat()).await?;
         let feed = Feed::new(&session.handle);
-        Ok(Self { session, feed, asked: Vec::new(), model: None })
+        Ok(Self { session, feed, asked: Vec::new(), inquired: Vec::new(), model: None })
     }
 
     /// Takes up a session that exists.
@@ -55,7 +59,8 @@ impl Talk {
         let history = History::of(store, &session).await?;
         let feed = Feed::resumed(&session.handle, &history);
         let model = (model != session.input.model).then_some(model);
-        Ok((Self { session, feed, asked: history.asked.clone(), model }, history))
+        let inquired = history.inquired.iter().map(|(request, _)| request.clone()).collect();
+        Ok((Self { session, feed, asked: history.asked.clone(), inquired, model }, history))
     }
 
     /// Works for the session in this process, until its store is closed; not where nothing is served here, or not yet.
@@ -91,6 +96,13 @@ impl Talk {
     pub async fn decide(&self, answer: &ApprovalAnswer) -> Result {
         let payload = Payload::of(answer)?;
         self.session.handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
+        Ok(())
+    }
+
+    /// Answers what a server asks; durable when returned.
+    pub async fn reply(&self, reply: &InputReply) -> Result {
+        let payload = Payload::of(reply)?;
+        self.session.handle.signal(INPUT, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 

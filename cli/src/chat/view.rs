@@ -5,13 +5,13 @@ use super::approving::always_means;
 use super::cost::Tally;
 use super::feed::{Happening, UNSERVED};
 use super::history::History;
+use super::pending::{Pending, Wanted};
 use super::screen::card;
+use super::screen::form;
 use super::screen::markdown::Markdown;
 use super::screen::style::{Row, Style, span, wrap};
 use crate::print::short;
 use flovyn_toolkit::message::{Message, Role, Stop, ToolCall};
-use flovyn_toolkit::tools::approval::ApprovalRequest;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Output of a running call that is kept for showing, in bytes.
@@ -37,7 +37,8 @@ pub struct View {
     open: Vec<Open>,
     /// What was said and not heard yet.
     said: Vec<String>,
-    asked: VecDeque<ApprovalRequest>,
+    /// What the user is asked.
+    pub pending: Pending,
     /// The tools of this process are being opened.
     opening: bool,
     busy: Option<Instant>,
@@ -59,11 +60,6 @@ impl View {
     /// Whether the agent works.
     pub fn is_busy(&self) -> bool {
         self.busy.is_some()
-    }
-
-    /// The request that the user is asked about.
-    pub fn asked(&self) -> Option<&ApprovalRequest> {
-        self.asked.front()
     }
 
     /// Why the session cannot go on.
@@ -110,16 +106,6 @@ impl View {
         self.stopping = true;
     }
 
-    /// Asks about a call.
-    pub fn ask(&mut self, request: ApprovalRequest) {
-        self.asked.push_back(request);
-    }
-
-    /// Asks no more about a call.
-    pub fn decided(&mut self, id: &str) {
-        self.asked.retain(|request| request.id != id);
-    }
-
     /// Shows a session that is taken up.
     pub fn take_up(&mut self, history: &History, width: usize) {
         let earlier = history.messages.len().saturating_sub(SHOWN);
@@ -133,6 +119,10 @@ impl View {
                 Role::Tool => message.tool_results().for_each(|result| self.ended(result, None, width)),
                 Role::System | Role::Other(_) => {}
             }
+        }
+        for (request, refused) in &history.inquired {
+            self.pending.ask(request.clone());
+            refused.iter().for_each(|refused| self.pending.refused(refused));
         }
         history.calls.iter().for_each(|call| self.total.add(call.usage.as_ref()));
         self.busy = (!history.is_idle).then(Instant::now);
@@ -151,7 +141,14 @@ impl View {
             Happening::Output { call, text } => self.of(call, |open| open.output.push_str(text)),
             Happening::Again(call) => self.of(call, |open| open.output.clear()),
             Happening::Ended { result, took } => self.ended(result, *took, width),
-            Happening::Decided(answer) => self.decided(&answer.id),
+            Happening::Decided(answer) => self.pending.forget(&answer.id),
+            Happening::Inquired(request) => self.pending.ask(request.clone()),
+            Happening::Replied(reply) => {
+                if let Some(inquiry) = self.pending.taken(reply) {
+                    self.tell(form::taken(&inquiry, reply, width));
+                }
+            }
+            Happening::Refused(refused) => self.pending.refused(refused),
             Happening::Paid(call) => self.turn.add(call.usage.as_ref()),
             Happening::Notice(text) => self.note(text, width),
             // This process will, when its servers have started.
@@ -228,7 +225,7 @@ impl View {
     }
 
     fn ended(&mut self, result: &flovyn_toolkit::message::ToolResult, took: Option<Duration>, width: usize) {
-        self.decided(&result.id);
+        self.pending.forget(&result.id);
         let Some(place) = self.open.iter().position(|open| open.call.id == result.id) else { return };
         let Open { call, .. } = self.open.remove(place);
         self.gap();
@@ -257,7 +254,7 @@ impl View {
     pub fn live(&self, width: usize, model: &str) -> Vec<Row> {
         let mut rows = self.markdown.tail(width);
         for Open { call, since, output } in &self.open {
-            if self.asked().is_some_and(|request| request.id == call.id) {
+            if self.pending.first().is_some_and(|wanted| wanted.call() == call.id) {
                 continue;
             }
             rows.push(Row::new());
@@ -268,8 +265,9 @@ impl View {
             rows.extend(wrap(&[span(said, Style::DIM)], width, &[span("› ", Style::DIM)], &[span("  ", Style::PLAIN)]));
         }
         rows.push(Row::new());
-        match self.asked() {
-            Some(request) => {
+        match self.pending.first() {
+            Some(Wanted::Answer(inquiry)) => rows.extend(form::open(inquiry, width)),
+            Some(Wanted::Approval(request)) => {
                 rows.extend(card::asked(&request.name, &request.arguments, width));
                 let text = format!(
                     "Allow it? y yes · n no · a always ({}) · or say what to do instead",

@@ -1,4 +1,4 @@
-//! MCP servers in a chat: real servers whose tools are listed, allowed and used.
+//! MCP servers in a chat: real servers, whose tools are allowed and whose questions are answered at a terminal.
 
 use super::terminal::Terminal;
 use super::workers::start;
@@ -70,14 +70,166 @@ fn a_tool_is_listed_allowed_and_used() {
 }
 
 #[test]
-fn where_nobody_is_there_a_call_is_refused() {
+fn a_server_asks_and_is_answered_field_by_field() {
     let user = User::new();
-    let (file, fake) = (servers(&user), calls(&user, "once", ""));
+    let fake = calls(&user, "asks_much", "");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers(&user), "Go"]);
+    let text = terminal.shows("▸ Name");
+    for shown in ["? lake asks before asks_much goes on  1 of 2", "What lake shall it be?", "As it is on the map."] {
+        assert!(text.contains(shown), "{shown}\n{text}");
+    }
+    terminal.line("ab");
+    terminal.shows("shorter than 3 characters");
+    terminal.line("/tmp");
+    terminal.shows("1 Small");
+    terminal.line("/back");
+    terminal.shows("Enter takes /tmp");
+    terminal.line("Ness");
+    terminal.shows("▸ size");
+    terminal.line("large");
+    terminal.shows("a whole number, 1 to 5");
+    terminal.line("9");
+    terminal.shows("9 is greater than the maximum of 5");
+    // The server's own proposal, then a field that may be left out.
+    terminal.line("");
+    terminal.shows("y or n (may be left out)");
+    terminal.line("");
+    let text = terminal.shows("https://lake.example/login?state=1");
+    assert!(text.contains("2 of 2") && text.contains("y when you are done there"), "{text}");
+    terminal.line("y");
+    let text = terminal.shows("cost unknown");
+    assert!(text.contains("│ Name: Ness") && text.contains("│ size: Large"), "{text}");
+    // What the server was told, whatever the width of the screen.
+    let lake =
+        r#"So:{"lake":{"action":"accept","content":{"depth":2,"name":"Ness","size":"l"}},"login":{"action":"accept"}}"#;
+    let told: String = text.split_whitespace().collect();
+    assert!(told.contains(lake), "{text}");
+    assert_eq!(times(&user, "asks_much"), 1, "the call went on once");
+    leaves(terminal);
+}
+
+#[test]
+fn a_question_is_declined_or_closed() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    for (word, action, shown) in
+        [("/decline", "decline", "│ declined"), ("/cancel", "cancel", "│ closed without an answer")]
+    {
+        let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers(&user), "Go"]);
+        terminal.shows("Which branch?");
+        terminal.line(word);
+        let text = terminal.shows(&format!("So: {{\"action\":\"{action}\"}}"));
+        assert!(text.contains(shown), "{text}");
+        leaves(terminal);
+    }
+}
+
+#[test]
+fn who_stops_the_agent_is_asked_no_more() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers(&user), "Go"]);
+    terminal.shows("▸ branch");
+    terminal.write("\u{3}");
+    let text = terminal.shows("■ stopped by Ctrl-C");
+    assert!(text.contains("Not gone on with") && !text.contains("▸ branch"), "{text}");
+    terminal.line("And?");
+    terminal.shows("So: Not gone on with");
+    assert_eq!(times(&user, "asks"), 0, "the call did not go on");
+    leaves(terminal);
+}
+
+#[test]
+fn a_line_that_is_being_written_waits_for_the_answer() {
+    let user = User::new();
+    let go = user.project().join("go");
+    let fake = user.script(
+        "[[turns]]\ntoolCalls = [{ name = \"bash\", arguments = { command = \"until [ -e go ]; do sleep 0.05; done\" } }]\n\
+         [[turns]]\ntoolCalls = [{ name = \"mcp__lake__asks\", arguments = {} }]\n\
+         [[turns]]\ntext = \"So: {{result}}\"\n",
+    );
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--unsandboxed", "--mcp", &servers(&user), "Go"]);
+    terminal.shows("● bash until");
+    terminal.write("half a thou");
+    terminal.shows("› half a thou");
+    std::fs::write(go, "").expect("it may go on");
+    terminal.waits("the question with a line of its own", |text| {
+        text.contains("Which branch?") && !text.contains("half a thou")
+    });
+    terminal.line("main");
+    terminal.shows("So: {");
+    terminal.shows("› half a thou");
+    leaves_by_key(terminal);
+}
+
+/// Empties the line and leaves a chat.
+fn leaves_by_key(mut terminal: Terminal) {
+    terminal.write("\u{15}\u{4}");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_question_of_a_chat_that_was_killed_comes_again_once() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    let file = servers(&user);
+    let terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &file, "Go"]);
+    terminal.shows("Which branch?");
+    terminal.kill();
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &file, "--resume"]);
+    let text = terminal.shows("▸ branch");
+    assert!(text.contains("› Go") && text.matches("Which branch?").count() == 1, "{text}");
+    // An answer from elsewhere that does not fit the form is told, and the question stays.
+    let session = user.sessions().remove(0);
+    let db = format!("sqlite:{}", user.folder.path().join("home/chat.db").display());
+    let shown = user.run(&["runs", "entries", &db, &session, "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let of_type = |entry: &&Value| entry["entryType"] == "input_request";
+    let request =
+        shown["items"].as_array().expect("entries").iter().find(of_type).expect("a request")["content"].clone();
+    let wrong = json!({ "id": request["id"], "hash": request["hash"],
+        "responses": { "branch": { "action": "accept", "content": { "branch": 3 } } } });
+    let sent = user.run(&["runs", "signal", &db, &session, "input", &wrong.to_string()]);
+    assert!(sent.status.success(), "{}", told(&sent));
+    let text = terminal.shows("does not fit the form");
+    assert_eq!(text.matches("▸ branch").count(), 1, "{text}");
+    terminal.line("main");
+    let text = terminal.shows("So: {\"action\":\"accept\",\"content\":{\"branch\":\"main\"}} state:");
+    assert!(text.contains("│ branch: main"), "{text}");
+    assert_eq!(times(&user, "asks"), 1, "the call went on once");
+    leaves(terminal);
+}
+
+#[test]
+fn a_chat_that_was_killed_goes_on_without_its_server() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    let terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers(&user), "Go"]);
+    terminal.shows("Which branch?");
+    terminal.kill();
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--resume"]);
+    terminal.shows("! lake is not here to take an answer");
+    terminal.line("main");
+    terminal.shows("So: There is no tool");
+    assert_eq!(times(&user, "asks"), 0);
+    leaves(terminal);
+}
+
+#[test]
+fn where_nobody_is_there_a_question_is_closed_and_a_call_is_refused() {
+    let user = User::new();
+    let (file, fake) = (servers(&user), calls(&user, "asks", ""));
+    let output = user.run(&["chat", "-p", "Go", &fake, "--yes", "--mcp", &file]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "So: {\"action\":\"cancel\"} state: \"1\"\n");
+    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(beside.contains("lake asks before asks goes on: Which branch? Nobody can answer here"), "{beside}");
+    assert!(beside.contains("✓ lake: asks"), "{beside}");
     let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", &file, "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).expect("one object and nothing else");
     assert!(answer["text"].as_str().is_some_and(|text| text.contains("did not allow this call")), "{answer}");
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(beside.contains("lake: once was not allowed; --yes or --approve allows it"), "{beside}");
+    assert!(beside.contains("lake: asks was not allowed; --yes or --approve allows it"), "{beside}");
 }
 
 #[test]
@@ -184,9 +336,9 @@ fn the_servers_of_a_project_are_not_started_by_themselves() {
 }
 
 #[test]
-fn a_worker_calls_a_server_for_a_chat() {
+fn a_server_asks_through_a_server_whose_worker_calls_it() {
     let user = User::new();
-    let fake = calls(&user, "once", "");
+    let fake = calls(&user, "asks", "");
     let served = format!("sqlite:{}", user.folder.path().join("served.db").display());
     let dev = user.flovyn(&["dev", "--json", "--db", &served, "--http-port", "0", "--grpc-port", "0"]);
     let (_server, line) = start(dev);
@@ -197,12 +349,14 @@ fn a_worker_calls_a_server_for_a_chat() {
     assert!(said["mcpServers"]["lake"].as_u64().is_some_and(|tools| tools > 10), "{said}");
     let words = ["--db", &url, "--model", "fake/scripted"];
     let mut terminal = Terminal::chat(&user, &[&words[..], &["Go"]].concat());
-    terminal.shows("a always (every once of lake)");
+    terminal.shows("a always (every asks of lake)");
     terminal.line("y");
-    terminal.shows("So: done 1");
+    terminal.shows("Which branch?");
     terminal.line("/tools");
     let text = terminal.shows("asked first unless its server says that it only looks");
-    assert!(text.contains("slow_exec"), "{text}");
+    assert!(text.contains("asks_much"), "{text}");
+    terminal.line("main");
+    terminal.shows("So: {\"action\":\"accept\",\"content\":{\"branch\":\"main\"}}");
     leaves(terminal);
     let output = user.run(&[&["chat", "-p", "Go", "--mcp", "x.json"][..], &words].concat());
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -110,6 +110,26 @@ impl Probe {
                     text(format!("{} {state}", responses["branch"]))
                 }
             },
+            "asks_much" => match request.input_responses {
+                None => {
+                    let form = json!({ "type": "object", "required": ["name", "size", "depth"], "properties": {
+                        "name": { "type": "string", "title": "Name", "minLength": 3, "description": "As it is on the map." },
+                        "size": { "type": "string", "oneOf": [
+                            { "const": "s", "title": "Small" }, { "const": "l", "title": "Large" }] },
+                        "depth": { "type": "integer", "minimum": 1, "maximum": 5, "default": 2 },
+                        "fish": { "type": "boolean" } } });
+                    let asked = json!({ "method": "elicitation/create",
+                        "params": { "mode": "form", "message": "What lake shall it be?", "requestedSchema": form } });
+                    let visit = json!({ "method": "elicitation/create", "params": { "mode": "url", "elicitationId": "1",
+                        "message": "Say there who you are.", "url": "https://lake.example/login?state=1" } });
+                    let requests = serde_json::from_value(json!({ "lake": asked, "login": visit })).expect("requests");
+                    Ok(InputRequiredResult::new(Some(requests), None).into())
+                }
+                Some(responses) => {
+                    self.note("asks_much");
+                    text(serde_json::to_string(&responses).expect("JSON"))
+                }
+            },
             "asks_later" => match request.request_state {
                 None => Ok(InputRequiredResult::from_request_state("later").into()),
                 Some(state) => text(state),
@@ -176,6 +196,7 @@ fn tools() -> Vec<Tool> {
         tool("leaves_a_child", &any),
         tool("asks", &any),
         tool("asks_safely", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
+        tool("asks_much", &any),
         tool("asks_later", &any),
         tool("a/b", &any),
         tool("a.b", &any),

@@ -19,6 +19,8 @@ pub const MARK: &str = "› ";
 pub enum Pressed {
     /// A line is complete.
     Line(String),
+    /// Enter, where nothing was written.
+    Empty,
     /// What is done now shall stop.
     Stop,
     /// The chat shall end.
@@ -96,7 +98,7 @@ impl Editor {
     fn line(&mut self) -> Pressed {
         let line = self.input.value_and_reset().trim().to_owned();
         if line.is_empty() {
-            return Pressed::Changed;
+            return Pressed::Empty;
         }
         if self.past.last() != Some(&line) {
             self.past.push(line.clone());
@@ -125,9 +127,14 @@ impl Editor {
         self.input.value().is_empty()
     }
 
-    /// Takes what is written away.
-    pub fn clear(&mut self) {
-        self.input.reset();
+    /// Takes what is written away, and gives it.
+    pub fn take_text(&mut self) -> String {
+        self.input.value_and_reset()
+    }
+
+    /// Writes a text in place of what is written.
+    pub fn put_text(&mut self, text: String) {
+        self.input = Input::new(text);
     }
 
     /// The rows of the line, and where in them the cursor is.
@@ -212,7 +219,7 @@ mod tests {
         let mut editor = Editor::default();
         typed(&mut editor, "one");
         assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Line("one".into()));
-        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Changed, "an empty line is none");
+        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Empty, "an empty line is none");
         editor.take(Event::Paste("two\r\nthree".into()));
         assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Line("two\nthree".into()));
         editor.take(key(KeyCode::Up));

@@ -1,8 +1,9 @@
-//! What a chat looks like in a terminal: `style` has rows of text, `markdown` and `card` make them, `editor` is the line of
+//! What a chat looks like in a terminal: `style` has rows of text, `markdown`, `card` and `form` make them, `editor` is the line of
 //! the user, `terminal` draws.
 
 pub mod card;
 pub mod editor;
+pub mod form;
 pub mod markdown;
 pub mod style;
 pub mod terminal;

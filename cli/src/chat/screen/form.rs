@@ -1,0 +1,195 @@
+//! What an MCP server asks, as people see it: what for, what was written so far, what may be written now.
+
+use super::style::{Row, Span, Style, span, wrap};
+use crate::chat::field::{Choice, Field};
+use crate::chat::inquiry::{Asked, Inquiry, Question};
+use crate::chat::tools::Named;
+use flovyn_toolkit::react::InputReply;
+
+/// Choices that are shown.
+const CHOICES: usize = 20;
+/// Columns of the names of fields.
+const NAMES: usize = 20;
+
+/// A request that is being answered.
+pub fn open(inquiry: &Inquiry, width: usize) -> Vec<Row> {
+    let Some(question) = inquiry.question() else { return Vec::new() };
+    let mut rows = head(inquiry, width);
+    rows.extend(indented(&[span(&question.message, Style::PLAIN)], width));
+    let how = match &question.asked {
+        Asked::Visit(url) => {
+            rows.push(Row::new());
+            rows.extend(indented(&address(url), width));
+            "y when you are done there".to_owned()
+        }
+        Asked::Form(fields) if fields.is_empty() => "y or n".to_owned(),
+        Asked::Form(fields) => {
+            rows.push(Row::new());
+            rows.extend(form(question, fields, inquiry.field(), width));
+            inquiry.field().map(how).unwrap_or_default()
+        }
+    };
+    if let Some(fault) = inquiry.fault() {
+        rows.extend(wrap(
+            &[span(fault, Style::RED)],
+            width,
+            &[span("  ! ", Style::RED)],
+            &[span("    ", Style::PLAIN)],
+        ));
+    }
+    let back = if inquiry.has_begun() { " · /back" } else { "" };
+    let words = format!("{how}{back} · /decline says no · /cancel closes it");
+    rows.extend(wrap(&[span(words, Style::YELLOW)], width, &[], &[]));
+    rows
+}
+
+/// A request whose answer has been taken.
+pub fn taken(inquiry: &Inquiry, reply: &InputReply, width: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (message, lines) in inquiry.told(reply) {
+        let asked = [span(&inquiry.request().server, Style::BOLD), span(format!(": {message}"), Style::PLAIN)];
+        rows.extend(wrap(&asked, width, &[span("? ", Style::CYAN)], &[span("  ", Style::PLAIN)]));
+        let margin = [span("  │ ", Style::DIM)];
+        rows.extend(lines.iter().flat_map(|line| wrap(&[span(line, Style::DIM)], width, &margin, &margin)));
+    }
+    rows
+}
+
+fn head(inquiry: &Inquiry, width: usize) -> Vec<Row> {
+    let request = inquiry.request();
+    let mut line = vec![
+        span(&request.server, Style::BOLD),
+        span(" asks before ", Style::PLAIN),
+        span(Named::of(&request.name).tool, Style::BOLD),
+        span(" goes on", Style::PLAIN),
+    ];
+    if let (place, all @ 2..) = inquiry.place() {
+        line.push(span(format!("  {place} of {all}"), Style::DIM));
+    }
+    wrap(&line, width, &[span("? ", Style::YELLOW)], &[span("  ", Style::PLAIN)])
+}
+
+/// The fields: those that were written in, the one that is answered now with all about it, those to come.
+fn form(question: &Question, fields: &[Field], now: Option<&Field>, width: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let longest = fields.iter().map(|field| field.title.chars().count()).max().unwrap_or(0).min(NAMES);
+    for field in fields {
+        let is_now = now.is_some_and(|now| std::ptr::eq(now, field));
+        let given = question.given(field);
+        let (mark, style) = match (is_now, &given) {
+            (true, _) => ("▸ ", Style::CYAN),
+            (false, Some(_)) => ("✓ ", Style::GREEN),
+            (false, None) => ("· ", Style::DIM),
+        };
+        let name = span(format!("{:<longest$}  ", field.title), if is_now { Style::BOLD } else { Style::DIM });
+        let said = match (is_now, given) {
+            (true, _) => format!("{}{}", field.wants(), if field.is_required { "" } else { " (may be left out)" }),
+            (false, given) => given.unwrap_or_default(),
+        };
+        let margin = [span(" ".repeat(longest + 6), Style::PLAIN)];
+        let first = [span("  ", Style::PLAIN), span(mark, style), name];
+        rows.extend(wrap(&[span(said, Style::DIM)], width, &first, &margin));
+        if is_now {
+            rows.extend(about(field, width, &margin));
+        }
+    }
+    rows
+}
+
+fn about(field: &Field, width: usize, margin: &[Span]) -> Vec<Row> {
+    let mut rows: Vec<Row> =
+        field.description.iter().flat_map(|text| wrap(&[span(text, Style::DIM)], width, margin, margin)).collect();
+    for (place, Choice { value, title }) in field.choices().iter().enumerate().take(CHOICES) {
+        let mut line = vec![span(format!("{:>2} ", place + 1), Style::CYAN)];
+        match title {
+            Some(title) => line.extend([span(title, Style::PLAIN), span(format!("  {value}"), Style::DIM)]),
+            None => line.push(span(value, Style::PLAIN)),
+        }
+        rows.extend(wrap(&line, width, margin, margin));
+    }
+    let more = field.choices().len().saturating_sub(CHOICES);
+    if more > 0 {
+        rows.extend(wrap(&[span(format!("… {more} more, by name"), Style::DIM)], width, margin, margin));
+    }
+    rows
+}
+
+/// What Enter does.
+fn how(field: &Field) -> String {
+    match (&field.usual, field.is_required) {
+        (Some(usual), _) => format!("Enter takes {}", crate::print::short(&field.shown(usual), 40)),
+        (None, true) => "Type your answer".to_owned(),
+        (None, false) => "Enter leaves it out".to_owned(),
+    }
+}
+
+/// An address with its host, by which people know whose it is, standing out.
+fn address(url: &str) -> Vec<Span> {
+    let start = url.find("://").map_or(0, |place| place + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |place| start + place);
+    // What stands before an @ is no host, whatever it looks like.
+    let start = url[start..end].rfind('@').map_or(start, |place| start + place + 1);
+    vec![
+        span(&url[..start], Style::DIM),
+        span(&url[start..end], Style { underline: true, ..Style::BOLD }),
+        span(&url[end..], Style::PLAIN),
+    ]
+}
+
+fn indented(spans: &[Span], width: usize) -> Vec<Row> {
+    let margin = [span("  ", Style::PLAIN)];
+    wrap(spans, width, &margin, &margin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::screen::style::painted;
+    use flovyn_toolkit::react::InputRequest;
+    use serde_json::json;
+
+    fn inquiry() -> Inquiry {
+        let request: InputRequest = serde_json::from_value(json!({
+            "id": "1", "name": "mcp__lake__open", "server": "lake", "hash": "h", "questions": {
+                "a": { "mode": "form", "message": "What lake?", "schema": { "required": ["name", "size"], "properties": {
+                    "name": { "type": "string" },
+                    "size": { "type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"], "description": "How big it is." },
+                } } },
+                "b": { "mode": "url", "message": "Log in.", "url": "https://good.example@lake.example/in?a=1" },
+            },
+        }))
+        .expect("a request");
+        Inquiry::new(request)
+    }
+
+    fn texts(rows: &[Row]) -> Vec<String> {
+        rows.iter().map(|row| painted(row, false)).collect()
+    }
+
+    #[test]
+    fn a_form_shows_what_was_written_and_what_may_be() {
+        let mut asked = inquiry();
+        assert!(asked.line("Loch").is_none() && asked.line("deep").is_none());
+        let expected = [
+            "? lake asks before open goes on  1 of 2",
+            "  What lake?",
+            "",
+            "  ✓ name  Loch",
+            "  ▸ size  one of these, by number or name",
+            "          How big it is.",
+            "           1 Small  s",
+            "           2 Large  l",
+            "  ! \"deep\" is none of these; write a number from 1 to 2, or a name",
+            "Type your answer · /back · /decline says no · /cancel closes it",
+        ];
+        assert_eq!(texts(&open(&asked, 80)), expected);
+        assert!(asked.line("large").is_none());
+        let rows = open(&asked, 80);
+        assert_eq!(texts(&rows)[3], "  https://good.example@lake.example/in?a=1");
+        let host = rows[3].iter().find(|span| span.style.underline).expect("the host stands out");
+        assert_eq!(host.text, "lake.example");
+        let reply = asked.line("n").expect("it is whole");
+        let expected = ["? lake: What lake?", "  │ name: Loch", "  │ size: Large", "? lake: Log in.", "  │ declined"];
+        assert_eq!(texts(&taken(&asked, &reply, 80)), expected);
+    }
+}
