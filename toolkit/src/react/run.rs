@@ -47,7 +47,7 @@ impl<'a> Run<'a> {
     /// Goes on until the run ends. All that is not in the state is read from the conversation.
     pub async fn drive(mut self) -> Result<RunOutcome> {
         if self.state.phase == Phase::New {
-            self.begin()?;
+            self.begin().await?;
         }
         loop {
             if self.state.phase == Phase::WaitingForInput {
@@ -69,13 +69,13 @@ impl<'a> Run<'a> {
     }
 
     /// Writes down how to behave, what may be called and what is asked.
-    fn begin(&mut self) -> Result<()> {
+    async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
         let prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt);
         if !prompt.is_empty() {
             self.say(&Message::system(prompt))?;
         }
-        self.offer()?;
+        self.offer().await?;
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: self.input.user_parts.clone(),
@@ -91,13 +91,15 @@ impl<'a> Run<'a> {
     }
 
     /// Writes down what the model may call, unless it was told the same last. A run that waited for days may go on in a process
-    /// with other tools.
-    fn offer(&mut self) -> Result<()> {
+    /// with other tools; which they were is recorded, so that one that goes on after a crash says the same of this moment.
+    async fn offer(&mut self) -> Result<()> {
         let offered = Offered { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() };
-        let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
-        if self.state.offered.as_ref() == Some(&digest) {
-            return Ok(());
-        }
+        let told = self.state.offered.clone();
+        let news = self.ctx.run("offered_tools", async move {
+            let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
+            Ok((told.as_ref() != Some(&digest)).then_some((digest, offered)))
+        })?;
+        let Some((digest, offered)) = news.await? else { return Ok(()) };
         let is_first = self.state.offered.replace(digest).is_none();
         match is_first && offered.tools.is_empty() {
             true => Ok(()),
@@ -109,7 +111,7 @@ impl<'a> Run<'a> {
     async fn listen(&mut self) -> Result<()> {
         loop {
             let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
-            self.offer()?;
+            self.offer().await?;
             // Where nothing is at work, an interrupt ends nothing.
             let goes_on = match outcome.payload() {
                 Some(payload) => self.attend(&[UserMessage::read(payload)])?,

@@ -216,6 +216,20 @@ async fn waits_for(run: &Handle, signal: &str) {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("nobody waits for {signal}"));
 }
 
+/// Waits until a tool of the run is at work.
+async fn works(run: &Handle, kind: &str) {
+    let working = async {
+        loop {
+            let tasks = run.tasks(Default::default()).await.expect("the tasks").items;
+            if tasks.iter().any(|task| task.new.kind == kind && !task.status.is_terminal()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, working).await.unwrap_or_else(|_| panic!("no {kind} is at work"));
+}
+
 /// The conversation in short: `role: text`, calls as `role: call name`, results as `role: name = text`.
 async fn told(run: &Handle) -> Vec<String> {
     let entries = run.messages().await.expect("the conversation");

@@ -5,20 +5,6 @@ use flovyn_core::Payload;
 use flovyn_toolkit::fake_llm::{Pace, When};
 use flovyn_toolkit::react::{Delivery, StopReason};
 
-/// Waits until a tool of the run is at work.
-async fn works(run: &Handle, kind: &str) {
-    let working = async {
-        loop {
-            let tasks = run.tasks(Default::default()).await.expect("the tasks").items;
-            if tasks.iter().any(|task| task.new.kind == kind && !task.status.is_terminal()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, working).await.unwrap_or_else(|_| panic!("no {kind} is at work"));
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_word_in_between_is_heard_before_the_next_call_and_skips_what_has_not_begun() {
     for word in [json!("steer"), json!("next_step"), Value::Null] {

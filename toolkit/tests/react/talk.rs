@@ -1,7 +1,7 @@
 //! A prompt, a model, tools, an answer; and a conversation that goes on.
 
 use super::*;
-use flovyn_core::model::CancelMode;
+use flovyn_core::model::{CancelMode, EventKind};
 use flovyn_toolkit::fake_llm::{Pace, When};
 use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::{LlmCall, ModelChoice, ReactState, StopReason};
@@ -196,6 +196,36 @@ async fn a_chat_that_goes_on_with_other_tools_tells_the_model_of_them() {
     }
     let told: Vec<Value> = of_type(&run, "tools").await;
     assert_eq!(told.len(), 2, "once for each list of tools");
+}
+
+/// What a process has differs from what the one before had: a server of tools that does not answer is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_goes_on_with_what_the_model_was_told_when_it_began() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("agents.db").display());
+    let lab = Lab::of(&url, Script::new([Turn::call("wait", json!({}))]), agent()).await;
+    let run = lab.start(&ask("Begin.")).await;
+    works(&run, "wait").await;
+    lab.flovyn.close().await.expect("it closes");
+    let more = agent().with_tool(AgentTool::task(spec("other"), "note", Effect::Read).expect("a schema"));
+    let lab = Lab::of(&url, Script::new([Turn::text("Done.")]), more.expect("a name of its own")).await;
+    lab.gate.open.add_permits(1);
+    let run = lab.flovyn.handle(&run.id().to_string()).await.expect("the run is there");
+    assert_eq!(outcome(&run).await.text, "Done.");
+    let expected = [
+        "system: Be brief.",
+        "user: Begin.",
+        "assistant: call wait",
+        "tool_result: wait = wait is over",
+        "assistant: Done.",
+    ];
+    assert_eq!((told(&run).await, lab.fake.paid()), (expected.map(str::to_owned).to_vec(), 1));
+    let mut events = run.stream(None);
+    while let Some(event) = events.next().await.expect("the events can be read") {
+        if let StreamEvent::Durable(event) = event {
+            assert_ne!(event.kind, EventKind::Warning, "{}", event.data);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
