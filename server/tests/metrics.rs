@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// What is answered at an address that needs no token: its status and its text.
@@ -39,6 +40,18 @@ async fn numbers(address: SocketAddr) -> BTreeMap<String, f64> {
         .collect()
 }
 
+/// The numbers once all of these are among them: others may see what was committed before it is counted.
+async fn counted(address: SocketAddr, names: &[&str]) -> BTreeMap<String, f64> {
+    for _ in 0..1_000 {
+        let numbers = numbers(address).await;
+        if names.iter().all(|name| numbers.contains_key(*name)) {
+            return numbers;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not counted: one of {names:?}");
+}
+
 fn thrifty() -> NativeHost {
     let thrifty = agent("thrifty", |ctx, _| {
         Box::pin(async move {
@@ -61,7 +74,8 @@ async fn what_was_committed_is_counted() {
     house.post(BASE, json!({ "kind": "thrifty", "id": "t" })).await;
     let (_remote, _worker) = house.worker(thrifty()).await;
     house.until("t", "WAITING").await;
-    let waiting = numbers(metrics).await;
+    let committed = "flovyn_grpc_calls_total{method=\"flovyn.v2.Worker/Commit\",code=\"Ok\"}";
+    let waiting = counted(metrics, &["flovyn_commits_total{outcome=\"suspended\"}", committed]).await;
     let is = |numbers: &BTreeMap<String, f64>, name: &str, expected: f64| {
         assert_eq!(numbers.get(name), Some(&expected), "{name} in {numbers:#?}");
     };
@@ -75,7 +89,7 @@ async fn what_was_committed_is_counted() {
     is(&waiting, "flovyn_stream_subscribers", 0.0);
     assert!(waiting["flovyn_payload_bytes_total{by=\"commit\"}"] > 0.0);
     assert!(waiting["flovyn_storage_seconds_count{call=\"Commit\"}"] >= 1.0);
-    assert!(waiting["flovyn_grpc_calls_total{method=\"flovyn.v2.Worker/Commit\",code=\"Ok\"}"] >= 1.0);
+    assert!(waiting[committed] >= 1.0);
     is(
         &waiting,
         "flovyn_http_calls_total{method=\"POST\",route=\"/api/orgs/{org}/agent-executions\",code=\"201\"}",
@@ -85,9 +99,10 @@ async fn what_was_committed_is_counted() {
     is(&numbers(metrics).await, "flovyn_stream_subscribers", 1.0);
     house.post(&format!("{BASE}/t/signal"), json!({ "signalName": "more", "signalValue": 1 })).await;
     let sent = events.rest().await.len() as f64;
-    let ended = numbers(metrics).await;
+    let completed = "flovyn_runs_ended_total{status=\"COMPLETED\"}";
+    let ended = counted(metrics, &[completed]).await;
     is(&ended, "flovyn_stream_events_total", sent);
-    is(&ended, "flovyn_runs_ended_total{status=\"COMPLETED\"}", 1.0);
+    is(&ended, completed, 1.0);
     // What was recorded before is not counted again by whoever goes on.
     is(&ended, "flovyn_tokens_total{model=\"model-1\",kind=\"input\"}", 20.0);
 
