@@ -75,7 +75,10 @@ impl<'a> Run<'a> {
         if !prompt.is_empty() {
             self.say(&Message::system(prompt))?;
         }
-        self.offer().await?;
+        match self.input.config.mode {
+            Mode::Chat => self.offer().await?,
+            Mode::OneShot => self.tell_tools(&self.offered())?,
+        }
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: self.input.user_parts.clone(),
@@ -90,21 +93,31 @@ impl<'a> Run<'a> {
         self.hear(&first)
     }
 
-    /// Writes down what the model may call, unless it was told the same last. A run that waited for days may go on in a process
-    /// with other tools; which they were is recorded, so that one that goes on after a crash says the same of this moment.
+    /// Tells the model what it may call, unless it was told the same last. A chat that waited for days may go on in a process with
+    /// other tools; which they were is recorded, so that one that goes on after a crash says the same of this moment.
     async fn offer(&mut self) -> Result<()> {
-        let offered = Offered { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() };
-        let told = self.state.offered.clone();
+        let (offered, told) = (self.offered(), self.state.offered.clone());
         let news = self.ctx.run("offered_tools", async move {
             let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
             Ok((told.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
         let Some((digest, offered)) = news.await? else { return Ok(()) };
-        let is_first = self.state.offered.replace(digest).is_none();
-        match is_first && offered.tools.is_empty() {
-            true => Ok(()),
-            false => self.record("system", entry_type::TOOLS, &offered),
+        match self.state.offered.replace(digest) {
+            None => self.tell_tools(&offered),
+            Some(_) => self.record("system", entry_type::TOOLS, &offered),
         }
+    }
+
+    /// Writes down what the model may call from its first word on.
+    fn tell_tools(&self, offered: &Offered) -> Result<()> {
+        if offered.tools.is_empty() {
+            return Ok(());
+        }
+        self.record("system", entry_type::TOOLS, offered)
+    }
+
+    fn offered(&self) -> Offered {
+        Offered { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() }
     }
 
     /// Waits for the user, however long.

@@ -203,15 +203,16 @@ async fn a_chat_that_goes_on_with_other_tools_tells_the_model_of_them() {
 async fn a_turn_goes_on_with_what_the_model_was_told_when_it_began() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("agents.db").display());
-    let lab = Lab::of(&url, Script::new([Turn::call("wait", json!({}))]), agent()).await;
-    let run = lab.start(&ask("Begin.")).await;
+    let script = || Script::new([Turn::call("wait", json!({})), Turn::text("Done.")]);
+    let lab = Lab::of(&url, script(), agent()).await;
+    let run = lab.start(&ask("Begin.").chat()).await;
     works(&run, "wait").await;
     lab.flovyn.close().await.expect("it closes");
     let more = agent().with_tool(AgentTool::task(spec("other"), "note", Effect::Read).expect("a schema"));
-    let lab = Lab::of(&url, Script::new([Turn::text("Done.")]), more.expect("a name of its own")).await;
+    let lab = Lab::of(&url, script(), more.expect("a name of its own")).await;
     lab.gate.open.add_permits(1);
     let run = lab.flovyn.handle(&run.id().to_string()).await.expect("the run is there");
-    assert_eq!(outcome(&run).await.text, "Done.");
+    waits_for(&run, USER_MESSAGE).await;
     let expected = [
         "system: Be brief.",
         "user: Begin.",
@@ -220,6 +221,7 @@ async fn a_turn_goes_on_with_what_the_model_was_told_when_it_began() {
         "assistant: Done.",
     ];
     assert_eq!((told(&run).await, lab.fake.paid()), (expected.map(str::to_owned).to_vec(), 1));
+    run.cancel(CancelMode::Hard, PATIENCE).await.expect("it ends");
     let mut events = run.stream(None);
     while let Some(event) = events.next().await.expect("the events can be read") {
         if let StreamEvent::Durable(event) = event {
