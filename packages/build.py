@@ -54,7 +54,8 @@ def wheel(profile: str) -> Iterator[Path]:
         old.unlink()
     maturin = Path(sys.executable).with_name("maturin")
     shared = SHARED if profile == "dev" else ()
-    run(maturin, "build", "--profile", profile, *shared, "--out", DIST, cwd=REPOSITORY / "bindings-python")
+    small = ("--compression-level", "9", "--out", DIST)
+    run(maturin, "build", "--profile", profile, *shared, *small, cwd=REPOSITORY / "bindings-python")
     (made,) = DIST.glob(f"flovyn-{version()}-*.whl")
     form = r"flovyn-[^-]+-cp310-abi3-(manylinux_\d+_\d+_\w+|macosx_\w+|win_\w+)\.whl"
     if not re.fullmatch(form, made.name):
