@@ -99,8 +99,9 @@ impl StdioTransport {
             prepared.current_dir(cwd);
         }
         let failed = |why: String| {
-            let message =
-                format!("the program {command:?} could not be started: {why}; is it installed, and its cwd there?");
+            let message = format!(
+                "the program {command:?} could not be started: {why}; install it, or correct its command or cwd"
+            );
             Error::new(Code::TaskFailed, message)
         };
         let mut child = prepared.spawn().map_err(|error| failed(error.to_string()))?;
