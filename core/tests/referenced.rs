@@ -1,12 +1,19 @@
 //! A task reads the conversation that a context reference stands for, wherever its attempt runs.
 
 use async_trait::async_trait;
-use flovyn_core::agent::AgentDefinition;
+use flovyn_core::Payload;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt, ContextRef};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::model::{RetryPolicy, TaskOptions};
-use flovyn_core::runtime::AgentBuilder;
+use flovyn_core::model::{Entry, RetryPolicy, TaskOptions};
+use flovyn_core::runtime::{AgentBuilder, Runtime};
+use flovyn_core::storage::guarded::{Call, Gate, Guarded};
 use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
+use flovyn_core::worker::{Worker, WorkerOptions};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Reads the conversation on its second attempt, which comes from the queue, or on its first.
@@ -76,6 +83,76 @@ async fn a_task_reads_what_its_context_reference_stands_for() -> Result<()> {
         let both = vec!["one".to_owned(), "x".repeat(100_000)];
         assert_eq!(read, [(1, both.clone()), (2, both), (1, Vec::new())]);
         agents.close().await?;
+    }
+    Ok(())
+}
+
+const TURNS: usize = 20;
+
+/// Says something each turn, and both it and its task read the whole conversation then.
+struct Chatty;
+
+#[async_trait]
+impl AgentDefinition for Chatty {
+    type State = ();
+    type Input = ();
+    type Output = usize;
+
+    fn kind(&self) -> &str {
+        "chatty"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<usize> {
+        for half in 0..2 {
+            for turn in 0..TURNS {
+                let number = half * TURNS + turn;
+                ctx.append_entry("user", &number.to_string())?;
+                ctx.flush()?.await?;
+                let all: Vec<_> = (0..=number).map(|number| number.to_string()).collect();
+                let here: Vec<String> =
+                    ctx.messages().await?.iter().map(|entry| entry.new.content.parse()).collect::<Result<_>>()?;
+                let (_, there): (u32, Vec<String>) = ctx.schedule("here", &ctx.context_ref())?.await?;
+                assert_eq!((&here, &there), (&all, &all));
+            }
+            let _: Value = ctx.wait_for_signal("on")?.await?;
+        }
+        Ok(2 * TURNS)
+    }
+}
+
+/// Counts the entries that a store has told.
+#[derive(Default)]
+struct Told(AtomicUsize);
+
+impl Gate for Told {
+    async fn pass<T: Send>(&self, _: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        body.await
+    }
+
+    fn told(&self, entries: &[Entry]) {
+        self.0.fetch_add(entries.len(), Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_reads_each_entry_once() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sqlite = format!("sqlite:{}", folder.path().join("agents.db").display());
+    for url in ["memory:", &sqlite] {
+        let runtime = Runtime::open(url).await?;
+        let run = runtime.client().start("chatty", Payload::of(&())?, StartOptions::default()).await?;
+        for half in 1..=2 {
+            let store = Arc::new(Guarded::over(runtime.storage().clone(), Told::default()));
+            let host = NativeHost::default().agent(Chatty)?.task(Reads { kind: "here", fails: 0 })?;
+            let worker =
+                Worker::start(store.clone(), runtime.chunks().clone(), Arc::new(host), WorkerOptions::default())
+                    .await?;
+            run.outcome_or_wait().await?.expect_err("it waits to be told to go on");
+            worker.close(Duration::ZERO).await?;
+            assert_eq!(store.0.load(Ordering::Relaxed), half * TURNS);
+            run.signal("on", Payload::of(&())?, Default::default(), None).await?;
+        }
+        runtime.close().await?;
     }
     Ok(())
 }

@@ -255,7 +255,7 @@ impl Handle {
     /// The entries of the main branch, contents in memory.
     pub async fn messages(&self) -> Result<Vec<Entry>> {
         let Some(leaf) = self.describe().await?.leaf else { return Ok(Vec::new()) };
-        let mut entries = self.storage.branch(self.org, leaf).await?;
+        let mut entries = self.storage.branch(self.org, leaf, None).await?;
         for entry in &mut entries {
             entry.new.content = self.load(entry.new.content.clone()).await?;
         }

@@ -235,7 +235,7 @@ impl Session {
 
     /// Asks the same again until the store answers, or the session is closed: an error of an unavailable store means
     /// *unknown* (rule 2).
-    async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
+    pub(super) async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
         let mut pause = RETRY_FIRST;
         loop {
             match ask().await {

@@ -4,6 +4,7 @@
 //! session's runtime, and what they bring is pulled by the host with [`Session::take_effects`] after [`Port::ready`].
 
 mod carry;
+mod conversations;
 mod reads;
 mod tasks;
 mod traces;
@@ -20,6 +21,7 @@ use crate::storage::{ClaimRequest, Storage};
 use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
+pub(crate) use conversations::Conversations;
 use parking_lot::Mutex;
 pub(crate) use reads::number_of;
 use std::collections::{HashMap, VecDeque};
@@ -95,6 +97,7 @@ pub(crate) trait Keeper: Send + Sync {
 pub struct Session {
     me: Weak<Session>,
     storage: Arc<dyn Storage>,
+    conversations: Arc<Conversations>,
     chunks: Chunks,
     runtime: tokio::runtime::Handle,
     org: OrgId,
@@ -133,6 +136,7 @@ struct Inner {
 /// What a session is made of.
 pub(crate) struct SessionParts {
     pub storage: Arc<dyn Storage>,
+    pub conversations: Arc<Conversations>,
     pub chunks: Chunks,
     pub runtime: tokio::runtime::Handle,
     pub claim: Claim,
@@ -145,7 +149,18 @@ pub(crate) struct SessionParts {
 
 impl Session {
     pub(crate) fn new(parts: SessionParts) -> Arc<Self> {
-        let SessionParts { storage, chunks, runtime, claim, mut segment, config, max_payload, ttl, tracer } = parts;
+        let SessionParts {
+            storage,
+            conversations,
+            chunks,
+            runtime,
+            claim,
+            mut segment,
+            config,
+            max_payload,
+            ttl,
+            tracer,
+        } = parts;
         let state = segment.checkpoint.as_ref().map(|checkpoint| checkpoint.saved.state.clone());
         segment.execution.base = claim.execution.base;
         let (stored_now, epoch) = (storage.clock().now(), claim.lease.epoch);
@@ -166,6 +181,7 @@ impl Session {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             storage,
+            conversations,
             chunks,
             runtime,
             org: claim.execution.new.org,
@@ -440,6 +456,9 @@ impl Session {
             return;
         }
         self.trace_close(&why);
+        if matches!(why, Closed::Finished(status) if status.is_terminal()) {
+            self.conversations.forget(self.execution);
+        }
         {
             let mut inner = self.inner.lock();
             inner.machine.seal();

@@ -72,7 +72,7 @@ impl Session {
             }
         }
         let mut entries = match leaf {
-            Some(leaf) => self.storage.branch(self.org, leaf).await?,
+            Some(leaf) => self.until_available(|| self.conversations.branch(self.execution, leaf)).await?,
             None => Vec::new(),
         };
         let now = self.storage.clock().now();

@@ -70,6 +70,9 @@ pub trait Gate: Send + Sync {
     /// The holder of a run has read what recovery replays.
     fn loaded(&self, _segment: &Segment) {}
 
+    /// Somebody has read these entries of a branch.
+    fn told(&self, _entries: &[Entry]) {}
+
     /// A worker is about to register.
     fn registering(&self, _org: OrgId, _worker: WorkerId) {}
 
@@ -169,8 +172,10 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         self.gate.pass(Call::ReadPayload, self.inner.read_payload_part(org, payload, offset, length)).await
     }
 
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
-        self.gate.pass(Call::Branch, self.inner.branch(org, leaf)).await
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
+        let entries = self.gate.pass(Call::Branch, self.inner.branch(org, leaf, after)).await?;
+        self.gate.told(&entries);
+        Ok(entries)
     }
 }
 

@@ -126,8 +126,9 @@ pub trait AgentStorage: Send + Sync {
         stored::part_of(&self.read_payload(org, payload).await?, offset, length)
     }
 
-    /// The entries from the root to a leaf, in order, across the runs a fork shares them with.
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>>;
+    /// The entries from the root to a leaf, in order, across the runs a fork shares them with; where `after` is on that
+    /// branch, only those behind it, so that a reader asks once for each.
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>>;
 }
 
 /// The work of a queue, claimed under leases.

@@ -147,6 +147,7 @@ async fn start(core: Arc<Core>, mut claim: Claim) {
     claim.execution.new.input = segment.execution.new.input.clone();
     let session = Session::new(SessionParts {
         storage: core.storage.clone(),
+        conversations: core.conversations.clone(),
         chunks: core.chunks.clone(),
         runtime: core.runtime.clone(),
         claim,

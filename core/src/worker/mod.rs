@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::journal::MachineConfig;
 use crate::model::{Batch, ClaimedTask, OpBody, Placement};
-use crate::session::{Closed, Keeper, Session};
+use crate::session::{Closed, Conversations, Keeper, Session};
 use crate::storage::{ClaimRequest, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
@@ -101,6 +101,7 @@ pub(crate) struct Core {
     pub id: WorkerId,
     pub options: WorkerOptions,
     pub storage: Arc<dyn Storage>,
+    pub conversations: Arc<Conversations>,
     pub chunks: Chunks,
     pub runtime: tokio::runtime::Handle,
     pub host: Arc<dyn Host>,
@@ -146,6 +147,7 @@ impl Worker {
             me: me.clone(),
             id,
             parked: Parked::new(options.max_parked, options.max_parked_age),
+            conversations: Arc::new(Conversations::new(storage.clone(), options.org)),
             options,
             storage,
             chunks,

@@ -100,7 +100,7 @@ impl Ticket {
         let core = self.0.core.upgrade().ok_or_else(|| {
             Error::new(Code::StorageUnavailable, "the attempt's worker is closed, so the conversation cannot be read")
         })?;
-        let mut entries = core.storage.branch(self.0.org, leaf).await?;
+        let mut entries = core.conversations.branch(self.0.execution, leaf).await?;
         for entry in &mut entries {
             entry.new.content = fetch(&core.storage, self.0.org, &entry.new.content).await?;
         }

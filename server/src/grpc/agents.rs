@@ -166,10 +166,12 @@ impl Agents for Grpc {
         Ok(Response::new((&entry).into()))
     }
 
-    async fn branch(&self, request: Request<v2::IdRequest>) -> Answer<Self::BranchStream> {
+    async fn branch(&self, request: Request<v2::BranchRequest>) -> Answer<Self::BranchStream> {
         let org = self.org(&request)?;
-        let leaf = EntryId(id(&request.get_ref().id, "entry").map_err(told)?);
-        let entries = self.0.storage.branch(org, leaf).await.map_err(told)?;
+        let v2::BranchRequest { leaf, after } = request.into_inner();
+        let leaf = EntryId(id(&leaf, "entry").map_err(told)?);
+        let after = after.map(|after| id(&after, "entry").map(EntryId)).transpose().map_err(told)?;
+        let entries = self.0.storage.branch(org, leaf, after).await.map_err(told)?;
         Ok(Response::new(all(wired(&entries))))
     }
 

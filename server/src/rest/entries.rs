@@ -118,7 +118,7 @@ pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::J
 
 async fn branch(caller: &Caller) -> Result<Vec<Entry>, Problem> {
     let Some(leaf) = caller.run().await?.describe().await?.leaf else { return Ok(Vec::new()) };
-    Ok(caller.service.storage.branch(caller.org(), leaf).await?)
+    Ok(caller.service.storage.branch(caller.org(), leaf, None).await?)
 }
 
 /// One entry of a run or of the branch it stands on.

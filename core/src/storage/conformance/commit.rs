@@ -397,7 +397,7 @@ pub async fn orphans_give_back_what_they_took(factory: &dyn Factory) {
     assert!(!rig.kinds_after(holder.id, 0).await.contains(&EventKind::Timer));
     let segment = holder.load().await;
     assert_eq!(segment.tail.len(), 4);
-    assert_eq!(rig.storage.branch(ORG, holder.leaf.unwrap()).await.unwrap().len(), 1);
+    assert_eq!(rig.storage.branch(ORG, holder.leaf.unwrap(), None).await.unwrap().len(), 1);
     let mut op = holder.flush();
     op.sequence = 2;
     assert_eq!(refused(holder.try_commit(holder.batch(vec![op], BatchEnd::Continue)).await), Code::SlotTaken);

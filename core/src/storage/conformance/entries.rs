@@ -33,7 +33,7 @@ pub async fn a_tree_has_its_shape(factory: &dyn Factory) {
     }
     // The main thread's leaf is the last one appended to it.
     assert_eq!(rig.execution(holder.id).await.leaf, Some(entries[2].new.id));
-    let branch = rig.storage.branch(ORG, entries[2].new.id).await.unwrap();
+    let branch = rig.storage.branch(ORG, entries[2].new.id, None).await.unwrap();
     assert_eq!(branch, [entries[0].clone(), entries[2].clone()]);
     let told: Vec<_> = rig.events(holder.id).await.into_iter().filter(|event| event.kind == EventKind::Entry).collect();
     assert_eq!(told.len(), 3);
@@ -54,7 +54,7 @@ pub async fn threads_do_not_move_the_main_leaf(factory: &dyn Factory) {
     let (main_id, more_id) = (entry_id(&main), entry_id(&more).unwrap());
     holder.commit(vec![main, side, more]).await;
     assert_eq!(rig.execution(holder.id).await.leaf, main_id);
-    let branch = rig.storage.branch(ORG, more_id).await.unwrap();
+    let branch = rig.storage.branch(ORG, more_id, None).await.unwrap();
     assert_eq!(branch.iter().map(|entry| entry.depth).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(branch.iter().map(|entry| entry.new.thread.as_str()).collect::<Vec<_>>(), ["", "side", "side"]);
 }
@@ -84,7 +84,7 @@ pub async fn a_branch_crosses_forks(factory: &dyn Factory) {
         holder.commit(vec![op]).await;
     }
     let leaf = rig.execution(id).await.leaf.unwrap();
-    let branch = rig.storage.branch(ORG, leaf).await.unwrap();
+    let branch = rig.storage.branch(ORG, leaf, None).await.unwrap();
     let said: Vec<_> = branch.iter().map(|entry| entry.new.content.parse::<String>().unwrap()).collect();
     assert_eq!(said, ["1", "2", "3", "4", "5"]);
     assert_eq!(branch.iter().map(|entry| entry.depth).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
@@ -97,14 +97,14 @@ pub async fn a_branch_crosses_forks(factory: &dyn Factory) {
 pub async fn an_unknown_leaf_is_not_found(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let leaf = EntryId(rig.uuid());
-    assert_eq!(refused(rig.storage.branch(ORG, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.branch(ORG, leaf, None).await), Code::ExecutionNotFound);
     assert_eq!(refused(rig.storage.entry(ORG, leaf).await), Code::ExecutionNotFound);
     let mut holder = rig.running().await;
     let op = holder.entry("a");
     holder.commit(vec![op]).await;
     let stranger = crate::id::OrgId(rig.uuid());
     let leaf = holder.leaf.unwrap();
-    assert_eq!(refused(rig.storage.branch(stranger, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.branch(stranger, leaf, None).await), Code::ExecutionNotFound);
     assert_eq!(refused(rig.storage.entry(stranger, leaf).await), Code::ExecutionNotFound);
 }
 
@@ -116,11 +116,34 @@ pub async fn a_long_branch_is_whole(factory: &dyn Factory) {
         let ops = (0..50).map(|n| holder.entry(&format!("{}", batch * 50 + n))).collect();
         holder.checkpoint(ops, json(&batch)).await;
     }
-    let branch = rig.storage.branch(ORG, holder.leaf.unwrap()).await.unwrap();
+    let branch = rig.storage.branch(ORG, holder.leaf.unwrap(), None).await.unwrap();
     assert_eq!(branch.len(), 500);
     for (n, entry) in branch.iter().enumerate() {
         assert_eq!((entry.depth, &entry.new.content), (n as u32, &json(&n.to_string())));
     }
+}
+
+/// A reader that knows the beginning of a branch gets what follows it; one that knows something else gets the whole.
+pub async fn a_branch_is_read_from_what_is_known(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let ops: Vec<_> = (0..4).map(|n| holder.entry(&n.to_string())).collect();
+    let main: Vec<_> = ops.iter().filter_map(entry_id).collect();
+    let aside = holder.entry_of("side", Some(main[1]), json(&"aside"));
+    let elsewhere = entry_id(&aside).unwrap();
+    holder.commit(ops.into_iter().chain([aside]).collect()).await;
+    let storage = &rig.storage;
+    let read = async |leaf, after| {
+        let branch = storage.branch(ORG, leaf, after).await.unwrap();
+        branch.into_iter().map(|entry| entry.new.id).collect::<Vec<_>>()
+    };
+    for (n, known) in main.iter().enumerate() {
+        assert_eq!(read(main[3], Some(*known)).await, main[n + 1..]);
+    }
+    assert_eq!(read(elsewhere, Some(main[1])).await, [elsewhere]);
+    assert_eq!(read(elsewhere, Some(main[2])).await, [main[0], main[1], elsewhere]);
+    assert_eq!(read(main[1], Some(main[3])).await, main[..2]);
+    assert_eq!(read(main[3], Some(EntryId(rig.uuid()))).await, main);
 }
 
 /// An entry whose content is a task's output reads like any other, however it is stored, on every branch.
@@ -147,7 +170,7 @@ pub async fn an_entry_may_repeat_an_output(factory: &dyn Factory) {
     let leaf = ops.last().and_then(entry_id).unwrap();
     holder.commit(ops).await;
     let told = |entries: &[crate::model::Entry]| entries.iter().map(|one| one.new.content.clone()).collect::<Vec<_>>();
-    assert_eq!(told(&rig.storage.branch(ORG, leaf).await.unwrap()), asked);
+    assert_eq!(told(&rig.storage.branch(ORG, leaf, None).await.unwrap()), asked);
     let listed = rig.storage.entries(ORG, holder.id, PageRequest::default()).await.unwrap().items;
     assert_eq!(told(&listed), asked);
     for entry in &listed {
@@ -167,5 +190,5 @@ pub async fn an_entry_may_repeat_an_output(factory: &dyn Factory) {
         input: None,
     };
     let fork = rig.storage.fork(request).await.unwrap();
-    assert_eq!(told(&rig.storage.branch(ORG, fork.leaf.unwrap()).await.unwrap()), asked);
+    assert_eq!(told(&rig.storage.branch(ORG, fork.leaf.unwrap(), None).await.unwrap()), asked);
 }

@@ -68,7 +68,7 @@ pub async fn a_fork_at_a_checkpoint(factory: &dyn Factory) {
     assert_eq!(segment.once.iter().map(|once| &*once.name).collect::<Vec<_>>(), ["plan"]);
     let op = forked.entry("other");
     forked.checkpoint(vec![op], json(&"fork")).await;
-    assert_eq!(rig.storage.branch(ORG, forked.leaf.unwrap()).await.unwrap().len(), 2);
+    assert_eq!(rig.storage.branch(ORG, forked.leaf.unwrap(), None).await.unwrap().len(), 2);
     assert_eq!(Snapshot::of(&*rig.storage, id).await, before);
     let run = fork(&rig, id, ForkFrom::Latest).await;
     assert_eq!(run.segment, 2);
@@ -118,7 +118,7 @@ pub async fn a_fork_at_an_op(factory: &dyn Factory) {
     assert_eq!(segment.facts[0].number, 0);
     assert_eq!(segment.facts[0].kind, FactKind::Task { task: holder.task_id(1), result: Ok(json(&4)) });
     assert_eq!(segment.once.iter().map(|once| &*once.name).collect::<Vec<_>>(), ["plan"]);
-    assert_eq!(rig.storage.branch(ORG, run.leaf.unwrap()).await.unwrap()[0].new.id, first);
+    assert_eq!(rig.storage.branch(ORG, run.leaf.unwrap(), None).await.unwrap()[0].new.id, first);
     // Slots of the parent's tail are taken.
     forked.next = 3;
     let taken = forked.flush();
@@ -227,7 +227,7 @@ pub async fn forks_may_be_nested(factory: &dyn Factory) {
     let (_, segment) = load(&rig, &three).await;
     assert_eq!(sequences(&segment), [0, 1, 2, 3, 4]);
     assert_eq!(segment.facts.len(), 1);
-    let texts: Vec<_> = rig.storage.branch(ORG, three.leaf.unwrap()).await.unwrap();
+    let texts: Vec<_> = rig.storage.branch(ORG, three.leaf.unwrap(), None).await.unwrap();
     let texts: Vec<_> = texts.iter().map(|entry| entry.new.content.clone()).collect();
     let expected: Vec<Payload> = ["0", "1", "2", "x"].iter().map(json).collect();
     assert_eq!(texts, expected);

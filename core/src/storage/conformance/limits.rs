@@ -135,7 +135,7 @@ pub async fn a_resume_may_bring_a_message(factory: &dyn Factory) {
     let request = ResumeRequest { message: Some(message.clone()), budget: Some("9".into()), ..Default::default() };
     let run = rig.storage.resume(ORG, holder.id, request).await.unwrap();
     assert_eq!(run.new.limits.budget.as_deref(), Some("9"));
-    let branch = rig.storage.branch(ORG, run.leaf.unwrap()).await.unwrap();
+    let branch = rig.storage.branch(ORG, run.leaf.unwrap(), None).await.unwrap();
     assert_eq!(branch.len(), 2);
     let entry = &branch[1];
     assert_eq!((entry.new.parent, &entry.new.content, entry.depth), (holder.leaf, &message, 1));
@@ -152,7 +152,7 @@ pub async fn a_resume_may_bring_a_message(factory: &dyn Factory) {
     let op = holder.entry("b");
     assert!(matches!(&op.body, OpBody::Entry(new) if new.parent == Some(entry.new.id)));
     holder.commit(vec![op]).await;
-    assert_eq!(rig.storage.branch(ORG, holder.leaf.unwrap()).await.unwrap().len(), 3);
+    assert_eq!(rig.storage.branch(ORG, holder.leaf.unwrap(), None).await.unwrap().len(), 3);
 }
 
 /// A budget given with a resume counts what is used from then on; one that is used up is given again as it was.

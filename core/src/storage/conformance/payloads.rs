@@ -167,7 +167,7 @@ pub async fn every_place_takes_large_payloads(factory: &dyn Factory) {
     same(&rig, &task.new.input, &large(3)).await;
     same(&rig, task.output.as_ref().unwrap(), &large(6)).await;
     same(&rig, &rig.mailbox(holder.id).await[0].payload, &large(1)).await;
-    let entries = rig.storage.branch(ORG, holder.leaf.unwrap()).await.unwrap();
+    let entries = rig.storage.branch(ORG, holder.leaf.unwrap(), None).await.unwrap();
     same(&rig, &entries[0].new.content, &large(2)).await;
     assert_eq!(answer.facts.len(), 2);
     for fact in holder.load().await.facts {

@@ -61,7 +61,7 @@ pub async fn what_others_need_is_kept(factory: &dyn Factory) {
     rig.storage.fork(request).await.unwrap();
     assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
     let mut fork = rig.claim(id).await;
-    assert_eq!(rig.storage.branch(ORG, fork.leaf.unwrap()).await.unwrap().len(), 1);
+    assert_eq!(rig.storage.branch(ORG, fork.leaf.unwrap(), None).await.unwrap().len(), 1);
     fork.next = 50;
     let op = fork.queued(TaskOptions { detached: true, ..TaskOptions::default() });
     fork.commit(vec![op]).await;

@@ -110,7 +110,7 @@ impl State {
 
     /// The last checkpoint whose main leaf is the entry or one above it.
     fn checkpoint_above(&self, org: OrgId, run: &Run, entry: EntryId) -> Result<Option<u32>> {
-        let above: BTreeSet<EntryId> = self.branch(org, entry)?.iter().map(|entry| entry.new.id).collect();
+        let above: BTreeSet<EntryId> = self.branch(org, entry, None)?.iter().map(|entry| entry.new.id).collect();
         let counts =
             |checkpoint: &&Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
         Ok(run.checkpoints.values().rev().find(counts).map(|checkpoint| checkpoint.sequence))

@@ -138,8 +138,8 @@ impl AgentStorage for MemoryStorage {
         })
     }
 
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
-        self.call(|state, _| state.branch(org, leaf))
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
+        self.call(|state, _| state.branch(org, leaf, after))
     }
 }
 

@@ -98,10 +98,10 @@ impl State {
         Error::new(Code::CorruptCheckpoint, message).with("tried", tried.join(", "))
     }
 
-    pub fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+    pub fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
         let mut branch = Vec::new();
         let mut next = Some(leaf);
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|id| Some(*id) != after) {
             let entry = self.entry(org, id).ok_or_else(|| not_found("entry", id))?;
             next = entry.new.parent;
             branch.push(entry.clone());

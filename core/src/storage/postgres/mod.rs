@@ -432,8 +432,8 @@ impl AgentStorage for PostgresStorage {
         self.read("read a part of a payload", org, move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
     }
 
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
-        self.read("read a branch", org, move |tx| segment::branch(tx, org, leaf)).await
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
+        self.read("read a branch", org, move |tx| segment::branch(tx, org, leaf, after)).await
     }
 }
 

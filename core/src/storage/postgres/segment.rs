@@ -259,15 +259,19 @@ pub(super) fn one_entry(tx: &Tx, org: OrgId, id: EntryId) -> Done<Entry> {
     Ok(tx.first(sql, row![org.0, id.0], entry)?.ok_or_else(|| unknown("entry", id))?)
 }
 
-/// The entries from the root to a leaf.
-pub(super) fn branch(tx: &Tx, org: OrgId, leaf: EntryId) -> Done<Vec<Entry>> {
+/// The entries from the root to a leaf, or those behind one of them.
+pub(super) fn branch(tx: &Tx, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Done<Vec<Entry>> {
     const ABOVE: &str = concat!(
         "WITH RECURSIVE above AS (SELECT id, parent_id FROM agent_entry WHERE org_id = $1 AND id = $2 \
-         UNION ALL SELECT p.id, p.parent_id FROM above JOIN agent_entry p ON p.org_id = $1 AND p.id = above.parent_id) ",
+         UNION ALL SELECT p.id, p.parent_id FROM above JOIN agent_entry p ON p.org_id = $1 AND p.id = above.parent_id \
+         WHERE above.parent_id IS DISTINCT FROM $3) ",
         select_entry!(),
         "JOIN above ON above.id = e.id WHERE e.org_id = $1 ORDER BY e.depth"
     );
-    let branch = tx.all(ABOVE, row![org.0, leaf.0], entry)?;
+    if after == Some(leaf) {
+        return Ok(Vec::new());
+    }
+    let branch = tx.all(ABOVE, row![org.0, leaf.0, after.map(|id| id.0)], entry)?;
     if branch.is_empty() {
         return Err(unknown("entry", leaf).into());
     }

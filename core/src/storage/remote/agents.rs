@@ -223,9 +223,10 @@ impl AgentStorage for RemoteStorage {
         }
     }
 
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
         let asked = "read a conversation";
-        let stream = self.agents().branch(self.ask(org, v2::IdRequest { id: raw(leaf.0) })).await;
+        let request = v2::BranchRequest { leaf: raw(leaf.0), after: after.map(|id| raw(id.0)) };
+        let stream = self.agents().branch(self.ask(org, request)).await;
         let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
         collect(asked, stream, TryInto::try_into).await
     }

@@ -186,7 +186,7 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
 
 /// The last checkpoint whose main leaf is the entry or one above it.
 fn checkpoint_above(tx: &Tx, org: OrgId, run: &Run, entry: EntryId) -> Done<Option<u32>> {
-    let branch = super::segment::branch(tx.conn, org, entry)?;
+    let branch = super::segment::branch(tx.conn, org, entry, None)?;
     let above: BTreeSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
     let counts = |checkpoint: &Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
     Ok(checkpoints(tx.conn, run.home.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))

@@ -350,8 +350,8 @@ impl AgentStorage for SqliteStorage {
         self.read("read a part of a payload", move |conn| payloads::read_part(conn, org, &hash, offset, length)).await
     }
 
-    async fn branch(&self, org: OrgId, leaf: EntryId) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |conn| segment::branch(conn, org, leaf)).await
+    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
+        self.read("read a branch", move |conn| segment::branch(conn, org, leaf, after)).await
     }
 }
 

@@ -271,11 +271,11 @@ pub(super) fn one_entry(conn: &Connection, org: OrgId, id: EntryId) -> Done<Entr
     Ok(first(conn, sql, [blob(&id.0), blob(&org.0)], entry)?.ok_or_else(|| unknown("entry", id))?)
 }
 
-/// The entries from the root to a leaf.
-pub(super) fn branch(conn: &Connection, org: OrgId, leaf: EntryId) -> Done<Vec<Entry>> {
+/// The entries from the root to a leaf, or those behind one of them.
+pub(super) fn branch(conn: &Connection, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Done<Vec<Entry>> {
     let mut branch: Vec<Entry> = Vec::new();
     let mut next = Some(leaf);
-    while let Some(id) = next {
+    while let Some(id) = next.filter(|id| Some(*id) != after) {
         let found = one_entry(conn, org, id)?;
         next = found.new.parent;
         branch.push(found);

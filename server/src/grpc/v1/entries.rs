@@ -118,7 +118,7 @@ impl V1 {
         };
         let mut shared = Vec::new();
         if let (Some(_), Some(leaf)) = (run.forked_from, run.leaf) {
-            shared = self.storage().branch(run.new.org, leaf).await.map_err(told)?;
+            shared = self.storage().branch(run.new.org, leaf, None).await.map_err(told)?;
             shared.retain(|entry| entry.execution != run.new.id);
         }
         if let Some(after) = &after {

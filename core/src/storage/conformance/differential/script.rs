@@ -413,7 +413,7 @@ impl<'p> Script<'p> {
         let id = self.id();
         let entries = self.entries(id).await;
         let leaf = self.random.pick(&entries).copied().unwrap_or_default();
-        let branch = both!(self.pair, "branch", branch(ORG, leaf));
+        let branch = both!(self.pair, "branch", branch(ORG, leaf, None::<EntryId>));
         let content = branch.ok().and_then(|mut branch| branch.pop()).map(|entry| entry.new.content);
         if let Some(content) = content {
             self.read_payload(&content).await;
