@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
+
+#: A conversation that is read each turn names the same entries again, and making a UUID takes longer than all the rest.
+_uuid = lru_cache(maxsize=8192)(UUID)
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,5 @@ class Message:
     def of(cls, parts: tuple[Any, ...]) -> Message:
         """Make it from what the engine gives."""
         id, parent, role, entry_type, content, turn_id, metadata, seconds = parts
-        return cls(
-            id=UUID(id),
-            parent_id=UUID(parent) if parent else None,
-            role=role,
-            entry_type=entry_type,
-            content=content,
-            turn_id=turn_id,
-            metadata=metadata,
-            created_at=datetime.fromtimestamp(seconds, timezone.utc),
-        )
+        written = datetime.fromtimestamp(seconds, timezone.utc)
+        return cls(_uuid(id), parent and _uuid(parent), role, entry_type, content, turn_id, metadata, written)
