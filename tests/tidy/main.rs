@@ -284,7 +284,7 @@ fn nothing_unfinished_is_left_in_the_code() {
 
 /// The crates of other people in a build, each with the features it is built with.
 fn built_with(selection: &[&str]) -> BTreeSet<String> {
-    let tree = ["tree", "--locked", "--offline", "--prefix", "none", "--format", "{p}|{f}"];
+    let tree = ["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"];
     let listed = std::process::Command::new(env!("CARGO"))
         .args(tree)
         .args(selection)
