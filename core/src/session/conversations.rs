@@ -47,28 +47,22 @@ impl Conversations {
 
     /// The durable entries from the root to a leaf, as the store has them, for a run that reads them.
     pub async fn branch(&self, reader: ExecutionId, leaf: EntryId) -> Result<Vec<Entry>> {
-        let last = {
+        let mut branch = {
             let mut kept = self.kept.lock();
-            match kept.up_from(reader, Some(leaf)) {
-                Some(branch) => {
-                    kept.touch(reader, leaf);
-                    return Ok(branch);
-                }
-                None => kept.of.get(&reader).and_then(|conversation| conversation.last),
+            if let Some(branch) = kept.up_from(reader, leaf) {
+                kept.touch(reader, leaf);
+                return Ok(branch);
             }
+            kept.read_last(reader)
         };
-        let mut read = self.storage.branch(self.org, leaf, last).await?;
-        let known = self.kept.lock().up_from(reader, read.first().and_then(|first| first.new.parent));
-        let known = match known {
-            Some(known) => known,
-            // What it was to follow is no longer kept.
-            None => {
-                read = self.storage.branch(self.org, leaf, None).await?;
-                Vec::new()
-            }
-        };
-        self.kept.lock().learn(reader, leaf, &read);
-        Ok(known.into_iter().chain(read).collect())
+        let read = self.storage.branch(self.org, leaf, branch.last().map(|last| last.new.id)).await?;
+        if read.first().is_none_or(|first| first.new.parent.is_none()) {
+            // The leaf stands on another branch than what was read last.
+            branch.clear();
+        }
+        branch.extend(read);
+        self.kept.lock().learn(reader, leaf, &branch);
+        Ok(branch)
     }
 
     /// Drops what a run has read.
@@ -79,31 +73,34 @@ impl Conversations {
 
 impl Kept {
     /// The kept entries from the root to one of them; none where one is missing.
-    fn up_from(&self, reader: ExecutionId, mut next: Option<EntryId>) -> Option<Vec<Entry>> {
-        let mut branch = Vec::new();
-        if next.is_some() {
-            let entries = &self.of.get(&reader)?.entries;
-            while let Some(id) = next {
-                let entry = entries.get(&id)?;
-                if branch.is_empty() {
-                    branch.reserve_exact(entry.depth as usize + 1);
-                }
-                next = entry.new.parent;
-                branch.push(entry.clone());
-            }
+    fn up_from(&self, reader: ExecutionId, leaf: EntryId) -> Option<Vec<Entry>> {
+        let entries = &self.of.get(&reader)?.entries;
+        let mut branch = Vec::with_capacity(entries.get(&leaf)?.depth as usize + 1);
+        let mut next = Some(leaf);
+        while let Some(id) = next {
+            let entry = entries.get(&id)?;
+            next = entry.new.parent;
+            branch.push(entry.clone());
         }
         branch.reverse();
         Some(branch)
     }
 
-    fn learn(&mut self, reader: ExecutionId, leaf: EntryId, read: &[Entry]) {
+    /// The branch that a run has read last.
+    fn read_last(&self, reader: ExecutionId) -> Vec<Entry> {
+        let last = self.of.get(&reader).and_then(|conversation| conversation.last);
+        last.and_then(|last| self.up_from(reader, last)).unwrap_or_default()
+    }
+
+    fn learn(&mut self, reader: ExecutionId, leaf: EntryId, branch: &[Entry]) {
         let conversation = self.of.entry(reader).or_default();
-        for entry in read {
-            if conversation.entries.insert(entry.new.id, entry.clone()).is_none() {
+        for entry in branch {
+            conversation.entries.entry(entry.new.id).or_insert_with(|| {
                 let weight = weight(entry);
                 conversation.bytes += weight;
                 self.bytes += weight;
-            }
+                entry.clone()
+            });
         }
         self.touch(reader, leaf);
         while self.bytes > LIMIT
@@ -139,4 +136,55 @@ fn weight(entry: &Entry) -> usize {
         + new.metadata.as_ref().map_or(0, String::len);
     let content = new.content.stored().map_or_else(|| new.content.size() as usize, |_| 0);
     OF_AN_ENTRY + texts + content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kept, LIMIT, weight};
+    use crate::clock::Timestamp;
+    use crate::id::{EntryId, ExecutionId, Slot};
+    use crate::model::{Entry, NewEntry};
+    use crate::payload::Payload;
+    use uuid::Uuid;
+
+    fn entry(number: u128, parent: Option<u128>, size: usize) -> Entry {
+        let new = NewEntry {
+            id: EntryId(Uuid::from_u128(number)),
+            parent: parent.map(|parent| EntryId(Uuid::from_u128(parent))),
+            thread: String::new(),
+            role: "user".into(),
+            entry_type: "message".into(),
+            content: Payload::raw(vec![0; size]),
+            turn_id: None,
+            metadata: None,
+        };
+        let (execution, slot) = (ExecutionId(Uuid::nil()), Slot::default());
+        Entry { new, execution, slot, depth: u32::from(parent.is_some()), created_at: Timestamp(0) }
+    }
+
+    /// What was not read for the longest time goes first, and what is too large alone is not kept.
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let mut kept = Kept::default();
+        let run = |number| ExecutionId(Uuid::from_u128(number));
+        let third = [entry(1, None, LIMIT / 3), entry(2, Some(1), 0)];
+        let (root, leaf) = (third[0].new.id, third[1].new.id);
+        kept.learn(run(1), leaf, &third);
+        kept.learn(run(2), leaf, &third);
+        kept.learn(run(2), leaf, &third);
+        let both = third.iter().map(weight).sum::<usize>();
+        assert_eq!(kept.bytes, 2 * both, "each once a run");
+        kept.touch(run(1), root);
+        kept.learn(run(3), leaf, &third);
+        assert_eq!((kept.bytes, kept.order.len()), (2 * both, 2));
+        assert_eq!(kept.up_from(run(1), leaf).as_deref(), Some(&third[..]));
+        assert_eq!(
+            (kept.up_from(run(2), leaf), kept.up_from(run(3), root).map(|branch| branch.len())),
+            (None, Some(1))
+        );
+        assert_eq!((kept.read_last(run(1)).len(), kept.read_last(run(2)).len()), (1, 0));
+        let large = [entry(1, None, LIMIT)];
+        kept.learn(run(4), root, &large);
+        assert_eq!((kept.bytes, kept.of.len(), kept.order.len()), (0, 0, 0));
+    }
 }
