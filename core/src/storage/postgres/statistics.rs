@@ -12,7 +12,8 @@ const FIRST: i64 = 64;
 const RARER: i64 = 4;
 
 /// Transactions are counted for the whole server: other databases may have used them up. What was written since the last
-/// look is looked at after this time too, each time that much later, until the database's own looks are as frequent.
+/// look is looked at after this time too, each time that much later, until the database's own looks are as frequent. A look
+/// makes others plan again, so it is taken early, or put off as much, to come when nobody writes.
 const SOON: Duration = Duration::from_secs(4);
 const LATE: Duration = Duration::from_secs(64);
 
@@ -35,6 +36,8 @@ struct Plan {
     since: i64,
     /// The number of the next transaction at the last look, when that was, and how long the pause after it is.
     seen: i64,
+    /// The same at the last time it was asked.
+    before: i64,
     looked: Instant,
     pause: Duration,
 }
@@ -56,11 +59,15 @@ impl Statistics {
             next: transaction.saturating_add(FIRST),
             since: FIRST,
             seen: transaction,
+            before: transaction,
             looked: now,
             pause: SOON,
         });
-        let many = transaction >= plan.next;
-        let late = transaction > plan.seen && plan.pause < LATE && now.duration_since(plan.looked) >= plan.pause;
+        let (written, waited) = (transaction.saturating_sub(plan.seen), now.duration_since(plan.looked));
+        let calm = transaction == std::mem::replace(&mut plan.before, transaction);
+        let many = transaction >= plan.next || calm && written >= plan.since / RARER;
+        let patience = if calm { plan.pause } else { plan.pause * RARER as u32 };
+        let late = written > 0 && plan.pause < LATE && waited >= patience;
         if many {
             plan.since = plan.since.saturating_mul(RARER);
             plan.next = transaction.saturating_add(plan.since);
@@ -93,9 +100,20 @@ mod tests {
         let mut due = |seconds: u64, transaction| statistics.is_due(transaction, start + Duration::from_secs(seconds));
         assert!(!due(0, 1_000));
         assert!(due(0, 1_064), "used up");
-        assert!(!due(3, 1_164) && due(4, 1_164));
-        assert!(!due(30, 1_164), "nothing was written");
-        let written: Vec<u64> = (30..150).filter(|&second| due(second, 1_135 + second as i64)).collect();
-        assert_eq!(written, [30], "then the database looks itself");
+        assert!(!due(3, 1_074) && due(4, 1_074), "a little was written, and nobody writes now");
+        assert!(!due(30, 1_074), "nothing was written");
+        let written: Vec<u64> = (30..250).filter(|&second| due(second, 1_045 + second as i64)).collect();
+        assert_eq!(written, [68], "somebody writes all the time; then the database looks itself");
+    }
+
+    /// The next look comes when those who write make a pause, if they have written a good part of what it waits for.
+    #[test]
+    fn a_look_comes_when_nobody_writes() {
+        let (mut statistics, now) = (Statistics::default(), Instant::now());
+        let mut due = |transaction| statistics.is_due(transaction, now);
+        assert!(!due(1_000) && due(1_064));
+        assert!(!due(1_200) && due(1_200), "a pause");
+        assert!(!due(1_200) && !due(1_327) && !due(1_327), "too little since then");
+        assert!(!due(2_223) && due(2_224), "enough without a pause");
     }
 }
