@@ -45,7 +45,7 @@ class Reader:
         values = [s.figures[figure] for s in cell if figure in s.figures]
         return max(values) if values else None
 
-    def growth(self, sizes: tuple[int, ...], figure: str) -> float | None:
-        """Return how many times larger a figure of W3 is at the most turns than at the fewest."""
-        low, high = self.median("w3", min(sizes), figure), self.median("w3", max(sizes), figure)
+    def growth(self, workload: str, sizes: tuple[int, ...], figure: str) -> float | None:
+        """Return how many times larger a figure is at the most turns than at the fewest."""
+        low, high = self.median(workload, min(sizes), figure), self.median(workload, max(sizes), figure)
         return high / low if low and high else None

@@ -18,7 +18,7 @@ pub type Failure = Box<dyn std::error::Error>;
 
 /// The directory the runner made for this sample, on the medium being measured.
 pub fn directory() -> PathBuf {
-    std::env::var_os("BENCH_DIR").map_or_else(|| ".".into(), PathBuf::from)
+    std::env::var_os("BENCH_DIR").map_or_else(|| std::env::current_dir().unwrap_or_default(), PathBuf::from)
 }
 
 /// Opens what the runner started (`BENCH_URL`), else the sample's database.
