@@ -7,6 +7,7 @@ import datetime
 import enum
 import json
 import math
+from functools import partial
 from typing import Any
 
 import flovyn
@@ -117,3 +118,19 @@ def test_broken_text_is_an_error(text: bytes) -> None:
 
 def test_escapes_and_space_are_read() -> None:
     assert _native.decode_json(b' { "a" : [ 1 , "\\ud83d\\ude00\\n\\u0041" ] } ') == {"a": [1, "\U0001f600\nA"]}
+
+
+def test_what_is_bound_to_a_step_is_not_printed(url: str) -> None:
+    printed: list[str] = []
+
+    class Long:
+        def __repr__(self) -> str:
+            printed.append("this takes as long as the argument is large")
+            return ""
+
+    @flovyn.agent
+    async def bound(ctx: flovyn.AgentContext[Any]) -> int:
+        return await ctx.run("step", partial(lambda _: 7, Long()))
+
+    assert flovyn.run(bound, url=url) == 7
+    assert not printed

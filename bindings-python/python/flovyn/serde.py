@@ -132,6 +132,9 @@ def _tuple_rebuilder(arguments: tuple[Any, ...]) -> Rebuild:
 
 def hints_of(thing: Any, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Resolve annotations; those that cannot be resolved are left out."""
+    if not isinstance(thing, type) and getattr(thing, "__annotations__", None) is None:
+        # `typing` would refuse it, with the text of a `partial` and all that is bound to it in the message.
+        return {}
     try:
         return typing.get_type_hints(thing, localns=dict(local) if local else None, include_extras=True)
     except Exception:
