@@ -4,7 +4,7 @@
 // quiet, so that outcomes are handed over one at a time, in the same order live and on replay. A copy that is put away is
 // left alone: its promises never end, and the garbage collector takes it.
 
-import { AsyncLocalStorage } from "node:async_hooks";
+import { AsyncResource } from "node:async_hooks";
 
 import type { AnyAgent } from "./agent.js";
 import { AgentContext } from "./context.js";
@@ -137,7 +137,7 @@ export class Activation {
     const step = new Step<unknown>(this, op, id, "", rebuild);
     step.task = task;
     step.input = wire;
-    step.inContext = AsyncLocalStorage.snapshot();
+    step.inContext = new AsyncResource("flovyn.task");
     this.worker.meet(task);
     return this.made(step, scope);
   }
@@ -274,7 +274,7 @@ export class Activation {
       });
     };
     const input = decode(step.input);
-    inContext(() => task.execute(fn, input, ctx)).then((output) => {
+    inContext.runInAsyncScope(() => task.execute(fn, input, ctx)).then((output) => {
       let wire: Wire;
       try {
         wire = encode(output);

@@ -1,5 +1,6 @@
 // What an op of an agent gives back: a promise that takes its place in the journal when it is made.
 
+import type { AsyncResource } from "node:async_hooks";
 import type { Activation } from "./activation.js";
 import { Cancelled, type FailureFacts, OutsideAgent, SignalTimeout, taskFailed } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
@@ -32,7 +33,7 @@ export class Step<R> implements Promise<R> {
   /** @internal */
   input: Wire = "null";
   /** @internal The context to run an attempt in. */
-  inContext: (<T>(fn: () => T) => T) | undefined;
+  inContext: AsyncResource | undefined;
   private readonly activation: Activation | undefined;
   /** @internal */
   readonly op: number;
