@@ -13,7 +13,7 @@ use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
 use flovyn_core::worker::{Worker, WorkerOptions};
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Reads the conversation on its second attempt, which comes from the queue, or on its first.
@@ -120,22 +120,28 @@ impl AgentDefinition for Chatty {
     }
 }
 
-/// Counts the entries that a store has told.
+/// Counts the entries that a store has told, which has no answer the first time.
 #[derive(Default)]
-struct Told(AtomicUsize);
+struct Told {
+    entries: AtomicUsize,
+    was_asked: AtomicBool,
+}
 
 impl Gate for Told {
-    async fn pass<T: Send>(&self, _: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    async fn pass<T: Send>(&self, call: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        if call == Call::Branch && !self.was_asked.swap(true, Ordering::Relaxed) {
+            return Err(Error::new(Code::StorageUnavailable, "it is away"));
+        }
         body.await
     }
 
     fn told(&self, entries: &[Entry]) {
-        self.0.fetch_add(entries.len(), Ordering::Relaxed);
+        self.entries.fetch_add(entries.len(), Ordering::Relaxed);
     }
 }
 
 #[tokio::test]
-async fn a_worker_reads_each_entry_once() -> Result<()> {
+async fn a_worker_reads_each_entry_once_and_waits_for_its_store() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let sqlite = format!("sqlite:{}", folder.path().join("agents.db").display());
     for url in ["memory:", &sqlite] {
@@ -149,7 +155,7 @@ async fn a_worker_reads_each_entry_once() -> Result<()> {
                     .await?;
             run.outcome_or_wait().await?.expect_err("it waits to be told to go on");
             worker.close(Duration::ZERO).await?;
-            assert_eq!(store.0.load(Ordering::Relaxed), half * TURNS);
+            assert_eq!(store.entries.load(Ordering::Relaxed), half * TURNS);
             run.signal("on", Payload::of(&())?, Default::default(), None).await?;
         }
         runtime.close().await?;
