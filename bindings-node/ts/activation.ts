@@ -11,9 +11,11 @@ import { AgentContext } from "./context.js";
 import { Cancelled, FlovynError, messageOf, OutsideAgent, Suspended, typeName } from "./errors.js";
 import { hub } from "./hub.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
+import { onceQuiet } from "./quiet.js";
 import { type Scope, scopes } from "./scope.js";
 import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
+import { Stop } from "./stop.js";
 import { type Declared, failureOf, TaskContext, type TaskLink } from "./task.js";
 import { anyLeft } from "./timers.js";
 import type { Worker } from "./worker.js";
@@ -56,7 +58,7 @@ export class Activation {
   state: unknown;
   input: unknown;
   private readonly steps = new Map<number, Step<unknown>>();
-  private readonly attempts = new Map<number, AbortController>();
+  private readonly attempts = new Map<number, Stop>();
   private readonly causes = new Map<number, unknown>();
   private awaiting = 0;
   private concurrent = false;
@@ -109,7 +111,7 @@ export class Activation {
   drop(): void {
     this.sealed = true;
     this.steps.clear();
-    for (const attempt of this.attempts.values()) attempt.abort(new Suspended("the run was put away"));
+    for (const attempt of this.attempts.values()) attempt.ask(new Suspended("the run was put away"));
     this.attempts.clear();
     this.worker.closed(this);
   }
@@ -191,13 +193,13 @@ export class Activation {
     if (!this.armed) this.arm();
   }
 
-  /** A tick that is asked for in a microtask comes once all microtasks are done. */
   private arm(): void {
     this.armed = true;
-    queueMicrotask(() => process.nextTick(() => this.look()));
+    onceQuiet(this);
   }
 
-  private look(): void {
+  /** @internal */
+  look(): void {
     this.armed = false;
     if (this.sealed) return;
     if (this.stirred) {
@@ -247,7 +249,7 @@ export class Activation {
   private stopAttempt(op: number): void {
     const running = this.attempts.get(op);
     this.attempts.delete(op);
-    running?.abort(new Cancelled("the run wants this attempt to stop"));
+    running?.ask(new Cancelled("the run wants this attempt to stop"));
   }
 
   private startAttempt(op: number, attempt: number, id: string): void {
@@ -258,12 +260,12 @@ export class Activation {
       this.act(this.session.taskFailed(op, attempt, failure, false));
       return;
     }
-    const controller = new AbortController();
-    this.attempts.set(op, controller);
-    const ctx = new TaskContext(id, attempt, controller.signal, new InlineLink(this.session, op, attempt));
+    const stop = new Stop();
+    this.attempts.set(op, stop);
+    const ctx = new TaskContext(id, attempt, stop, new InlineLink(this.session, op, attempt));
     const fn = this.worker.functionOf(task.kind, task.fn, id);
     const ended = (report: () => Effects): void => {
-      if (this.sealed || this.attempts.get(op) !== controller) return;
+      if (this.sealed || this.attempts.get(op) !== stop) return;
       this.attempts.delete(op);
       this.act(report());
     };

@@ -6,6 +6,7 @@ import { checked, type StandardSchema } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
 import { json } from "./serde.js";
 import { Step } from "./step.js";
+import { Stop } from "./stop.js";
 
 /** How a running attempt speaks with the engine. */
 export interface TaskLink {
@@ -22,21 +23,25 @@ export class TaskContext {
   readonly taskId: string;
   /** The number of this attempt, from 1. */
   readonly attempt: number;
-  /** Aborts when the run wants this attempt to stop: pass it to `fetch` and the like. */
-  readonly signal: AbortSignal;
+  private readonly stop: Stop;
   private readonly link: TaskLink;
 
   /** @internal */
-  constructor(taskId: string, attempt: number, signal: AbortSignal, link: TaskLink) {
+  constructor(taskId: string, attempt: number, stop: Stop, link: TaskLink) {
     this.taskId = taskId;
     this.attempt = attempt;
-    this.signal = signal;
+    this.stop = stop;
     this.link = link;
+  }
+
+  /** Aborts when the run wants this attempt to stop: pass it to `fetch` and the like. */
+  get signal(): AbortSignal {
+    return this.stop.signal;
   }
 
   /** Whether the run wants this attempt to stop. */
   get isCancelled(): boolean {
-    return this.signal.aborted;
+    return this.stop.isAsked;
   }
 
   /** Gives a sign of life; needed when `heartbeatTimeoutMs` is set. */
@@ -196,7 +201,7 @@ export class Declared {
       if (args.length > 1) throw new InvalidArgument(`task "${this.kind}" takes one input; make it an object`);
       const activation = scopes.getStore()?.activation;
       if (activation != null) return activation.schedule(this, args[0]) as Step<R>;
-      const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new AbortController().signal, NOWHERE);
+      const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new Stop(), NOWHERE);
       return Step.local(this.execute(this.fn, args[0], ctx) as Promise<R>);
     };
     Object.defineProperty(call, "name", { value: this.kind });

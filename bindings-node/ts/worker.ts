@@ -7,6 +7,7 @@ import { Cancelled, InvalidArgument, messageOf, NotDone } from "./errors.js";
 import { hub } from "./hub.js";
 import { native, type NativeTaskSpec, type NativeTicket, type NativeWorker, type WorkerSettings } from "./native.js";
 import { decode, encode } from "./serde.js";
+import { Stop } from "./stop.js";
 import { Declared, failureOf, isTask, type Task, TaskContext, type TaskLink } from "./task.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./timers.js";
@@ -73,7 +74,7 @@ export class Worker {
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
   private readonly activations = new Map<number, Activation>();
-  private readonly attempts = new Map<number, { controller: AbortController; end: Promise<void> }>();
+  private readonly attempts = new Map<number, { stop: Stop; end: Promise<void> }>();
   private native: NativeWorker | undefined;
   private starting: Promise<this> | undefined;
   private closing: Promise<void> | undefined;
@@ -153,7 +154,7 @@ export class Worker {
     try {
       await hub.call((hub, token) => made.close(hub, token, graceMs));
       this.take();
-      for (const { controller } of this.attempts.values()) controller.abort(new Cancelled("the worker was closed"));
+      for (const { stop } of this.attempts.values()) stop.ask(new Cancelled("the worker was closed"));
     } finally {
       this.leave();
     }
@@ -172,7 +173,7 @@ export class Worker {
   /** @internal Drops everything as a killed process would: nothing is reported, nothing is given back. */
   abandon(): void {
     this.closing ??= Promise.resolve();
-    for (const { controller } of this.attempts.values()) controller.abort(new Cancelled("the process has died"));
+    for (const { stop } of this.attempts.values()) stop.ask(new Cancelled("the process has died"));
     this.attempts.clear();
     this.leave();
   }
@@ -289,13 +290,13 @@ export class Worker {
         }
         case 2: {
           const [, id, ticket, kind, input, task, attempt, reconcile] = news;
-          const controller = new AbortController();
-          const end = this.attempt(id, ticket, controller, kind, decode(input), task, attempt, reconcile);
-          this.attempts.set(id, { controller, end });
+          const stop = new Stop();
+          const end = this.attempt(id, ticket, stop, kind, decode(input), task, attempt, reconcile);
+          this.attempts.set(id, { stop, end });
           break;
         }
         default:
-          this.attempts.get(news[1])?.controller.abort(new Cancelled("the run wants this attempt to stop"));
+          this.attempts.get(news[1])?.stop.ask(new Cancelled("the run wants this attempt to stop"));
       }
     }
   }
@@ -303,7 +304,7 @@ export class Worker {
   private async attempt(
     id: number,
     ticket: NativeTicket,
-    controller: AbortController,
+    stop: Stop,
     kind: string,
     input: unknown,
     taskId: string,
@@ -316,13 +317,13 @@ export class Worker {
       if (task === undefined) throw new InvalidArgument(`nothing here runs "${kind}"`);
       const settles = reconcile && task.reconcile !== undefined;
       const fn = settles ? (task.reconcile as AnyFunction) : this.functionOf(kind, task.fn, taskId);
-      const ctx = new TaskContext(taskId, attempt, controller.signal, new TicketLink(ticket));
+      const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
       const output = encode(await task.execute(fn, input, ctx));
       if (this.attempts.has(id)) ticket.completed(output);
     } catch (error) {
       if (!this.attempts.has(id)) return;
       if (error instanceof NotDone) ticket.notDone();
-      else if (controller.signal.aborted) {
+      else if (stop.isAsked) {
         if (ticket.isCancelled && this.closing === undefined) ticket.cancelled();
         else ticket.released();
       } else ticket.failed(...failureOf(error));
