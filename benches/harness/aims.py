@@ -12,15 +12,15 @@ from harness.sides import FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
 
 def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
     python = who == FLOVYN_PYTHON
-    agents, steps = scale.agents
+    alone, (agents, steps) = scale.steps[0], scale.agents[0]
     turns = f"T = {max(scale.turns)} against T = {min(scale.turns)}"
 
     def aim(text: str, limit: float, unit: str, measured: float | None, medium: str = RAM, at_most: bool = True) -> Aim:
         return Aim(text, who, medium, limit, unit, measured, at_most)
 
-    step_ratio = read.median("w1", scale.steps, "floor_ratio", DISK)
+    step_ratio = read.median("w1", alone, "floor_ratio", DISK)
     yield aim("W1 sequential step against the raw commit", 2.0 if python else 1.3, "x", step_ratio, medium=DISK)
-    software = read.median("w1", scale.steps, "p50_us")
+    software = read.median("w1", alone, "p50_us")
     yield aim("W1 software cost of a step (fsync is free)", 150 if python else 60, "us", software)
     rate = read.median("w2", agents * steps, "steps_per_s")
     yield aim(f"W2 {agents} agents x {steps} steps", 6000 if python else 20_000, "steps/s", rate, at_most=False)
@@ -64,19 +64,13 @@ def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
 
 def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:
     """Yield what Node may cost beside Rust."""
-    agents, steps = scale.agents
     read, rust = Reader(samples, FLOVYN_NODE), Reader(samples, FLOVYN_RUST)
-    for text, workload, size, figure in (
-        ("W1 a step in Node against one in Rust", "w1", scale.steps, "p50_us"),
-        (
-            f"W2 {agents} agents x {steps} steps, a step in Node against one in Rust",
-            "w2",
-            agents * steps,
-            "step_p50_ms",
-        ),
-    ):
+    cells = [(f"W1 {steps:,} steps", "w1", steps, "p50_us") for steps in scale.steps]
+    cells += [(f"W2 {some} agents x {steps} steps", "w2", some * steps, "step_p50_ms") for some, steps in scale.agents]
+    for text, workload, size, figure in cells:
         ours, theirs = read.median(workload, size, figure), rust.median(workload, size, figure)
-        yield Aim(text, FLOVYN_NODE, RAM, 2.0, "x", ours / theirs if ours and theirs else None, True)
+        ratio = ours / theirs if ours and theirs else None
+        yield Aim(f"{text}, a step in Node against one in Rust", FLOVYN_NODE, RAM, 2.0, "x", ratio)
 
 
 def aims(samples: Samples, scale: Scale) -> list[Aim]:

@@ -17,8 +17,8 @@ WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7")
 class Scale:
     """How much of everything."""
 
-    steps: int
-    agents: tuple[int, int]
+    steps: tuple[int, int]  # the second for what a process runs once its code is warm, on the RAM disk only
+    agents: tuple[tuple[int, int], tuple[int, int]]
     turns: tuple[int, ...]
     entries_turns: int
     payloads: tuple[int, ...]
@@ -29,9 +29,27 @@ class Scale:
 
 
 FULL = Scale(
-    200, (200, 10), (50, 200, 800, 5000), 800, (1, 8, 32, 256), (500, 10_000), 10_000, (100, 200), (25, 50, 100, 200)
+    steps=(200, 2_000),
+    agents=((200, 10), (200, 50)),
+    turns=(50, 200, 800, 5000),
+    entries_turns=800,
+    payloads=(1, 8, 32, 256),
+    crowds=(500, 10_000),
+    evicted=10_000,
+    crash=(100, 200),
+    work=(25, 50, 100, 200),
 )
-QUICK = Scale(50, (20, 5), (20, 50), 50, (1, 8), (50,), 50, (30, 60), (25, 50, 100))
+QUICK = Scale(
+    steps=(50, 100),
+    agents=((20, 5), (20, 10)),
+    turns=(20, 50),
+    entries_turns=50,
+    payloads=(1, 8),
+    crowds=(50,),
+    evicted=50,
+    crash=(30, 60),
+    work=(25, 50, 100),
+)
 
 
 @dataclass(frozen=True)
@@ -58,10 +76,20 @@ def _crash(command: list[str], kill_at: int) -> tuple[str, ...]:
     return (sys.executable, "-m", "harness.crash", str(kill_at), *command)
 
 
+def _steps_of_ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
+    for steps in scale.steps:
+        yield Cell("w1", steps, who, (tuple(run("w1", steps)),), media=_media(steps, scale))
+    for agents, steps in scale.agents:
+        media = (DISK, RAM) if (agents, steps) == scale.agents[0] else (RAM,)
+        yield Cell("w2", agents * steps, who, (tuple(run("w2", agents, steps)),), media=media)
+
+
+def _media(steps: int, scale: Scale) -> tuple[str, ...]:
+    return (DISK, RAM) if steps == scale.steps[0] else (RAM,)
+
+
 def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
-    agents, steps = scale.agents
-    yield Cell("w1", scale.steps, who, (tuple(run("w1", scale.steps)),))
-    yield Cell("w2", agents * steps, who, (tuple(run("w2", agents, steps)),))
+    yield from _steps_of_ours(who, run, scale)
     conversations = [(turns, "stepwise") for turns in scale.turns] + [(scale.entries_turns, "entries")]
     for turns, form in conversations:
         grow, recover = run("w3", turns, form), run("w3_recover", turns, form)
@@ -85,17 +113,16 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
 
 def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     """Return what tells the languages apart: a step alone, many at once, and a signal."""
-    agents, steps = scale.agents
-    yield Cell("w1", scale.steps, who, (tuple(run("w1", scale.steps)),))
-    yield Cell("w2", agents * steps, who, (tuple(run("w2", agents, steps)),))
+    yield from _steps_of_ours(who, run, scale)
     for crowd in scale.crowds:
         yield Cell("w5", crowd, who, (tuple(run("w5", crowd)),))
 
 
 def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
-    agents, steps = scale.agents
-    for api in ("async", "blocking"):
-        yield Cell("w1", scale.steps, DBOS, (tuple(run("w1", scale.steps, api)),), f"{api} API")
+    agents, steps = scale.agents[0]
+    for count in scale.steps:
+        for api in ("async", "blocking"):
+            yield Cell("w1", count, DBOS, (tuple(run("w1", count, api)),), f"{api} API", media=_media(count, scale))
     yield Cell("w2", agents * steps, DBOS, (tuple(run("w2", agents, steps)),))
     for turns in scale.turns:
         halves = tuple(tuple(run("w3", turns, half)) for half in ("grow", "recover"))
@@ -112,9 +139,10 @@ def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
 
 
 def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:
-    agents, steps = scale.agents
-    for api, shown in (("graph", "graph, sync"), ("task", "@task*")):
-        yield Cell("w1", scale.steps, LANGGRAPH, (tuple(run("w1", scale.steps, api)),), shown)
+    agents, steps = scale.agents[0]
+    for count in scale.steps:
+        for api, shown in (("graph", "graph, sync"), ("task", "@task*")):
+            yield Cell("w1", count, LANGGRAPH, (tuple(run("w1", count, api)),), shown, media=_media(count, scale))
     yield Cell("w2", agents * steps, LANGGRAPH, (tuple(run("w2", agents, steps)),), "sync")
     for turns in scale.turns:
         for channel, shown, most in (("full", "add_messages", 200), ("delta", "DeltaChannel", 800)):
