@@ -95,7 +95,7 @@ def flovyn_cli(*, build: bool) -> tuple[str, str]:
     if build:
         run_quietly("cargo", "build", "--release", "-p", "flovyn-cli")
     program = _release() / "flovyn"
-    return (str(program), "") if program.exists() else ("", f"{program} is not built")
+    return (str(program), "") if program.exists() else ("", "the command is not built")
 
 
 def _release() -> Path:
@@ -143,7 +143,7 @@ def flovyn_node(*, build: bool) -> Side:
         run_quietly("cargo", "build", "--release", "-p", "flovyn-node")
         shutil.copyfile(_release() / "libflovyn_node.so", addon)
     if not addon.exists():
-        return Side(FLOVYN_NODE, absent=f"{addon} is not built")
+        return Side(FLOVYN_NODE, absent="its addon is not built")
     facts = json.loads((package / "package.json").read_text())
 
     def launch(program: str, *arguments: object) -> list[str]:
