@@ -1,6 +1,6 @@
 //! One turn: what the user said meanwhile, room in the window, one model call, the tools it asks for.
 
-use super::compaction::{Compacted, Cut};
+use super::compaction::{Compacted, Cut, Extract};
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 use super::ledger::{Reservation, answer_within};
 use super::round::RoundEnd;
@@ -239,32 +239,42 @@ impl Run<'_> {
         let model = self.state.model.clone();
         let config = &self.input.config;
         let tokens_before = self.state.context_tokens;
+        let asked = Some(config.compaction.reserve_tokens * 4 / 5);
+        // They run beside each other: none is begun unless the budget has room for all.
+        let mut left = self.state.ledger.clone();
         let mut calls = Vec::with_capacity(cut.extracts.len());
         for extract in &cut.extracts {
-            let asked = Some(config.compaction.reserve_tokens * 4 / 5);
-            let reserved = self.state.ledger.reserve(config.budget.as_ref(), tokens_before, asked);
+            let reserved = left.reserve(config.budget.as_ref(), tokens_before, asked);
             let Some(reservation) = reserved else { return Ok(Room::AsBefore) };
-            let purpose = Purpose::Summary(extract.clone());
-            calls.push((reservation, self.generate(&model, purpose, reservation, ThinkingLevel::Off)?));
+            left.settle(reservation, None, 1);
+            calls.push((extract, reservation));
         }
-        let (reservations, steps): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        let begin = |&(extract, reservation): &(&Extract, Reservation)| {
+            self.generate(&model, Purpose::Summary(extract.clone()), reservation, ThinkingLevel::Off)
+        };
+        let steps = calls.iter().map(begin).collect::<Result<Vec<_>>>()?;
+        let mut room = Room::Made;
         let mut summaries = Vec::with_capacity(steps.len());
         let mut usage = Usage::default();
-        let outcomes = join_all(steps).await.into_iter().zip(reservations).zip(&cut.extracts);
-        for ((outcome, reservation), extract) in outcomes {
+        for (outcome, (extract, reservation)) in join_all(steps).await.into_iter().zip(calls) {
             let generated = generated(outcome?)?;
             self.settle(reservation, &generated);
-            let reply = match generated {
-                Generated::Reply(reply) => reply,
-                Generated::Interrupted(_) => return Ok(Room::Interrupted),
+            match generated {
+                Generated::Reply(reply) => {
+                    if let Some(meta) = &reply.message.assistant {
+                        self.account(&call_of(&model, "compaction", meta))?;
+                        add(&mut usage, &meta.usage);
+                    }
+                    summaries.push((extract.clone(), reply.message.text()));
+                }
+                Generated::Interrupted(_) => room = Room::Interrupted,
                 // Without a summary the conversation stays as it is: the next call says whether it fits.
-                Generated::Failed { .. } => return Ok(Room::AsBefore),
-            };
-            if let Some(meta) = &reply.message.assistant {
-                self.account(&call_of(&model, "compaction", meta))?;
-                add(&mut usage, &meta.usage);
+                Generated::Failed { .. } if room == Room::Made => room = Room::AsBefore,
+                Generated::Failed { .. } => {}
             }
-            summaries.push((extract.clone(), reply.message.text()));
+        }
+        if room != Room::Made {
+            return Ok(room);
         }
         let compacted = Compacted {
             summary: Compacted::joined(cut.carried.as_deref(), &summaries),

@@ -1,8 +1,8 @@
 //! Conversations that outgrow the window.
 
 use super::*;
-use flovyn_toolkit::fake_llm::{FaultKind, When};
-use flovyn_toolkit::react::Compacted;
+use flovyn_toolkit::fake_llm::{Fault, FaultKind, When};
+use flovyn_toolkit::react::{Budget, Compacted};
 
 /// Answers requests for a summary.
 fn summary() -> Turn {
@@ -44,7 +44,7 @@ async fn a_full_window_is_made_room_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_that_does_not_fit_is_compacted_and_asked_once_more() {
-    let overflow = |times| flovyn_toolkit::fake_llm::Fault {
+    let overflow = |times| Fault {
         kind: FaultKind::Status { code: 400, retry_after: None, message: Some("prompt is too long: 9 > 8".into()) },
         times,
     };
@@ -57,4 +57,52 @@ async fn a_conversation_that_does_not_fit_is_compacted_and_asked_once_more() {
         assert_eq!(result.is_ok(), fits, "{result:?}");
         assert_eq!(of_type::<Compacted>(&run, "compaction").await.len(), 1);
     }
+}
+
+/// A second turn that outgrows the window: the first one and its own beginning are summarised beside each other, and the
+/// provider refuses the summary of the first. With the most calls that the budget has.
+async fn two_summaries_of_which_one_is_refused(max_calls: Option<u64>) -> (Lab, Handle) {
+    let kind = FaultKind::Status { code: 400, retry_after: None, message: Some("not that".into()) };
+    let refused = Turn { faults: vec![Fault { kind, times: 100 }], ..summary() };
+    let note = Turn::call("note", json!({"text": "{{pad:4000}}"}));
+    let said = [Turn::text("Otter: {{pad:4000}}"), note.times(3), Turn::text("Noted.")];
+    let lab = Lab::new([refused, prefix()].into_iter().chain(said)).await;
+    let mut input = ask("Otter one?").chat();
+    input.config.compaction.window = Some(6_000);
+    input.config.compaction.keep_recent_tokens = 1_500;
+    input.config.budget = max_calls.map(|most| Budget { max_calls: Some(most), ..Budget::default() });
+    let run = lab.start(&input).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::new("Take notes.")).await;
+    (lab, run)
+}
+
+fn of_prefixes(lab: &Lab) -> usize {
+    let asks = |body: String| body.contains("the beginning of one long turn");
+    lab.fake.requests().into_iter().filter(|request| asks(request.body.to_string())).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_is_accounted_for_beside_one_that_is_refused() {
+    let (lab, run) = two_summaries_of_which_one_is_refused(None).await;
+    let noted = async {
+        while told(&run).await.last().map(String::as_str) != Some("assistant: Noted.") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, noted).await.expect("the conversation goes on as it is");
+    assert_eq!(of_type::<Value>(&run, "compaction").await, Vec::<Value>::new());
+    let calls = of_type::<Value>(&run, "llm_call").await;
+    let accounted = calls.iter().filter(|call| call["purpose"] == "compaction").count();
+    assert!(accounted > 0 && accounted == of_prefixes(&lab), "{accounted} of {} summaries", of_prefixes(&lab));
+    assert_eq!(calls.len(), lab.fake.paid(), "what was paid for is accounted for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_summary_is_begun_where_the_budget_does_not_have_room_for_all() {
+    // The first turn is a call, and two notes, which fill the window. That leaves one.
+    let (lab, run) = two_summaries_of_which_one_is_refused(Some(4)).await;
+    lab.asked(4).await;
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!((of_prefixes(&lab), lab.fake.paid()), (0, 4));
 }
