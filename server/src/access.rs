@@ -102,6 +102,12 @@ impl Access {
         Self(Arc::new(Known { tokens: HashMap::new(), keys: Some(keys) }))
     }
 
+    /// Whether a token was found when it was looked for last.
+    pub(crate) fn remembers(&self, token: &str) -> bool {
+        let hash = TokenHash::of(token);
+        self.0.tokens.contains_key(&hash) || self.0.keys.as_ref().is_some_and(|keys| keys.remembers(&hash))
+    }
+
     /// Who a bearer token stands for; an error where the store could not be asked.
     pub async fn identify(&self, token: &str) -> Result<Option<Identity>> {
         let hash = TokenHash::of(token);
@@ -119,6 +125,10 @@ impl Access {
 }
 
 impl Keys {
+    fn remembers(&self, hash: &TokenHash) -> bool {
+        matches!(self.seen.lock().get(hash), Some((_, Some(_))))
+    }
+
     async fn find(&self, hash: TokenHash) -> Result<Option<ApiKey>> {
         if let Some((at, key)) = self.seen.lock().get(&hash)
             && at.elapsed() < FRESH

@@ -17,7 +17,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::net::IpAddr;
 use std::time::Duration;
+use tower::Layer;
+use tower::util::MapRequestLayer;
 use tracing::debug;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -28,6 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HEADERS: usize = 64 << 10;
 /// Requests at a time on one connection of HTTP/2.
 const STREAMS: u32 = 256;
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
 /// Serves until told to stop.
 pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> Result<()> {
@@ -43,7 +50,7 @@ pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> R
         app = app.layer(from_fn(of_this_machine));
     }
     app = app.layer(from_fn(request_id::mark));
-    let app = TowerToHyperService::new(app.with_state(service));
+    let app = app.with_state(service);
     let (protocol, ending) = (protocol(), GracefulShutdown::new());
     loop {
         let connection = tokio::select! {
@@ -53,7 +60,13 @@ pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> R
             },
             () = &mut stopped => break,
         };
-        let served = protocol.serve_connection_with_upgrades(TokioIo::new(connection), app.clone()).into_owned();
+        let peer = Peer(connection.address());
+        let from = MapRequestLayer::new(move |mut request: axum::http::Request<_>| {
+            request.extensions_mut().insert(peer);
+            request
+        });
+        let app = TowerToHyperService::new(from.layer(app.clone()));
+        let served = protocol.serve_connection_with_upgrades(TokioIo::new(connection), app).into_owned();
         let served = ending.watch(served);
         tokio::spawn(async move {
             if let Err(error) = served.await {

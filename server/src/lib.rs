@@ -6,6 +6,7 @@
 //! one developer.
 
 mod access;
+mod addresses;
 mod config;
 mod dev;
 mod grpc;
@@ -29,6 +30,7 @@ pub use limits::Limits;
 pub use listen::Certificate;
 pub use replica::Replica;
 
+use crate::addresses::Strangers;
 use crate::limits::Gauges;
 use crate::listen::Door;
 use crate::metrics::{Measured, Metrics};
@@ -199,7 +201,8 @@ fn service(
 ) -> Service {
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    Service { storage, chunks, access, gauges: Gauges::of(limits), metrics, catalog: Catalog::default(), stopping }
+    let (gauges, strangers) = (Gauges::of(limits), Strangers::of(limits.strangers));
+    Service { storage, chunks, access, gauges, strangers, metrics, catalog: Catalog::default(), stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -31,18 +31,30 @@ pub struct Limits {
     pub streams: usize,
     /// Connections at a time, of each port: 4,096. More wait.
     pub connections: usize,
+    /// Connections at a time that one address has to a port: 2,048. More are closed.
+    pub connections_each: usize,
+    /// Tokens a minute that are not known, of one address: 100. It is not heard with others then.
+    pub strangers: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { create: 500, signal: 1_000, poll: 100, streams: 1_000, connections: 4_096 }
+        Self {
+            create: 500,
+            signal: 1_000,
+            poll: 100,
+            streams: 1_000,
+            connections: 4_096,
+            connections_each: 2_048,
+            strangers: 100,
+        }
     }
 }
 
 impl Limits {
     /// None but those of memory.
     pub fn none() -> Self {
-        Self { create: 0, signal: 0, poll: 0, streams: 0, connections: 0 }
+        Self { create: 0, signal: 0, poll: 0, streams: 0, connections: 0, connections_each: 0, strangers: 0 }
     }
 }
 
@@ -144,7 +156,7 @@ impl std::fmt::Debug for Gauges {
     }
 }
 
-fn limited(message: String, wait: Duration) -> Error {
+pub(crate) fn limited(message: String, wait: Duration) -> Error {
     let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
     Error::new(Code::RateLimited, message).with(RETRY_AFTER, wait)
 }

@@ -1,10 +1,12 @@
 //! The doors: connections are accepted, counted and, where there is a certificate, encrypted, for gRPC and HTTP alike.
 
 use crate::Doors;
+use crate::addresses::{Entered, Neighbours};
 use flovyn_core::error::{Code, Error, Result};
 use futures::{Stream, stream};
 use serde::Deserialize;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,8 +76,9 @@ impl Door {
             0 => Semaphore::MAX_PERMITS,
             connections => connections.min(Semaphore::MAX_PERMITS),
         };
+        let neighbours = Neighbours::of(doors.limits.connections_each);
         let (ready, comes) = mpsc::channel(1);
-        tokio::spawn(accept(listener, tls, Arc::new(Semaphore::new(room)), ready));
+        tokio::spawn(accept(listener, tls, Arc::new(Semaphore::new(room)), neighbours, ready));
         Ok(Self(comes))
     }
 
@@ -95,6 +98,7 @@ async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
+    neighbours: Neighbours,
     ready: mpsc::Sender<Connection>,
 ) {
     let shaking = Arc::new(Semaphore::new(SHAKING));
@@ -119,10 +123,15 @@ async fn accept(
                 continue;
             }
         };
+        let Some(entered) = neighbours.enter(peer.ip()) else {
+            debug!(%peer, "an address has as many connections as it may");
+            continue;
+        };
+        let place = (permit, entered);
         // An event is not to wait for the acknowledgement of the one before.
         let _ = tcp.set_nodelay(true);
         let Some(tls) = tls.clone() else {
-            let _ = ready.send(Connection::new(Wire::Plain(tcp), permit)).await;
+            let _ = ready.send(Connection::new(Wire::Plain(tcp), place)).await;
             continue;
         };
         let Ok(turn) = shaking.clone().acquire_owned().await else { return };
@@ -132,7 +141,7 @@ async fn accept(
             drop(turn);
             match shaken {
                 Ok(Ok(stream)) => {
-                    let _ = ready.send(Connection::new(Wire::Tls(Box::new(stream)), permit)).await;
+                    let _ = ready.send(Connection::new(Wire::Tls(Box::new(stream)), place)).await;
                 }
                 Ok(Err(error)) => debug!(%peer, %error, "a handshake failed"),
                 Err(_) => debug!(%peer, "a handshake took too long"),
@@ -146,12 +155,20 @@ pub(crate) struct Connection {
     stream: Wire,
     /// Until it has said something.
     silence: Option<Pin<Box<Sleep>>>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
+/// What a connection takes up of the room for all, and of that for its address.
+type Place = (OwnedSemaphorePermit, Entered);
+
 impl Connection {
-    fn new(stream: Wire, permit: OwnedSemaphorePermit) -> Self {
-        Self { stream, silence: Some(Box::pin(tokio::time::sleep(HANDSHAKE))), _permit: permit }
+    fn new(stream: Wire, place: Place) -> Self {
+        Self { stream, silence: Some(Box::pin(tokio::time::sleep(HANDSHAKE))), _place: place }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        Some(self.connect_info().remote_addr()?.ip())
     }
 }
 

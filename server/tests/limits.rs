@@ -1,4 +1,4 @@
-//! What a key may ask for: rates, streams, connections, and the sizes of what it sends.
+//! What a key or an address may ask for: rates, streams, connections, and the sizes of what it sends.
 
 mod house;
 
@@ -136,6 +136,50 @@ async fn connections_over_the_limit_wait() {
     drop(held);
     tokio::time::timeout(Duration::from_secs(30), third.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_one_address_over_the_limit_are_closed() {
+    let (house, _) = limited(Limits { connections_each: 2, ..Limits::none() }).await;
+    for address in [house.serving.http(), house.serving.grpc()] {
+        let held = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        let closed = async || {
+            let mut another = TcpStream::connect(address).await.unwrap();
+            let ended = tokio::time::timeout(Duration::from_millis(300), another.read_to_end(&mut Vec::new())).await;
+            ended.is_ok()
+        };
+        assert!(closed().await, "the limit does not hold at {address}");
+        drop(held);
+        let mut left = 100;
+        while closed().await {
+            left -= 1;
+            assert!(left > 0, "a connection that ended still counts at {address}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_guesses_tokens_is_not_heard_for_a_while() {
+    let (house, [known, late]) = limited(Limits { strangers: 2, ..Limits::none() }).await;
+    let list = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        house.raw("GET", BASE, &[("authorization", &bearer[..])], "").await
+    };
+    assert_eq!(list(&known).await.status(), 200);
+    let connect = async |token: String| {
+        RemoteStorage::connect(&house.serving.url(), RemoteOptions { token: Some(token) }).await.err()
+    };
+    assert_eq!(list(&fresh_token()).await.status(), 401);
+    let refused = connect(fresh_token()).await.expect("a token that nobody knows");
+    assert_ne!(refused.code(), Code::RateLimited, "{refused}");
+    // Both ports count together. From now on a good token is not looked up either, unless it is known already.
+    let refused = list(&fresh_token()).await;
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(refused.status() == 429 && (1..=60).contains(&wait), "{refused:?}");
+    assert_eq!(list(&late).await.status(), 429);
+    assert_eq!(connect(late).await.map(|error| error.code()), Some(Code::RateLimited));
+    assert_eq!(list(&known).await.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

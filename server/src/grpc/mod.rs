@@ -29,12 +29,13 @@ use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
 use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
 use futures::Stream;
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::Connected;
+use tonic::transport::server::{Connected, TcpConnectInfo};
 use tonic::{Request, Status};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
@@ -144,7 +145,8 @@ async fn admit(
     let token = header.and_then(|header| header.strip_prefix("Bearer ")).map(str::to_owned);
     let path = request.uri().path().to_owned();
     let named = request.headers().get(ORG_HEADER).cloned();
-    match identify(&service, &path, token, named).await {
+    let from = request.extensions().get::<TcpConnectInfo>().and_then(|peer| Some(peer.remote_addr()?.ip()));
+    match identify(&service, &path, token, from, named).await {
         Ok(None) => next.run(request).await,
         Ok(Some(identity)) => {
             request.extensions_mut().insert(identity);
@@ -158,6 +160,7 @@ async fn identify(
     service: &Service,
     path: &str,
     token: Option<String>,
+    from: Option<IpAddr>,
     named: Option<HeaderValue>,
 ) -> Result<Option<Identity>, Status> {
     let Some(need) = policy::of_method(path) else {
@@ -169,7 +172,7 @@ async fn identify(
     let Some(token) = token else {
         return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
     };
-    let Some(identity) = service.access.identify(&token).await.map_err(told)? else {
+    let Some(identity) = service.identify(&token, from).await.map_err(told)? else {
         return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
     };
     if !need.is_met(identity.scopes()) {

@@ -1,6 +1,7 @@
 //! What requests bring: who calls for which org, a JSON body, the filters and page of a listing.
 
 use super::problem::Problem;
+use crate::http::Peer;
 use crate::limits::OpenStream;
 use crate::policy;
 use crate::request_id::RequestId;
@@ -78,7 +79,7 @@ impl FromRequestParts<Service> for Caller {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let refused = |detail| Problem::new(StatusCode::UNAUTHORIZED, Code::InvalidArgument, detail);
         let token = bearer(&parts.headers).ok_or_else(|| refused("send a token: `Authorization: Bearer TOKEN`"))?;
-        let identity = service.access.identify(token).await?;
+        let identity = service.identify(token, parts.extensions.get::<Peer>().and_then(|peer| peer.0)).await?;
         let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let (need, rate) = (policy::of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));

@@ -11,14 +11,16 @@ pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
-use crate::Access;
+use crate::addresses::Strangers;
 use crate::limits::Gauges;
 use crate::metrics::Metrics;
+use crate::{Access, Identity};
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::storage::Storage;
 use flovyn_core::streaming::Chunks;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -35,6 +37,7 @@ pub(crate) struct Service {
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
     pub(crate) gauges: Gauges,
+    pub(crate) strangers: Strangers,
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
     /// Ends every stream when the server stops.
@@ -45,6 +48,21 @@ impl Service {
     /// The door of an org.
     pub(crate) fn client(&self, org: OrgId) -> Client {
         Client::new(self.storage.clone(), self.chunks.clone(), org)
+    }
+
+    /// Who a bearer token stands for that came from an address.
+    ///
+    /// Errors: `RateLimited` where too many came from there that nobody knows; those of the store.
+    pub(crate) async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
+        // Whoever is known goes on beside a neighbour who guesses.
+        if let Some(ip) = from.filter(|_| !self.access.remembers(token)) {
+            self.strangers.hear(ip)?;
+        }
+        let identity = self.access.identify(token).await?;
+        if let Some(ip) = from.filter(|_| identity.is_none()) {
+            self.strangers.note(ip);
+        }
+        Ok(identity)
     }
 
     /// The org that a slug or an id names, where the backend can know.
