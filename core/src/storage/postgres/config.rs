@@ -5,6 +5,7 @@ use crate::error::{Code, Error, Result};
 use crate::storage::trust;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -20,6 +21,8 @@ pub(super) struct Reach {
     pub tls: Option<MakeRustlsConnect>,
     /// Whether sessions see the rows of every org; else those of the org that a transaction names.
     pub all_orgs: bool,
+    /// Rings when the tables have been looked at, which makes the plans of all sessions worthless.
+    pub looked: Arc<watch::Sender<()>>,
 }
 
 impl Reach {
@@ -27,7 +30,7 @@ impl Reach {
     pub(super) fn of(url: &str, ca: Option<&Path>) -> Result<Self> {
         let config = configure(url)?;
         let tls = if config.get_ssl_mode() == SslMode::Require { Some(encrypted(ca)?) } else { None };
-        Ok(Self { config, tls, all_orgs: true })
+        Ok(Self { config, tls, all_orgs: true, looked: Arc::default() })
     }
 
     /// Whether it may be reached through a socket of this machine, which has no host name.

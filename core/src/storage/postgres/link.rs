@@ -16,10 +16,11 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
+use tokio_postgres::{Client, Connection, NoTls, Row, SimpleQueryMessage, Statement};
 
 /// How long opening a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,11 @@ const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqs
 
 /// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
 const ALL_ORGS: &str = "SET flovyn.org = '*'";
+
+/// One text that makes the plan of everything that a session has prepared, and does nothing of it.
+const PLANS: &str = "SELECT string_agg('EXPLAIN EXECUTE ' || quote_ident(name) || CASE cardinality(parameter_types) WHEN 0 THEN '' \
+    ELSE '(' || repeat('NULL, ', cardinality(parameter_types) - 1) || 'NULL)' END, '; ') \
+    FROM pg_prepared_statements WHERE statement ~* '^\\s*(SELECT|WITH|INSERT|UPDATE|DELETE)'";
 
 /// A statement with its parameters.
 pub(super) struct Ask<'a> {
@@ -52,6 +58,7 @@ pub(super) struct Link {
     reach: Arc<Reach>,
     runtime: Runtime,
     open: Option<Open>,
+    looked: watch::Receiver<()>,
 }
 
 struct Open {
@@ -66,7 +73,8 @@ impl Link {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             Error::new(Code::StorageUnavailable, format!("no event loop for a connection: {error}")).caused_by(error)
         })?;
-        Ok(Self { reach, runtime, open: None })
+        let looked = reach.looked.subscribe();
+        Ok(Self { reach, runtime, open: None, looked })
     }
 
     /// Opens the connection if it is not open.
@@ -107,6 +115,36 @@ impl Link {
         self.runtime.block_on(what)
     }
 
+    /// The same where nobody waits for the connection: should the tables be looked at meanwhile, the plans that this made
+    /// worthless are made again now, not when they are needed.
+    pub(super) fn rest<T>(&mut self, until: impl Future<Output = T>) -> T {
+        let mut until = std::pin::pin!(until);
+        loop {
+            let (looked, open) = (&mut self.looked, &self.open);
+            let come = self.runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    come = &mut until => return Some(come),
+                    Ok(()) = looked.changed() => {}
+                }
+                if let Some(open) = open
+                    && let Err(error) = open.plan().await
+                {
+                    tracing::debug!(%error, "statements could not be planned ahead");
+                }
+                None
+            });
+            if let Some(come) = come {
+                return come;
+            }
+        }
+    }
+
+    /// Tells all connections that the tables have been looked at.
+    pub(super) fn has_looked(&self) {
+        self.reach.looked.send_replace(());
+    }
+
     /// Runs several statements of the simple protocol, for migrations.
     pub(super) fn batch(&mut self, sql: &str) -> Done<()> {
         let Some(open) = &self.open else { return Err(closed()) };
@@ -137,6 +175,19 @@ impl Link {
 }
 
 impl Open {
+    /// Makes the plans of all statements that the session has prepared.
+    async fn plan(&self) -> std::result::Result<(), tokio_postgres::Error> {
+        let rows = self.client.simple_query(PLANS).await?;
+        let text = rows.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        match text {
+            Some(text) => self.client.simple_query(text).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     async fn exchange(&mut self, asks: &[Ask<'_>]) -> std::result::Result<Vec<Vec<Row>>, tokio_postgres::Error> {
         let name = |sql: &'static str| (sql.as_ptr() as usize, sql.len());
         let mut lacking: Vec<&'static str> = Vec::new();
@@ -184,4 +235,31 @@ async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 fn closed() -> Fault {
     Error::new(Code::StorageUnavailable, "the connection to PostgreSQL is gone; the same request may be sent again")
         .into()
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::postgres::Cluster;
+
+    #[test]
+    fn what_a_look_makes_worthless_is_planned_while_nobody_waits() {
+        let reach = Arc::new(Reach::of(&Cluster::shared().fresh().unwrap(), None).unwrap());
+        let mut link = Link::new(reach.clone()).unwrap();
+        link.connect().unwrap();
+        let (add, begin) = ("SELECT $1::int8 + 1", "BEGIN");
+        let one = 1_i64;
+        let rows = link.exchange(&[Ask { sql: add, params: vec![&one] }]).unwrap();
+        assert_eq!(rows[0][0].get::<_, i64>(0), 2);
+        link.exchange(&[Ask::plain(begin), Ask::plain("ROLLBACK")]).unwrap();
+        let planned = |link: &mut Link| {
+            let count = "SELECT generic_plans FROM pg_prepared_statements WHERE statement LIKE '%int8 + 1'";
+            link.exchange(&[Ask::plain(count)]).unwrap()[0][0].get::<_, i64>(0)
+        };
+        assert_eq!((planned(&mut link), link.rest(async { 7 })), (1, 7));
+        link.has_looked();
+        link.rest(async { tokio::time::sleep(Duration::from_millis(500)).await });
+        assert_eq!(planned(&mut link), 2);
+        assert!(link.is_open());
+    }
 }

@@ -48,8 +48,12 @@ impl Statistics {
         if self.is_due(transaction, Instant::now()) {
             let young =
                 link.exchange(&[Ask::plain(YOUNG)]).is_ok_and(|answers| answers.iter().any(|rows| !rows.is_empty()));
-            if young && let Err(fault) = link.exchange(&[Ask::plain(LOOK)]) {
-                tracing::debug!(?fault, "tables could not be analyzed");
+            if !young {
+                return;
+            }
+            match link.exchange(&[Ask::plain(LOOK)]) {
+                Ok(_) => link.has_looked(),
+                Err(fault) => tracing::debug!(?fault, "tables could not be analyzed"),
             }
         }
     }
