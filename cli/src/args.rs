@@ -39,6 +39,9 @@ pub enum Command {
     /// Make, list and revoke the keys of a database's callers
     #[command(subcommand, arg_required_else_help = true)]
     Keys(Keys),
+    /// Show what was done to an organization, newest first, and check that no row of it was changed
+    #[command(override_usage = "flovyn audit [URL] [OPTIONS]")]
+    Audit(Audit),
     /// Bring a database to this version's schema; makes it if it is not there
     #[command(override_usage = "flovyn migrate [URL]")]
     Migrate(Migrate),
@@ -186,6 +189,15 @@ pub struct OfOrg {
     /// The organization
     #[arg(long, default_value = "default")]
     pub org: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Audit {
+    #[command(flatten)]
+    pub of: OfOrg,
+    /// How many of the newest rows to show; all are checked
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
 }
 
 #[derive(Debug, Args)]

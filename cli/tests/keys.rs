@@ -26,6 +26,25 @@ async fn start(url: &str, token: &str) -> Result<(), Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_the_audit_that_was_changed_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    json(folder, &["migrate"]);
+    let key = json(folder, &["keys", "create", "--name", "ci", "--org", "otters"]);
+    json(folder, &["keys", "revoke", key["id"].as_str().unwrap(), "--org", "otters"]);
+    let audit = json(folder, &["audit", "--org", "otters", "--limit", "1"]);
+    let newest = &audit["items"][0];
+    assert_eq!((&audit["rows"], &audit["broken"], &newest["action"]), (&3.into(), &Value::Null, &"key.revoked".into()));
+    assert_eq!((&audit["seal"], newest["seal"].as_str().map(str::len)), (&newest["seal"], Some(64)));
+
+    let file = rusqlite::Connection::open(folder.join("agents.db")).unwrap();
+    let changed = file.execute("UPDATE audit SET subject = 'another' WHERE action = 'key.created'", []).unwrap();
+    assert_eq!(changed, 1);
+    let (code, told) = refused(folder, &["audit", "--org", "otters"]);
+    assert!(code == 1 && told.contains("row 2 of the audit does not follow"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_opens_its_org_for_its_scopes_until_it_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -101,7 +101,7 @@ async fn revoke(args: RevokeKey, out: &mut Output) -> Result {
     out.line(&format!("{} ({}) is revoked; servers refuse it within 5 s", key.name, key.id))
 }
 
-fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
+pub(super) fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
     runtime.storage().directory().ok_or_else(|| {
         let message = format!(
             "{} tells nobody who may call it; give the URL of its database (postgres://… or sqlite:FILE)",
@@ -111,7 +111,7 @@ fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
     })
 }
 
-async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId> {
+pub(super) async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId> {
     let organizations = directory.organizations().await?;
     if let Some(there) = organizations.iter().find(|org| org.name == name) {
         return Ok(there.id);

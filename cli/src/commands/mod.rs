@@ -1,5 +1,6 @@
 //! One module per kind of command.
 
+mod audit;
 mod entries;
 mod keys;
 mod list;
@@ -23,6 +24,7 @@ pub async fn dispatch(command: Command, out: &mut Output) -> Result {
         Command::Dev(args) => return serve::dev(args, out).await,
         Command::Server(args) => return serve::server(args, out).await,
         Command::Keys(command) => return keys::keys(command, out).await,
+        Command::Audit(args) => return audit::audit(args, out).await,
         Command::Migrate(args) => return keys::migrate(args, out).await,
         Command::Queues(command) => return queues::queues(command, out).await,
         Command::Schedules(command) => return schedules::schedules(command, out).await,

@@ -1,6 +1,7 @@
 //! Plain data of the engine: what a run, an entry, a task, a signal, an event are. No behaviour, no I/O.
 
 mod access;
+mod audit;
 mod batch;
 mod budget;
 mod checkpoint;
@@ -18,6 +19,7 @@ mod task;
 mod usage;
 
 pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
+pub use audit::{AuditRow, Seal};
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
 pub use budget::{Allowance, Budget, Spent};
 pub use checkpoint::{Checkpoint, NewCheckpoint};
@@ -31,7 +33,7 @@ pub use execution::{
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
-pub use operators::{AuditRow, KnownWorker, QueueLoad};
+pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};

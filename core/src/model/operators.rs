@@ -1,4 +1,4 @@
-//! What operators look at: workers, queues, and what was done by whom.
+//! What operators look at: workers and queues.
 
 use crate::clock::Timestamp;
 use crate::id::WorkerId;
@@ -33,19 +33,4 @@ pub struct QueueLoad {
     pub running: u64,
     /// Whether a live worker serves it.
     pub served: bool,
-}
-
-/// One thing that was done to an org.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditRow {
-    /// Its number; later ones have higher ones.
-    pub number: u64,
-    /// When.
-    pub at: Timestamp,
-    /// Who.
-    pub actor: String,
-    /// What, such as `key.revoked`.
-    pub action: String,
-    /// To what: an id or a name.
-    pub subject: String,
 }

@@ -29,7 +29,7 @@ pub trait Directory: Send + Sync {
     /// The key of a token, whether it works or not.
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>>;
 
-    /// Adds a row of audit: who did what, to what. Rows are never changed.
+    /// Adds a row of audit: who did what, to what. Rows are never changed, and each is sealed together with those before it.
     async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()>;
 
     /// What was done to an org, newest first.

@@ -131,6 +131,9 @@ pub(super) struct AuditView {
     action: String,
     /// To what: an id or a name.
     subject: String,
+    /// 32 bytes in hexadecimal that seal the row and all before it; none on one that an older version wrote.
+    #[schema(required)]
+    seal: Option<String>,
 }
 
 /// Lists what was done to keys and runs, newest first.
@@ -145,12 +148,13 @@ pub(super) async fn audit(caller: Caller, mut asked: Asked) -> Result<axum::Json
     let directory = caller.service.storage.directory();
     let directory = directory.ok_or_else(|| Problem::not_found("this server's backend keeps no audit"))?;
     let rows = directory.audit(caller.org(), page).await?;
-    Ok(items(rows, |AuditRow { number, at, actor, action, subject }| AuditView {
+    Ok(items(rows, |AuditRow { number, at, actor, action, subject, seal }| AuditView {
         id: number,
         at: at.to_string(),
         actor,
         action,
         subject,
+        seal: seal.map(|seal| seal.to_string()),
     }))
 }
 

@@ -87,5 +87,16 @@ pub async fn what_is_done_is_kept(factory: &dyn Factory) {
     ];
     assert_eq!(told, expected);
     assert!(rows.is_sorted_by(|a, b| a.number > b.number && a.at >= b.at));
+    let sealed = |at: usize| rows[at].seal.is_some() && rows[at].follows(own, rows.get(at + 1));
+    assert!((0..rows.len()).all(sealed), "{rows:?}");
     assert_eq!((rows[0].at, rows[3].at.after(Duration::from_secs(1))), (rig.now(), rig.now()));
+
+    // Also what is done at the same time stands one after the other.
+    let many = (0..20).map(|number| {
+        let run = format!("run {number}");
+        async move { directory.record(own, "eve", "execution.cancel", &run).await }
+    });
+    futures::future::try_join_all(many).await.unwrap();
+    let rows = directory.audit(own, PageRequest { limit: 100, after: None }).await.unwrap().items;
+    assert!(rows.len() == 24 && (0..24).all(|at| rows[at].follows(own, rows.get(at + 1))), "{rows:?}");
 }

@@ -6,7 +6,7 @@ use super::state::not_found;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -25,7 +25,10 @@ impl Callers {
     pub(super) fn record(&mut self, org: OrgId, actor: &str, action: &str, subject: &str, at: Timestamp) {
         let number = self.audit.len() as u64 + 1;
         let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
-        self.audit.insert((org, number), AuditRow { number, at, actor, action, subject });
+        let newest = self.audit.range((org, 0)..=(org, u64::MAX)).next_back();
+        let before = newest.and_then(|(_, row)| row.seal);
+        let seal = Some(Seal::of(org, before, at, [&actor, &action, &subject]));
+        self.audit.insert((org, number), AuditRow { number, at, actor, action, subject, seal });
     }
 }
 

@@ -10,7 +10,7 @@ use super::values::Row;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -109,7 +109,7 @@ impl Directory for PostgresStorage {
     async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
         self.read("list what was done", org, move |tx| {
             let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
-            let sql = "SELECT id, at, actor, action, subject FROM audit WHERE org_id = $1 AND id < $2 \
+            let sql = "SELECT id, at, actor, action, subject, seal FROM audit WHERE org_id = $1 AND id < $2 \
                        ORDER BY id DESC LIMIT $3";
             let rows = tx.all(sql, row![org.0, before, (page.limit + 1) as i64], read_audit)?;
             Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
@@ -125,7 +125,13 @@ fn read_audit(row: &Row) -> Done<AuditRow> {
         actor: row.get(2)?,
         action: row.get(3)?,
         subject: row.get(4)?,
+        seal: read_seal(row, 5)?,
     })
+}
+
+fn read_seal(row: &Row, column: usize) -> Done<Option<Seal>> {
+    let seal = row.get::<Option<Vec<u8>>>(column)?;
+    Ok(seal.and_then(|bytes| bytes.try_into().ok()).map(Seal))
 }
 
 fn read_key(row: &Row) -> Done<ApiKey> {
@@ -158,8 +164,17 @@ fn organization(tx: &Tx, name: &str) -> Done<Option<Organization>> {
 
 /// Records what was done, by whom, to what.
 pub(super) fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
+    // One after the other in an org: a row is sealed together with the one before it.
+    let alone = "SELECT pg_advisory_xact_lock(hashtextextended('flovyn audit ' || $1::uuid::text, 0))";
+    let newest = "SELECT seal FROM audit WHERE org_id = $1 ORDER BY id DESC LIMIT 1";
+    let asked = tx.ask_all(&[(alone, row![org.0]), (newest, row![org.0])])?;
+    let before = match asked.last().and_then(|rows| rows.first()) {
+        Some(row) => read_seal(row, 0)?,
+        None => None,
+    };
+    let seal = Seal::of(org, before, tx.now, [actor, action, subject]);
     tx.execute(
-        "INSERT INTO audit (org_id, at, actor, action, subject) VALUES ($1, $2, $3, $4, $5)",
-        row![org.0, tx.now.0, actor.to_owned(), action.to_owned(), subject.to_owned()],
+        "INSERT INTO audit (org_id, at, actor, action, subject, seal) VALUES ($1, $2, $3, $4, $5, $6)",
+        row![org.0, tx.now.0, actor.to_owned(), action.to_owned(), subject.to_owned(), seal.0.to_vec()],
     )
 }

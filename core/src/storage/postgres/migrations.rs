@@ -23,6 +23,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0011_found.sql"),
     include_str!("migrations/0012_families.sql"),
     include_str!("migrations/0013_lone.sql"),
+    include_str!("migrations/0014_sealed_audit.sql"),
 ];
 
 /// Names the lock ("FLVN").

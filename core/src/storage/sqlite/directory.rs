@@ -9,7 +9,7 @@ use super::values::{blob, id};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::check_slug;
 use async_trait::async_trait;
@@ -108,7 +108,7 @@ impl Directory for SqliteStorage {
     async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
         self.read("list what was done", move |conn| {
             let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
-            let sql = "SELECT id, at, actor, action, subject FROM audit WHERE org_id = ?1 AND id < ?2 \
+            let sql = "SELECT id, at, actor, action, subject, seal FROM audit WHERE org_id = ?1 AND id < ?2 \
                        ORDER BY id DESC LIMIT ?3";
             let rows = all(conn, sql, params![blob(&org.0), before, (page.limit + 1) as i64], read_audit)?;
             Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
@@ -124,6 +124,7 @@ fn read_audit(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
         actor: row.get(2)?,
         action: row.get(3)?,
         subject: row.get(4)?,
+        seal: row.get::<_, Option<[u8; 32]>>(5)?.map(Seal),
     })
 }
 
@@ -156,9 +157,12 @@ fn organization(conn: &Connection, name: &str) -> Done<Option<Organization>> {
 
 /// Records what was done, by whom, to what.
 pub(super) fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
+    let newest = "SELECT seal FROM audit WHERE org_id = ?1 ORDER BY id DESC LIMIT 1";
+    let before = tx.first(newest, [blob(&org.0)], |row| row.get::<_, Option<[u8; 32]>>(0))?.flatten().map(Seal);
+    let seal = Seal::of(org, before, tx.now, [actor, action, subject]);
     tx.execute(
-        "INSERT INTO audit (org_id, at, actor, action, subject) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![blob(&org.0), tx.now.0, actor, action, subject],
+        "INSERT INTO audit (org_id, at, actor, action, subject, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![blob(&org.0), tx.now.0, actor, action, subject, seal.0],
     )?;
     Ok(())
 }

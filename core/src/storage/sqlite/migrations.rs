@@ -25,6 +25,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0014_workers_of_orgs.sql"),
     include_str!("migrations/0015_families.sql"),
     include_str!("migrations/0016_lone.sql"),
+    include_str!("migrations/0017_sealed_audit.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

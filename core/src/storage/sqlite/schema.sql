@@ -165,7 +165,7 @@ CREATE TABLE audit (
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
     data TEXT
-) STRICT;
+, seal BLOB) STRICT;
 
 CREATE TABLE commit_request (
     key INTEGER PRIMARY KEY,
