@@ -12,6 +12,8 @@ export default defineConfig({
   test: {
     include: ["tests/**/*.test.ts"],
     pool: "forks",
+    // Much of a suite is waiting; two fill two cores.
+    maxWorkers: 2,
     globalSetup: "tests/postgres.ts",
     testTimeout: 60_000,
     hookTimeout: 60_000,
