@@ -242,8 +242,8 @@ async fn a_large_value_goes_through_rest() {
 struct Talker;
 
 /// Entries of a talker, and their bytes: more than sockets hold.
-const ENTRIES: u64 = 1_000;
-const ENTRY: usize = 8 << 10;
+const ENTRIES: u64 = 500;
+const ENTRY: usize = 16 << 10;
 
 #[async_trait]
 impl AgentDefinition for Talker {
