@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help setup demo test suites test-long format lint fmt bench bench-server package packages version docs gen clean rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats bubblewrap
+.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats bubblewrap
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -91,14 +91,10 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 # Clippy compiles our crates as it looks at them: what `make lint` checks needs no compilation of its own here.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
-test: format rust-test $(VENV)/.flovyn $(NODE)/dist/.built ## Lint, tidy and every suite
-	@$(MAKE) --no-print-directory --jobs 2 suites packages
-	@echo "==> all suites passed"
-
-# One after the other. They wait for much of their time; what has to be compiled for packages uses the processors meanwhile.
-suites: export MAKEFLAGS =
-suites:
+test: format rust-build ## Lint, tidy and every suite
+	@$(MAKE) --no-print-directory --jobs 2 rust-test packages
 	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios openapi examples readme reference
+	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
 	@echo "==> format"
@@ -110,6 +106,11 @@ lint: format ## Look at the sources without running anything
 	@echo "==> lint"
 	@cargo clippy --workspace --all-targets --features flovyn-core/testing --quiet -- -D warnings
 
+rust-build:
+	@echo "==> building the Rust suites"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
+
+rust-test: export MAKEFLAGS =
 rust-test: postgres nats bubblewrap
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
@@ -166,7 +167,7 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 	@$(BIN)/python packages/build.py
 	@$(BIN)/python packages/prove.py
 
-# The same with native parts that are quick to build. Where suites run beside it, they come first.
+# The same with native parts that are quick to build. `make test` does it beside suites that wait for much of their time.
 packages: export MAKEFLAGS =
 packages: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> packages in empty environments"

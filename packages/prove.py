@@ -25,6 +25,11 @@ GREETING = "Hello, world!"
 BARE = {name: value for name, value in os.environ.items() if not name.startswith(("FLOVYN_", "PYTHON", "VIRTUAL_ENV"))}
 
 
+#: What packed sources are built with: what is shown is that nothing is missing. It differs from what the workspace is
+#: built with, so that neither takes the other's parts for its own.
+QUICK = {"profile.dev.debug": "false"} | {f"profile.dev.package.{crate}.opt-level": "0" for crate in CRATES}
+
+
 def run(folder: Path, *command: str | Path, more: dict[str, str] | None = None) -> str:
     """Run a command in a folder and return what it printed."""
     words = [str(word) for word in command]
@@ -59,8 +64,8 @@ def wheel(folder: Path) -> None:
 
 def sdist(folder: Path) -> None:
     """Install the sdist into an empty virtual environment, which builds it."""
-    # Quick to build: what is shown is that nothing is missing.
-    more = {"MATURIN_PEP517_ARGS": f"--profile dev {' '.join(SHARED)}", "CARGO_TARGET_DIR": str(target())}
+    quick = " ".join(f"--config {name}={value}" for name, value in QUICK.items())
+    more = {"MATURIN_PEP517_ARGS": f"--profile dev {' '.join(SHARED)} {quick}", "CARGO_TARGET_DIR": str(target())}
     _python(folder, DIST / f"flovyn-{version()}.tar.gz", more)
 
 
@@ -80,22 +85,24 @@ def npm(folder: Path) -> None:
 
 
 def crates(folder: Path) -> None:
-    """Build the first example against the packed crates, as another project would."""
+    """Build the first example and the command against the packed crates, as another project would."""
     for crate in CRATES:
         shutil.unpack_archive(DIST / f"{crate}-{version()}.crate", folder, "gztar")
     (folder / "src").mkdir()
     (folder / "src" / "main.rs").write_text((HELLO / "rust" / "hello.rs").read_text())
     patches = "".join(f'{crate} = {{ path = "{crate}-{version()}" }}\n' for crate in CRATES)
-    # The workspace's own profiles: what others have written is not built again.
+    # The workspace's own profiles, features and compiler: what others have written is not built again.
     profiles = re.findall(r"^\[profile\.dev.*?(?=^\[|\Z)", (REPOSITORY / "Cargo.toml").read_text(), re.M | re.S)
     (folder / "Cargo.toml").write_text(
         '[package]\nname = "hello"\nedition = "2024"\n\n[dependencies]\nasync-trait = "0.1"\n'
-        f'flovyn-core = "{version()}"\n'
+        f'flovyn-cli = {{ version = "{version()}", features = ["as-tested"] }}\nflovyn-core = "{version()}"\n'
         'tokio = { version = "1", features = ["macros", "rt-multi-thread"] }\n\n'
         f"[workspace]\n\n[patch.crates-io]\n{patches}\n{''.join(profiles)}"
     )
     (folder / "Cargo.lock").write_text((REPOSITORY / "Cargo.lock").read_text())
-    run(folder, "cargo", "build", "--quiet", more={"CARGO_TARGET_DIR": str(target())})
+    shutil.copy(REPOSITORY / "rust-toolchain.toml", folder)
+    quick = [word for name, value in QUICK.items() for word in ("--config", f"{name}={value}")]
+    run(folder, "cargo", "build", "--quiet", *quick, more={"CARGO_TARGET_DIR": str(target())})
     greets_twice(folder, target() / "debug" / "hello")
 
 
