@@ -3,20 +3,22 @@
 //! It saves time and is never the mechanism. Hints are missed without harm, since servers look at the database anyway;
 //! previews travel through rows too, and one that comes by NATS is shown only where nothing is missing before it. So a NATS
 //! that is absent, killed, slow, or that repeats and reorders costs latency alone. Whoever may publish there is trusted as
-//! a server is.
+//! a server is. Hints use core NATS; previews are kept by JetStream where NATS has it.
 
+mod previews;
 mod word;
 
+use self::previews::Previews;
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event};
+use async_nats::{Client, ConnectOptions, Event, Message};
 use bytes::Bytes;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::streaming::{Chunks, Hints, News, Said};
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
@@ -48,14 +50,16 @@ impl Bus {
             return Err(wrong(format!("nats_prefix = {prefix:?} is none; use letters, digits, - and _")));
         }
         let process = chunks.process();
-        let connected = hints.clone();
+        let (connected, connections) = watch::channel(());
+        let everything = hints.clone();
         let client = ConnectOptions::new()
             .name("flovyn")
             .retry_on_initial_connect()
             .event_callback(move |event| {
                 // What was said while nobody listened is made good by a look.
                 if matches!(event, Event::Connected) {
-                    connected.everything_changed();
+                    everything.everything_changed();
+                    connected.send_replace(());
                 }
                 tracing::debug!(%event, "NATS");
                 std::future::ready(())
@@ -66,9 +70,12 @@ impl Bus {
         let (sender, words) = mpsc::channel(QUEUE);
         let lost = Arc::new(AtomicBool::new(false));
         let post = Post { client: client.clone(), prefix: prefix.to_owned(), process, lost: lost.clone() };
-        let ears = Ears { client, prefix: prefix.to_owned(), process, hints: hints.clone(), chunks: chunks.clone() };
-        let tasks =
-            vec![tokio::spawn(post.send_all(words)).abort_handle(), tokio::spawn(ears.hear_all()).abort_handle()];
+        let ears = Ears { client, prefix: prefix.to_owned(), own: process.to_string() };
+        let tasks = vec![
+            tokio::spawn(post.send_all(words)).abort_handle(),
+            tokio::spawn(ears.clone().hear_hints(hints.clone())).abort_handle(),
+            tokio::spawn(ears.hear_previews(chunks.clone(), connections)).abort_handle(),
+        ];
         let (of_news, of_said) = (sender.clone(), sender);
         let lost_too = lost.clone();
         hints.set_herald(Some(Arc::new(move |news| offer(&of_news, &lost, Word::News(news)))));
@@ -129,36 +136,52 @@ impl Post {
 }
 
 /// Takes what other servers say.
+#[derive(Clone)]
 struct Ears {
     client: Client,
     prefix: String,
-    process: Uuid,
-    hints: Hints,
-    chunks: Chunks,
+    /// The end of the subjects that this server speaks on.
+    own: String,
 }
 
 impl Ears {
-    async fn hear_all(self) {
-        let subscribe = async |kind: &str| self.client.subscribe(format!("{}.{kind}.*", self.prefix)).await;
-        let (Ok(mut hints), Ok(mut previews)) = (subscribe("hints").await, subscribe("previews").await) else {
-            tracing::warn!("NATS refuses the subscriptions of this server; it goes on without");
-            return;
+    async fn hear_hints(self, hints: Hints) {
+        let Ok(mut said) = self.client.subscribe(format!("{}.hints.*", self.prefix)).await else {
+            return tracing::warn!("NATS refuses the subscriptions of this server; it goes on without");
         };
-        let own = self.process.to_string();
-        loop {
-            let (message, is_hint) = tokio::select! {
-                message = hints.next() => (message, true),
-                message = previews.next() => (message, false),
-            };
-            let Some(message) = message else { return };
-            if message.subject.rsplit('.').next() == Some(own.as_str()) {
-                continue;
-            }
-            if is_hint {
-                word::hint(&message.payload, &self.hints);
-            } else if let Some(said) = word::said(&message.payload) {
-                self.chunks.hear(said);
+        while let Some(message) = said.next().await {
+            if self.is_of_another(&message) {
+                word::hint(&message.payload, &hints);
             }
         }
+    }
+
+    /// Listens anew on each connection: NATS may have restarted, and forgotten.
+    async fn hear_previews(self, chunks: Chunks, mut connections: watch::Receiver<()>) {
+        let mut previews = Previews::of(self.client.clone(), self.prefix.clone());
+        loop {
+            connections.mark_unchanged();
+            let mut said = previews.listen().await.unwrap_or_else(|| stream::pending().boxed());
+            loop {
+                let heard = tokio::select! {
+                    heard = said.next() => heard,
+                    connected = connections.changed() => match connected {
+                        Ok(()) => break,
+                        Err(_) => return,
+                    },
+                };
+                let Some((message, number)) = heard else { break tokio::time::sleep(SLOW).await };
+                previews.has_heard(number);
+                if self.is_of_another(&message)
+                    && let Some(said) = word::said(&message.payload)
+                {
+                    chunks.hear(said);
+                }
+            }
+        }
+    }
+
+    fn is_of_another(&self, message: &Message) -> bool {
+        message.subject.rsplit('.').next() != Some(self.own.as_str())
     }
 }
