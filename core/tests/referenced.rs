@@ -120,16 +120,16 @@ impl AgentDefinition for Chatty {
     }
 }
 
-/// Counts the entries that a store has told, which has no answer the first time.
+/// Counts the entries that a store has told, which has no answer every other time.
 #[derive(Default)]
 struct Told {
     entries: AtomicUsize,
-    was_asked: AtomicBool,
+    is_there: AtomicBool,
 }
 
 impl Gate for Told {
     async fn pass<T: Send>(&self, call: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        if call == Call::Branch && !self.was_asked.swap(true, Ordering::Relaxed) {
+        if call == Call::Branch && !self.is_there.fetch_xor(true, Ordering::Relaxed) {
             return Err(Error::new(Code::StorageUnavailable, "it is away"));
         }
         body.await
@@ -161,4 +161,19 @@ async fn a_worker_reads_each_entry_once_and_waits_for_its_store() -> Result<()> 
         runtime.close().await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_task_waits_for_the_store_of_its_conversation() -> Result<()> {
+    let runtime = Runtime::open("memory:").await?;
+    let run = runtime.client().start("talker", Payload::of(&())?, StartOptions::default()).await?;
+    let store = Arc::new(Guarded::over(runtime.storage().clone(), Told::default()));
+    let tasks = [Reads { kind: "here", fails: 0 }, Reads { kind: "again", fails: 1 }];
+    let host = tasks.into_iter().try_fold(NativeHost::default().agent(Talker)?, NativeHost::task)?;
+    let worker = Worker::start(store, runtime.chunks().clone(), Arc::new(host), WorkerOptions::default()).await?;
+    let read: Vec<(u32, Vec<String>)> = run.result(None).await?.parse()?;
+    // An attempt that fails for the store would be one more.
+    assert_eq!(read.iter().map(|(attempt, said)| (*attempt, said.len())).collect::<Vec<_>>(), [(1, 2), (2, 2), (1, 0)]);
+    worker.close(Duration::ZERO).await?;
+    runtime.close().await
 }

@@ -1,22 +1,18 @@
 //! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
 
 use super::{Closed, HostEffect, Inner, PATIENCE, Session, traces};
-use crate::error::{Code, Kind, Result};
+use crate::error::{Code, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
 use crate::model::{BatchEnd, CommitRequest, Fact, FactKind, OpBody};
 use crate::payload::{Body, Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::PAGE;
+use crate::storage::available::until_available;
 use crate::storage::stored::{blob, fetch, fill};
 use crate::tracer::Noted;
 use futures::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The first pause after an unavailable store; doubled up to [`RETRY_MAX`].
-const RETRY_FIRST: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_secs(2);
 
 impl Session {
     /// Lets the machine act, then carries out what it asks.
@@ -233,20 +229,9 @@ impl Session {
         Ok(())
     }
 
-    /// Asks the same again until the store answers, or the session is closed: an error of an unavailable store means
-    /// *unknown* (rule 2).
+    /// Asks the same again until the store answers, or the session is closed.
     pub(super) async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
-        let mut pause = RETRY_FIRST;
-        loop {
-            match ask().await {
-                Err(error) if error.kind() == Kind::Unavailable && !self.is_closed() => {
-                    tracing::warn!(execution = %self.execution, %error, "the store has no answer yet; it is asked again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-                answer => return answer,
-            }
-        }
+        until_available(&self.execution, || !self.is_closed(), ask).await
     }
 
     /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.

@@ -5,6 +5,7 @@
 //! error of kind `Unavailable` means *unknown*, never *failed*.
 
 mod allowance;
+pub(crate) mod available;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod definitions;

@@ -1,9 +1,10 @@
 //! Claims tasks of the queue and reports their ends.
 
 use super::Core;
-use crate::error::{Code, Error, Kind, Result};
+use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, Entry, TaskReport};
+use crate::storage::available::until_available;
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
@@ -100,9 +101,13 @@ impl Ticket {
         let core = self.0.core.upgrade().ok_or_else(|| {
             Error::new(Code::StorageUnavailable, "the attempt's worker is closed, so the conversation cannot be read")
         })?;
-        let mut entries = core.conversations.branch(self.0.execution, leaf).await?;
+        let is_wanted = || !self.is_cancelled();
+        let read = || core.conversations.branch(self.0.execution, leaf);
+        let mut entries = until_available(&self.0.task, is_wanted, read).await?;
         for entry in &mut entries {
-            entry.new.content = fetch(&core.storage, self.0.org, &entry.new.content).await?;
+            let content = &entry.new.content;
+            entry.new.content =
+                until_available(&self.0.task, is_wanted, || fetch(&core.storage, self.0.org, content)).await?;
         }
         Ok(entries)
     }
@@ -145,23 +150,12 @@ impl Ticket {
     async fn report(&self, core: Arc<Core>, result: AttemptResult) {
         let report =
             TaskReport { org: self.0.org, task: self.0.task, attempt: self.0.attempt, worker: core.id, result };
-        let mut pause = Duration::from_millis(20);
-        loop {
-            match core.storage.report_task(report.clone()).await {
-                Err(error) if error.kind() == Kind::Unavailable => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
-                }
-                Err(error) if error.code() == Code::LeaseLost => {
-                    tracing::debug!(task = %self.0.task, "a late result was refused");
-                    break;
-                }
-                Err(error) => {
-                    tracing::warn!(task = %self.0.task, %error, "a task's end could not be recorded");
-                    break;
-                }
-                Ok(()) => break,
+        match until_available(&self.0.task, || true, || core.storage.report_task(report.clone())).await {
+            Err(error) if error.code() == Code::LeaseLost => {
+                tracing::debug!(task = %self.0.task, "a late result was refused");
             }
+            Err(error) => tracing::warn!(task = %self.0.task, %error, "a task's end could not be recorded"),
+            Ok(()) => {}
         }
         core.tickets.lock().remove(&self.0.task);
         core.freed_task.notify_one();
