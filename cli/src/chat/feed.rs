@@ -210,7 +210,8 @@ impl Feed {
             }
             EventKind::Waiting => {
                 let signals = data["signals"].as_array().cloned().unwrap_or_default();
-                if signals.len() == 1 && signals[0] == USER_MESSAGE {
+                // With a timer it is a provider that is waited for.
+                if signals.len() == 1 && signals[0] == USER_MESSAGE && data["timers"] == false {
                     self.tell(Happening::Idle);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::session::{Session, Store};
 use crate::Result;
-use flovyn_core::model::{Execution, Status};
+use flovyn_core::model::{Execution, Status, Wait};
 use flovyn_toolkit::message::{Message, ToolCall};
 use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
@@ -109,6 +109,6 @@ async fn last_event(store: &Store, run: &Execution) -> Result<u64> {
 }
 
 fn is_idle(run: &Execution) -> bool {
-    let signals = run.wait.as_ref().map(|wait| wait.signals.as_slice()).unwrap_or_default();
-    run.status == Status::Waiting && signals == [USER_MESSAGE]
+    let for_user = |wait: &Wait| wait.signals == [USER_MESSAGE] && !wait.timers;
+    run.status == Status::Waiting && run.wait.as_ref().is_some_and(for_user)
 }

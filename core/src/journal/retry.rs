@@ -57,6 +57,11 @@ pub fn after_loss(task: &Task) -> Verdict {
     }
 }
 
+/// Judges a model call that is cut short between two attempts: what an earlier one said was taken back.
+pub fn interrupted() -> Verdict {
+    Verdict::Complete(Payload::json("\"\""))
+}
+
 /// Adds to a failure what the task knows: kind, id, and the attempts that count, which lost ones do not (rule 10).
 pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
     failure.kind = Some(task.new.kind.clone());

@@ -38,6 +38,7 @@ pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use signal::{CHILD_SIGNALS, Delivery, NewSignal, Signal, SignalStored, child_signal};
+pub(crate) use task::Interruption;
 pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
     TaskStatus,

@@ -239,6 +239,17 @@ pub struct Task {
     pub ended_at: Option<Timestamp>,
 }
 
+/// What a signal delivered `now` does to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interruption {
+    /// Nothing: it has not begun or is over, it is not that kind of task, or its attempt is inline and told by its session.
+    None,
+    /// Its claimed attempt is told to stop with its next heartbeat.
+    Stop,
+    /// It ends without a word: it waits for another attempt, and none is in flight that could hear.
+    End,
+}
+
 impl Task {
     /// Whether the end of its run ends it too: a detached one goes on while an attempt runs, or while nobody knows whether it
     /// took effect; nobody would start another.
@@ -253,9 +264,18 @@ impl Task {
         self.status == TaskStatus::Running && self.attempt == attempt
     }
 
-    /// Whether a signal delivered `now` has its claimed attempt told to stop. An inline one is told by its own session.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.status == TaskStatus::Running && self.new.placement == Placement::Queue && self.new.options.interruptible
+    /// What a signal delivered `now` does to it.
+    pub(crate) fn interruption(&self) -> Interruption {
+        let NewTask { options, placement, .. } = &self.new;
+        match self.status {
+            _ if !options.interruptible || *placement != Placement::Queue => Interruption::None,
+            TaskStatus::Running => Interruption::Stop,
+            // Any other would be asked first whether it took effect.
+            TaskStatus::Pending if self.failed_attempts > 0 && options.side_effects == SideEffects::Idempotent => {
+                Interruption::End
+            }
+            _ => Interruption::None,
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub enum AgentEvent<'a> {
         /// The text, JSON only when complete.
         delta: &'a str,
     },
-    /// The attempt waits to ask the provider again.
+    /// An attempt, or the agent between two of them, waits to ask the provider again.
     Retrying {
         /// The request that comes, from 2.
         attempt: u32,

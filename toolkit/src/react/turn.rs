@@ -1,12 +1,13 @@
 //! One turn: what the user said meanwhile, room in the window, one model call, the tools it asks for.
 
 use super::compaction::{Compacted, Cut, Extract};
+use super::events::AgentEvent;
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 use super::ledger::{Reservation, answer_within};
 use super::round::RoundEnd;
 use super::run::{Run, TurnEnd};
 use super::transcript::LlmCall;
-use super::{Mode, ModelChoice, StopReason};
+use super::{Delivery, Mode, ModelChoice, StopReason, USER_MESSAGE, UserMessage};
 use crate::message::{AssistantMeta, ErrorKind, Message, ModelError, Origin, Part, Role, Stop, Usage};
 use crate::provider::ThinkingLevel;
 use flovyn_core::Payload;
@@ -26,8 +27,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 enum Asked {
     Answer(Box<Reply>, ModelChoice),
     Interrupted(String, ModelChoice),
+    /// The user wants none any more.
+    Stopped,
     Failed(ModelError),
     NoBudget,
+}
+
+/// How a wait for a provider ended.
+#[derive(PartialEq, Eq)]
+enum Wait {
+    Over,
+    Interrupted,
 }
 
 /// What making room in the window came to.
@@ -68,6 +78,7 @@ impl Run<'_> {
                 self.cut_short(text, model)?;
                 Ok(TurnEnd::More)
             }
+            Asked::Stopped => self.interrupted().await,
             Asked::Failed(error) => self.failed(error),
             Asked::NoBudget => {
                 let text = self.transcript().await?.last_words();
@@ -162,7 +173,30 @@ impl Run<'_> {
                 return Ok(Asked::Failed(error));
             };
             waits += 1;
-            self.ctx.sleep(wait)?.await?;
+            let delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            AgentEvent::Retrying { attempt: waits + 1, delay_ms, reason: &error.message }.tell(self.ctx);
+            if self.wait_for_provider(wait).await? == Wait::Interrupted {
+                return Ok(Asked::Stopped);
+            }
+        }
+    }
+
+    /// Waits as long as a provider wants. What the user says meanwhile becomes part of the conversation.
+    async fn wait_for_provider(&mut self, wait: Duration) -> Result<Wait> {
+        let end = self.ctx.current_time().after(wait);
+        loop {
+            let left = end.since(self.ctx.current_time());
+            let outcome = self.ctx.wait_raw(USER_MESSAGE, Some(left))?.await?;
+            let Some(payload) = outcome.payload() else { return Ok(Wait::Over) };
+            let message = UserMessage::read(payload);
+            match message.delivery {
+                _ if message.is_interrupt() => {
+                    self.attend(&[message])?;
+                    return Ok(Wait::Interrupted);
+                }
+                Delivery::NextTurn => self.state.queue.push(message),
+                Delivery::NextStep | Delivery::Now => drop(self.attend(&[message])?),
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use flovyn_toolkit::fake_llm::{Cut, FaultKind, Pace, When};
-use flovyn_toolkit::react::{ModelChoice, StopReason};
+use flovyn_toolkit::react::{Delivery, ModelChoice, StopReason};
 use std::collections::BTreeMap;
 
 fn refused(code: u16, retry_after: Option<f64>, message: &str) -> FaultKind {
@@ -82,4 +82,22 @@ async fn a_provider_that_asks_for_time_is_given_it_durably() {
     assert_eq!((outcome.text.as_str(), outcome.stop_reason), ("Here.", StopReason::End));
     let tasks = run.tasks(Default::default()).await.expect("the tasks").items;
     assert_eq!(tasks.len(), 2, "the wait was the run's, not an attempt's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_speaks_while_a_provider_takes_its_time_is_heard() {
+    let lab = Lab::new([Turn::text("Here.").fault(refused(429, Some(2.0), "slow down")), Turn::text("There.")]).await;
+    let run = lab.start(&ask("Hi")).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::new("And then?").deliver(Delivery::NextTurn)).await;
+    say(&run, UserMessage::new("Be quick.")).await;
+    assert_eq!(outcome(&run).await.text, "There.");
+    let expected = ["user: Be quick.", "assistant: Here.", "user: And then?", "assistant: There."];
+    assert_eq!(told(&run).await[2..], expected);
+
+    let lab = Lab::new([Turn::text("never").fault(refused(429, Some(600.0), "slow down"))]).await;
+    let run = lab.start(&ask("Hi")).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::interrupt()).await;
+    assert_eq!((outcome(&run).await.stop_reason, lab.fake.requests().len()), (StopReason::Interrupted, 1));
 }

@@ -134,7 +134,7 @@ pub async fn a_life_from_start_to_end(factory: &dyn Factory) {
     use EventKind::*;
     assert_eq!(rig.kinds_after(holder.id, 0).await, [Created, Resumed, Waiting, Signal, Woken, Resumed, Completed]);
     let events = rig.events(holder.id).await;
-    assert_eq!(events[2].data, serde_json::json!({ "reason": "signal", "signals": ["go"] }));
+    assert_eq!(events[2].data, serde_json::json!({ "reason": "signal", "signals": ["go"], "timers": false }));
     assert_eq!(events[4].data, serde_json::json!({ "reason": "signal" }));
 }
 

@@ -458,6 +458,40 @@ pub async fn heartbeats_tell_of_an_interruption(factory: &dyn Factory) {
     assert_eq!((task.status, task.output), (TaskStatus::Completed, Some(json(&1))));
 }
 
+/// A call that waits to be made again has nobody who could hear: a signal delivered `now` ends it, without a word, and wakes
+/// the run. What has to be asked first whether it took effect stays.
+pub async fn an_interruption_ends_a_call_between_two_attempts(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let retry = RetryPolicy { retries: 3, initial: SECOND * 600, ..RetryPolicy::default() };
+    let call = TaskOptions { interruptible: true, retry, ..TaskOptions::default() };
+    let asks = TaskOptions { side_effects: SideEffects::Reconcile, timeout: Some(SECOND), ..call.clone() };
+    let ops = vec![
+        holder.queued(call.clone()),
+        holder.queued(TaskOptions { interruptible: false, ..call }),
+        holder.queued(asks),
+    ];
+    holder.suspend(ops, for_tasks()).await;
+    for claimed in rig.claim_tasks().await {
+        if claimed.task.new.options.side_effects == SideEffects::Idempotent {
+            rig.report(&claimed, failed("Down")).await.unwrap();
+        }
+    }
+    rig.pass_after(SECOND).await;
+    rig.signal(holder.id, "steer").await;
+    assert_eq!(rig.status(holder.id).await, Status::Waiting, "a signal of the next step interrupts nothing");
+    let mut signal = rig.new_signal(holder.id, "steer");
+    signal.delivery = Delivery::Now;
+    assert!(rig.storage.store_signal(signal.clone()).await.unwrap().resumed);
+    assert!(rig.storage.store_signal(signal).await.unwrap().repeated);
+    assert_eq!(rig.status(holder.id).await, Status::Pending);
+    let task = rig.task(holder.id, holder.task_id(0)).await;
+    assert_eq!((task.status, task.output, task.attempt), (TaskStatus::Completed, Some(json(&"")), 1));
+    for other in [1, 2] {
+        assert_eq!(rig.task(holder.id, holder.task_id(other)).await.status, TaskStatus::Pending);
+    }
+}
+
 /// What an attempt tells of how far it is stays with its task, inline or claimed, and what a former one tells does not.
 pub async fn progress_is_of_the_attempt_that_runs(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -524,7 +524,8 @@ impl Run {
         self.exec.wait = Some(wait);
         self.review_wait();
         let wait = self.exec.wait.clone().unwrap_or_default();
-        self.emit(now, EventKind::Waiting, None, json!({ "reason": wait.reason, "signals": wait.signals }));
+        let data = json!({ "reason": wait.reason, "signals": wait.signals, "timers": wait.timers });
+        self.emit(now, EventKind::Waiting, None, data);
     }
 
     fn checkpoint(&mut self, saved: NewCheckpoint, state_hash: [u8; 32], now: Timestamp) {

@@ -87,11 +87,11 @@ impl State {
         if let Some(key) = new.idempotency_key {
             run.signal_keys.insert(key, new.id);
         }
-        let resumed = run.wake(now, Cause::Signal(&new.name));
+        let mut resumed = run.wake(now, Cause::Signal(&new.name));
         if new.delivery == Delivery::Now {
-            for row in run.tasks.values_mut().filter(|row| row.task.is_interrupted()) {
-                row.stop = true;
-            }
+            let waits = run.exec.status == Status::Waiting;
+            run.interrupt(now);
+            resumed |= waits && run.exec.status != Status::Waiting;
         }
         run.signals.insert(
             number,

@@ -8,10 +8,10 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{OpId, Slot};
-use crate::journal::retry::{Verdict, after_attempt, after_loss, described};
+use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted};
 use crate::model::{
-    AttemptResult, ClaimedTask, EventKind, Failure, NewTask, Placement, Resolution, SideEffects, Status, Task,
-    TaskReport, TaskStatus, WaitReason,
+    AttemptResult, ClaimedTask, EventKind, Failure, Interruption, NewTask, Placement, Resolution, SideEffects, Status,
+    Task, TaskReport, TaskStatus, WaitReason,
 };
 use crate::storage::ClaimRequest;
 use serde_json::{Value, json};
@@ -199,6 +199,18 @@ impl Run {
             self.carry_out(slot, Verdict::Fail(failure), None, now);
         } else {
             self.end_attempt(slot, AttemptResult::Failed { failure, retryable }, now);
+        }
+    }
+
+    /// A signal delivered `now` came (rule 12).
+    pub fn interrupt(&mut self, now: Timestamp) {
+        for slot in self.open.iter().copied().collect::<Vec<_>>() {
+            let Some(row) = self.tasks.get_mut(&slot) else { continue };
+            match row.task.interruption() {
+                Interruption::None => {}
+                Interruption::Stop => row.stop = true,
+                Interruption::End => self.carry_out(slot, interrupted(), None, now),
+            }
         }
     }
 

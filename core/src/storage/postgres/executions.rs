@@ -169,16 +169,16 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         ],
     );
     let waited = run.wait.clone();
-    let resumed = run.wake(&mut log, Cause::Signal(&new.name))?;
+    let mut resumed = run.wake(&mut log, Cause::Signal(&new.name))?;
+    if new.delivery == Delivery::Now {
+        let waits = run.status == Status::Waiting;
+        for mut call in tx.open_tasks(&run)? {
+            call.interrupt(&mut run, &mut log)?;
+        }
+        resumed |= waits && run.status != Status::Waiting;
+    }
     if run.wait != waited {
         run.save(tx)?;
-    }
-    if new.delivery == Delivery::Now {
-        let calls = tx.open_with(&run, TaskStatus::Running)?;
-        for mut call in calls.into_iter().filter(|row| row.task.is_interrupted()) {
-            call.stop = true;
-            call.save(tx)?;
-        }
     }
     Ok(SignalStored { id: new.id, repeated: false, resumed })
 }

@@ -313,7 +313,8 @@ impl<H> Run<H> {
         self.set_wait(Some(wait))?;
         self.review_wait(log.tx)?;
         let reason = if wait.tasks { self.wait().and_then(|wait| wait.reason) } else { wait.reason };
-        log.event(EventKind::Waiting, &json!({ "reason": reason, "signals": wait.signals }))?;
+        let data = json!({ "reason": reason, "signals": wait.signals, "timers": wait.timers });
+        log.event(EventKind::Waiting, &data)?;
         Ok(())
     }
 

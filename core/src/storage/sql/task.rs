@@ -10,9 +10,10 @@ use super::values::{micros, text_of};
 use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::id::{OrgId, Slot};
-use crate::journal::retry::{Verdict, after_attempt, after_loss, described};
+use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted};
 use crate::model::{
-    AttemptResult, EventKind, Fact, FactKind, Failure, NewTask, Placement, SideEffects, Status, Task, TaskStatus,
+    AttemptResult, EventKind, Fact, FactKind, Failure, Interruption, NewTask, Placement, SideEffects, Status, Task,
+    TaskStatus,
 };
 use crate::payload::Payload;
 use serde_json::{Value, json};
@@ -206,6 +207,20 @@ impl<P> TaskRow<P> {
         let verdict = after_loss(&self.task);
         self.task.losses += 1;
         self.carry_out(run, log, verdict, None)?;
+        log.tx.save_task(self)
+    }
+
+    /// A signal delivered `now` came (rule 12).
+    pub(in crate::storage) fn interrupt<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        match self.task.interruption() {
+            Interruption::None => return Ok(()),
+            Interruption::Stop => self.stop = true,
+            Interruption::End => drop(self.carry_out(run, log, interrupted(), None)?),
+        }
         log.tx.save_task(self)
     }
 
