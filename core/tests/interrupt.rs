@@ -6,9 +6,9 @@ use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::{Client, Handle, StartOptions};
 
 use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
-use flovyn_core::error::Result;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{Delivery, PageRequest, Task, TaskOptions, TaskStatus};
+use flovyn_core::model::{Delivery, PageRequest, RetryPolicy, Task, TaskOptions, TaskStatus};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::memory::MemoryStorage;
@@ -45,7 +45,14 @@ impl TaskDefinition for Model {
 
 /// Asks the model, then tells what it said and how it was steered.
 struct Teller {
+    options: TaskOptions,
     queue: Option<String>,
+}
+
+impl Teller {
+    fn of(model: &impl TaskDefinition, queue: Option<&str>) -> Self {
+        Self { options: model.options(), queue: queue.map(Into::into) }
+    }
 }
 
 #[async_trait]
@@ -64,7 +71,7 @@ impl AgentDefinition for Teller {
         let call = TaskCall {
             kind: "model".into(),
             input: Payload::null(),
-            options: Some(Model::default().options()),
+            options: Some(self.options.clone()),
             queue: self.queue.clone(),
             key: None,
         };
@@ -114,7 +121,7 @@ async fn a_signal_of_another_process_interrupts() {
     let open = || -> Arc<dyn Storage> { Arc::new(SqliteStorage::open(&file, SqliteOptions::default()).unwrap()) };
     let (mine, theirs) = (open(), open());
     let model = Model::default();
-    let host = NativeHost::default().agent(Teller { queue: None }).unwrap().task(model.clone()).unwrap();
+    let host = NativeHost::default().agent(Teller::of(&model, None)).unwrap().task(model.clone()).unwrap();
     let runtime = Runtime::over(mine.clone());
     let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
     let handle = start(&Client::new(theirs.clone(), Default::default(), ORG)).await;
@@ -128,7 +135,7 @@ async fn a_signal_of_another_process_interrupts() {
 async fn a_call_of_the_queue_learns_of_it_with_its_heartbeat() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(Arc::new(VirtualClock::new())));
     let model = Model::default();
-    let agents = NativeHost::default().agent(Teller { queue: Some("default".into()) }).unwrap();
+    let agents = NativeHost::default().agent(Teller::of(&model, Some("default"))).unwrap();
     let tasks = NativeHost::default().task(model.clone()).unwrap();
     let runtime = Runtime::over(storage.clone());
     runtime.worker(Arc::new(agents), WorkerOptions::default()).await.unwrap();
@@ -150,7 +157,7 @@ async fn through(point: Option<CrashPoint>) -> (u64, (String, Vec<String>)) {
     loop {
         let process = Arc::new(CrashPoints::new(storage.clone(), point.take()));
         let model = Model::default();
-        let host = NativeHost::default().agent(Teller { queue: None }).unwrap().task(model.clone()).unwrap();
+        let host = NativeHost::default().agent(Teller::of(&model, None)).unwrap().task(model.clone()).unwrap();
         let runtime = Runtime::over(process.clone());
         let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
         let outside = async {
@@ -197,4 +204,47 @@ async fn an_interruption_holds_through_crashes() {
     }
     // Only the crash between the interruption and its commit loses what was said.
     assert_eq!(lost, 1);
+}
+
+/// A model whose provider is down, and is asked again in an hour.
+struct Down;
+
+#[async_trait]
+impl TaskDefinition for Down {
+    type Input = ();
+    type Output = String;
+    fn kind(&self) -> &str {
+        "model"
+    }
+    fn options(&self) -> TaskOptions {
+        let hour = Duration::from_secs(3_600);
+        let retry = RetryPolicy { retries: 3, initial: hour, max: hour, ..RetryPolicy::default() };
+        TaskOptions { interruptible: true, retry, ..TaskOptions::default() }
+    }
+    async fn execute(&self, _: &TaskContext, (): ()) -> Result<String> {
+        Err(Error::new(Code::TaskFailed, "nobody is there"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_between_two_attempts_ends_without_a_word() {
+    for queue in [None, Some("default")] {
+        let host = NativeHost::default().agent(Teller::of(&Down, queue)).unwrap().task(Down).unwrap();
+        let runtime = Runtime::open("memory:").await.unwrap();
+        let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+        let handle = start(&runtime.client()).await;
+        let failed = async {
+            loop {
+                let tasks = runtime.storage().tasks(ORG, handle.id(), PageRequest::default()).await.unwrap().items;
+                if tasks.iter().any(|task| task.failed_attempts == 1) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), failed).await.expect("its first attempt fails");
+        interrupt(&handle).await;
+        assert_eq!(told(&handle).await, steered(""));
+        worker.close(Duration::ZERO).await.unwrap();
+    }
 }
