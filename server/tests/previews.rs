@@ -3,9 +3,10 @@
 
 mod house;
 
+use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StreamEvent;
-use flovyn_core::context::AgentContextExt;
+use flovyn_core::context::{AgentContextExt, TaskCall};
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{EventId, TaskOptions};
 use flovyn_core::runtime::Runtime;
@@ -68,6 +69,28 @@ fn teller(permits: Arc<Semaphore>) -> NativeHost {
         })
     });
     NativeHost::default().agent(teller).unwrap().task(tell).unwrap()
+}
+
+/// An agent whose tasks speak and are over at once, one in the worker and one of the queue.
+fn quick() -> NativeHost {
+    let quick = agent("quick", |ctx, _| {
+        Box::pin(async move {
+            for (task, queue) in [("say", None), ("call", Some("default".to_owned()))] {
+                let input = Payload::null();
+                ctx.schedule_raw(TaskCall { kind: task.into(), input, options: None, queue, key: None })?.await?;
+            }
+            Ok(Value::Null)
+        })
+    });
+    let speak = |kind| {
+        job(kind, TaskOptions::default(), move |ctx, _| {
+            Box::pin(async move {
+                ["a ", "quick ", kind].into_iter().for_each(|word| ctx.stream_token(word));
+                Ok(Value::Null)
+            })
+        })
+    };
+    NativeHost::default().agent(quick).unwrap().task(speak("say")).unwrap().task(speak("call")).unwrap()
 }
 
 fn folder() -> tempfile::TempDir {
@@ -187,6 +210,59 @@ async fn a_stream_is_resumed_at_either_server_without_gap_or_repeat() {
 }
 
 /// The rows of previews that a run has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_said_before_a_result_is_shown_before_it() {
+    let house = House::open().await;
+    let (remote, _worker) = house.worker(quick()).await;
+    let other = house.remote().await;
+    let runs = (0..50).flat_map(|_| [remote.client(), other.client()]).map(|client| async move {
+        let handle = client.start("quick", Payload::null(), Default::default()).await.unwrap();
+        let (mut watching, mut said) = (handle.stream(None), String::new());
+        while let Some(event) = watching.next().await.unwrap() {
+            match event {
+                StreamEvent::Chunk(_, chunk) => said.push_str(&chunk.data),
+                StreamEvent::Durable(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(said, "a quick saya quick call");
+    });
+    tokio::time::timeout(PATIENCE, futures::future::join_all(runs)).await.expect("the runs end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_goes_on_where_it_was_with_a_server_that_was_started_anew() {
+    const WORDS: usize = 6;
+    let House { runtime, serving, folder: _folder } = House::open().await;
+    let permits = Arc::new(Semaphore::new(2));
+    let host = Arc::new(teller(permits.clone()));
+    let _worker = runtime.worker(host, WorkerOptions::default()).await.unwrap();
+    let remote = house::remote(&serving).await;
+    let input = Payload::of(&WORDS).unwrap();
+    let handle = remote.client().start("teller", input, Default::default()).await.unwrap();
+    let (mut watching, mut said, mut entries) = (handle.stream(None), String::new(), Vec::new());
+    let (mut serving, mut stopped) = (Some(serving), false);
+    let all = async {
+        while let Some(event) = watching.next().await.unwrap() {
+            match event {
+                StreamEvent::Chunk(_, chunk) => said.push_str(&chunk.data),
+                StreamEvent::Durable(event) => entries.extend(event.data.get("content").cloned()),
+                other => panic!("{other:?}"),
+            }
+            if said == "0 1 " && !stopped {
+                let old = serving.take().unwrap();
+                let again = (old.grpc(), old.http());
+                old.stop().await.unwrap();
+                permits.add_permits(WORDS - 1);
+                serving = Some(house::served(&runtime, again.0, again.1).await);
+                stopped = true;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.expect("the run ends");
+    assert_eq!((said.as_str(), entries), ("0 1 2 3 4 5 ", vec![json!("0 1 2 3 4 5 ")]));
+}
+
 async fn rows(runtime: &Runtime, id: &str) -> usize {
     let previews = runtime.storage().previews().expect("rows");
     let id = ExecutionId::of_key(OrgId::DEFAULT, id);
@@ -262,7 +338,7 @@ async fn a_program_sees_the_tokens_of_another_that_shares_its_file() {
         .stderr(Stdio::null())
         .spawn();
     let other = Killed(other.unwrap());
-    let handle = here.client().start("speaker", flovyn_core::Payload::null(), Default::default()).await.unwrap();
+    let handle = here.client().start("speaker", Payload::null(), Default::default()).await.unwrap();
     let mut watching = here.client().watch(handle.id(), EventId::default());
     let (mut said, mut retracted, mut gaps) = (String::new(), false, 0);
     let mut other = Some(other);

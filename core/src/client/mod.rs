@@ -5,9 +5,10 @@ mod handle;
 mod sse;
 mod watch;
 
+pub use crate::model::StreamEvent;
 pub use handle::{Handle, Outcome};
 pub use sse::{is_of_task, server_sent};
-pub use watch::{StreamEvent, Watching};
+pub use watch::Watching;
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};

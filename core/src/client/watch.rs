@@ -3,48 +3,24 @@
 use super::elsewhere::Elsewhere;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
-use crate::model::{Chunk, Event, EventId, EventKind};
+use crate::model::{Chunk, Event, EventId, EventKind, StreamEvent};
 use crate::payload::{Body, Encoding};
-use crate::storage::Storage;
+use crate::storage::{Storage, Told};
 use crate::streaming::{Chunks, Watch};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Rows read at a time: what each reader holds that does not read on.
 const PAGE: usize = 32;
 /// Contents of entries that are read ahead of the reader, in bytes.
 const AHEAD: u64 = 16 << 10;
-
-/// What a reader gets.
-#[derive(Debug, Clone, PartialEq)]
-pub enum StreamEvent {
-    /// A durable fact of the run.
-    Durable(Event),
-    /// A preview.
-    Chunk(EventId, Arc<Chunk>),
-    /// Previews of an op are void: an attempt failed or its process was lost.
-    Retract {
-        /// The reader's position after it.
-        id: EventId,
-        /// The op, by segment and sequence.
-        op: (u32, u32),
-    },
-    /// Previews are gone that stood behind this position: what was shown of ops in the making is void. Durable events are
-    /// never gone.
-    Gap(EventId),
-}
-
-impl StreamEvent {
-    /// The position to resume after.
-    pub fn id(&self) -> EventId {
-        match self {
-            StreamEvent::Durable(event) => EventId { number: event.number, chunk: 0 },
-            StreamEvent::Chunk(id, _) | StreamEvent::Retract { id, .. } | StreamEvent::Gap(id) => *id,
-        }
-    }
-}
+/// The largest content that a server sends with its entry; larger ones are fetched.
+const SENT: u64 = 1 << 20;
+/// How long a server is left alone whose stream broke.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// A reader of a run's events. Ends after the terminal event.
 pub struct Watching {
@@ -63,6 +39,10 @@ pub struct Watching {
     news: Watch,
     previews: watch::Receiver<()>,
     elsewhere: Elsewhere,
+    /// What a server tells: it reads and fences itself.
+    told: Option<Told>,
+    /// The server's stream broke, and was not opened again yet.
+    broken: bool,
     /// To be told next.
     ready: VecDeque<StreamEvent>,
     /// What comes behind; its entries have no content yet.
@@ -120,6 +100,8 @@ impl Watching {
             news,
             previews,
             elsewhere,
+            told: None,
+            broken: false,
             ready: VecDeque::new(),
             bare: VecDeque::new(),
             look: Look::First,
@@ -187,7 +169,20 @@ impl Watching {
 
     /// Reads what is new; false if there is nothing to do but to wait. Whoever drops the future loses nothing.
     async fn read(&mut self) -> Result<bool> {
-        if !self.begin().await? {
+        match self.begin().await {
+            Ok(false) => return Ok(true),
+            Ok(true) => self.broken = false,
+            Err(error) if self.broken && error.code() == Code::StorageUnavailable => {
+                tokio::time::sleep(PAUSE).await;
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
+        if let Some(told) = &mut self.told {
+            let next = told.next().await;
+            if !self.hear(next)? {
+                tokio::time::sleep(PAUSE).await;
+            }
             return Ok(true);
         }
         if self.look == Look::Store {
@@ -213,6 +208,22 @@ impl Watching {
         // A preview behind an event that was not read yet waits for that event.
         self.take_chunks(self.read.number + 1);
         Ok(!self.bare.is_empty())
+    }
+
+    /// Takes the next event that a server tells; false where its stream broke.
+    fn hear(&mut self, next: Option<Result<StreamEvent>>) -> Result<bool> {
+        match next {
+            Some(Ok(event)) => {
+                self.over |= matches!(&event, StreamEvent::Durable(event) if event.kind.is_terminal());
+                self.bare.push_back(event);
+            }
+            Some(Err(error)) if error.code() != Code::StorageUnavailable => return Err(error),
+            // The server stopped, or the way to it is cut.
+            Some(Err(_)) | None => {
+                (self.told, self.look, self.after, self.broken) = (None, Look::First, self.at, true);
+            }
+        }
+        Ok(!self.broken)
     }
 
     /// Gives the next events their contents, as many as are held at once. Whoever drops the future loses nothing.
@@ -259,6 +270,7 @@ impl Watching {
             self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number));
         }
         self.look = Look::Store;
+        self.told = self.storage.told(self.org, self.execution, self.after, self.content_limit.min(SENT));
         Ok(!self.over)
     }
 
@@ -279,10 +291,11 @@ impl Watching {
     }
 
     /// An entry's event carries the entry, so that a reader ends with the exact transcript. Tells how many bytes that adds.
-    async fn with_content(&self, mut event: Event) -> Result<(Event, u64)> {
+    async fn with_content(&mut self, mut event: Event) -> Result<(Event, u64)> {
         let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
         if let (EventKind::Entry, Some(id)) = (event.kind, id)
             && event.number > self.after.number
+            && self.lacks_content(&event)
         {
             let entry = self.storage.entry(self.org, id).await?;
             let content = &entry.new.content;
@@ -296,6 +309,7 @@ impl Watching {
                     _ => content.bytes()?.clone(),
                 };
                 size = content.len() as u64;
+                event.data.as_object_mut().map(|data| (data.remove("content_size"), data.remove("content_hash")));
                 event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
             }
             event.data["parent"] = serde_json::json!(entry.new.parent);
@@ -303,6 +317,12 @@ impl Watching {
             return Ok((event, size));
         }
         Ok((event, 0))
+    }
+
+    /// Whether an entry's event is still without its content, or a server left one out that is wanted here.
+    fn lacks_content(&self, event: &Event) -> bool {
+        let left = event.data["content_size"].as_u64();
+        event.data.get("parent").is_none() || left.is_some_and(|size| size <= self.content_limit)
     }
 
     fn take_chunks(&mut self, before: u64) {
@@ -317,8 +337,8 @@ impl Watching {
                 continue;
             }
             // The first one a board has is not the first that was made: it, or its server, was started anew.
-            let late = chunk.seq > 1 && !(self.chunks.is_relayed() && self.after != EventId::default());
-            if !std::mem::replace(&mut self.fence.began, true) && late && !lost && id > self.after {
+            let late = chunk.seq > 1 && !lost && id > self.after;
+            if !std::mem::replace(&mut self.fence.began, true) && late {
                 self.gap();
             }
             self.fence.show(&chunk);
@@ -368,7 +388,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         // The run's previews go when its last reader of an ended run does.
         self.previews = watch::channel(()).1;
-        if self.over {
+        if self.over || self.told.is_some() {
             self.chunks.forget((self.org, self.execution));
         }
     }

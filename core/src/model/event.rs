@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::id::ExecutionId;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What a durable event says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -213,7 +214,7 @@ pub struct Chunk {
     /// What it carries.
     pub kind: ChunkKind,
     /// Text for tokens, else JSON.
-    pub data: std::sync::Arc<str>,
+    pub data: Arc<str>,
 }
 
 impl Chunk {
@@ -221,6 +222,35 @@ impl Chunk {
     pub const OF_A_QUEUE: u64 = 0;
     /// The attempt of previews that the agent itself makes: no end of a task voids them, only a claim does.
     pub const OF_AN_AGENT: u32 = 0;
+}
+
+/// What a reader gets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamEvent {
+    /// A durable fact of the run.
+    Durable(Event),
+    /// A preview.
+    Chunk(EventId, Arc<Chunk>),
+    /// Previews of an op are void: an attempt failed or its process was lost.
+    Retract {
+        /// The reader's position after it.
+        id: EventId,
+        /// The op, by segment and sequence.
+        op: (u32, u32),
+    },
+    /// Previews are gone that stood behind this position: what was shown of ops in the making is void. Durable events are
+    /// never gone.
+    Gap(EventId),
+}
+
+impl StreamEvent {
+    /// The position to resume after.
+    pub fn id(&self) -> EventId {
+        match self {
+            StreamEvent::Durable(event) => EventId { number: event.number, chunk: 0 },
+            StreamEvent::Chunk(id, _) | StreamEvent::Retract { id, .. } | StreamEvent::Gap(id) => *id,
+        }
+    }
 }
 
 #[cfg(test)]

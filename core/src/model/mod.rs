@@ -25,7 +25,7 @@ pub use budget::{Allowance, Budget, Spent};
 pub use checkpoint::{Checkpoint, NewCheckpoint};
 pub use definition::{Definition, DefinitionSpec};
 pub use entry::{Entry, NewEntry, Role};
-pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent};
+pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent, StreamEvent};
 pub use execution::{
     CancelMode, Cancellation, Claim, Created, Divergence, Ends, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
     NewExecution, ResumeRequest, StartLimits, Status, Until, Wait, WaitReason,

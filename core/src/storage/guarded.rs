@@ -4,15 +4,15 @@
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Queues, Schedules, Storage, Unfenced, WorkSource, WorkerInfo,
+    Previews, Queues, Schedules, Storage, Told, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
-    QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal,
+    EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal,
     SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
@@ -342,6 +342,10 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn chunks(&self) -> Chunks {
         self.inner.chunks()
+    }
+
+    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
+        self.inner.told(org, run, after, content_up_to)
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

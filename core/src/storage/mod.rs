@@ -35,8 +35,8 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
-    Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, Resolution, ResumeRequest, Segment, Signal, SignalStored, StreamEvent, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -44,6 +44,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 pub use definitions::Definitions;
 pub use directory::Directory;
+use futures::stream::BoxStream;
 pub use load::{Load, PoolLoad, QueueLoad};
 pub use previews::Previews;
 pub use queues::Queues;
@@ -51,6 +52,9 @@ pub use schedules::Schedules;
 use std::sync::Arc;
 use std::time::Duration;
 pub use unfenced::Unfenced;
+
+/// Events of a run as they come.
+pub type Told = BoxStream<'static, Result<StreamEvent>>;
 
 /// The writes and reads of one run.
 #[async_trait]
@@ -304,6 +308,11 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedule
     }
     /// The rows by which processes that share the backend read each other's previews, where several can.
     fn previews(&self) -> Option<&dyn Previews> {
+        None
+    }
+    /// The events of a run after a position, from who reads and fences them himself; none where the rows and the board are
+    /// read. Entries with more bytes come without their content.
+    fn told(&self, _org: OrgId, _run: ExecutionId, _after: EventId, _content_up_to: u64) -> Option<Told> {
         None
     }
     /// Who may call, where the backend knows; a server's is the server's matter.

@@ -6,7 +6,7 @@ use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Previews kept per run for readers that come late.
@@ -18,15 +18,8 @@ const ALL_BYTES: usize = 16 << 20;
 /// What a preview costs beside its text.
 const OVERHEAD: usize = 160;
 
-/// Carries previews to and from a board elsewhere, whose ids every reader shares.
-pub trait Relay: Send + Sync {
-    /// Takes a preview that was made here. Must not block.
-    fn publish(&self, after: u64, org: OrgId, chunk: Chunk);
-    /// Somebody here reads a run's previews: they are to be delivered.
-    fn follow(&self, run: RunKey);
-    /// Nobody reads them any more.
-    fn forget(&self, run: RunKey);
-}
+/// Takes a preview, with the durable event that it follows, to the board elsewhere that every reader reads. Must not block.
+type Relay = Box<dyn Fn(u64, Chunk) + Send + Sync>;
 
 /// A run, whatever else has its id in another org.
 pub type RunKey = (OrgId, ExecutionId);
@@ -35,21 +28,10 @@ pub type RunKey = (OrgId, ExecutionId);
 #[derive(Clone, Default)]
 pub struct Chunks(pub(super) Arc<Board>);
 
-/// A board that does not keep itself alive.
-#[derive(Clone)]
-pub struct WeakChunks(Weak<Board>);
-
-impl WeakChunks {
-    /// The board, if somebody still has it.
-    pub fn upgrade(&self) -> Option<Chunks> {
-        self.0.upgrade().map(Chunks)
-    }
-}
-
 #[derive(Default)]
 pub(super) struct Board {
     pub runs: Mutex<Runs>,
-    relay: Option<Box<dyn Relay>>,
+    relay: Option<Relay>,
     /// Of a board whose runs others may read through rows.
     pub outgoing: Option<Outgoing>,
 }
@@ -111,8 +93,8 @@ impl Default for Channel {
 }
 
 impl Chunks {
-    /// A board that others share through a relay.
-    pub fn relayed(relay: impl Relay + 'static) -> Self {
+    /// A board that gives all it gets to one elsewhere.
+    pub fn relayed(relay: impl Fn(u64, Chunk) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Board { relay: Some(Box::new(relay)), ..Board::default() }))
     }
 
@@ -121,15 +103,10 @@ impl Chunks {
         Self(Arc::new(Board { outgoing: Some(Outgoing::default()), ..Board::default() }))
     }
 
-    /// The board without a hold on it.
-    pub fn weak(&self) -> WeakChunks {
-        WeakChunks(Arc::downgrade(&self.0))
-    }
-
     /// Publishes a preview of an org's run that follows the durable event `after`.
     pub fn publish(&self, after: u64, org: OrgId, chunk: Chunk) {
         if let Some(relay) = &self.0.relay {
-            return relay.publish(after, org, chunk);
+            return relay(after, chunk);
         }
         let (run, size) = ((org, chunk.execution), cost(&chunk));
         let mut runs = self.0.runs.lock();
@@ -176,7 +153,7 @@ impl Chunks {
     pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
         let mut runs = self.0.runs.lock();
         let channel = runs.channels.get_mut(&run)?;
-        if at.is_chunk() && at.chunk < u64::from(u32::MAX) && self.0.relay.is_none() {
+        if at.is_chunk() && at.chunk < u64::from(u32::MAX) {
             channel.last = channel.last.max(at);
             channel.heard = channel.heard.max(at);
         }
@@ -191,18 +168,9 @@ impl Chunks {
         }
     }
 
-    /// Whether previews come from a board elsewhere, some time after a reader has come.
-    pub fn is_relayed(&self) -> bool {
-        self.0.relay.is_some()
-    }
-
     /// Rings at every new preview of a run.
     pub fn follow(&self, run: RunKey) -> watch::Receiver<()> {
-        let bell = self.0.runs.lock().channels.entry(run).or_default().bell.subscribe();
-        if let Some(relay) = &self.0.relay {
-            relay.follow(run);
-        }
-        bell
+        self.0.runs.lock().channels.entry(run).or_default().bell.subscribe()
     }
 
     /// Whether anybody here reads a run's previews.
@@ -215,9 +183,6 @@ impl Chunks {
         let mut runs = self.0.runs.lock();
         if runs.channels.get(&run).is_some_and(|channel| !channel.is_followed()) {
             runs.remove(run);
-            if let Some(relay) = &self.0.relay {
-                relay.forget(run);
-            }
         }
     }
 }

@@ -6,6 +6,6 @@ mod chunks;
 mod hints;
 mod outgoing;
 
-pub use chunks::{Chunks, Relay, RunKey, WeakChunks};
+pub use chunks::{Chunks, RunKey};
 pub use hints::{Change, Follow, Hints, Listening, News, Watch};
 pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Said, Superseded, WATCH_TTL};

@@ -7,9 +7,11 @@ use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, SignalId, WorkerId};
 use crate::model::{
     Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, KnownWorker, NewCheckpoint, PageRequest,
-    QueueLoad, Signal, Status,
+    QueueLoad, Signal, Status, StreamEvent,
 };
 use bytes::Bytes;
+use std::sync::Arc;
+use v2::watch_event::Event as Told;
 
 /// JSON in a text field.
 pub(super) fn json(text: &str, field: &str) -> Result<serde_json::Value> {
@@ -189,6 +191,31 @@ impl TryFrom<v2::Chunk> for Chunk {
                 Err(_) => return Err(wrong("chunk.kind", &format!("is {}", wire.kind))),
             },
             data: wire.data.into(),
+        })
+    }
+}
+
+impl From<&StreamEvent> for v2::WatchEvent {
+    fn from(event: &StreamEvent) -> Self {
+        let told = match event {
+            StreamEvent::Durable(event) => Told::EventRow(event.into()),
+            StreamEvent::Chunk(_, chunk) => Told::Chunk((&**chunk).into()),
+            StreamEvent::Retract { op, .. } => Told::Retract(v2::Slot { segment: op.0, sequence: op.1 }),
+            StreamEvent::Gap(_) => Told::Gap(v2::Empty {}),
+        };
+        Self { id: event.id().to_string(), event: Some(told) }
+    }
+}
+
+impl TryFrom<v2::WatchEvent> for StreamEvent {
+    type Error = Error;
+    fn try_from(wire: v2::WatchEvent) -> Result<Self> {
+        let id = wire.id.parse()?;
+        Ok(match need(wire.event, "event")? {
+            Told::EventRow(event) => Self::Durable(event.try_into()?),
+            Told::Chunk(chunk) => Self::Chunk(id, Arc::new(chunk.try_into()?)),
+            Told::Retract(op) => Self::Retract { id, op: (op.segment, op.sequence) },
+            Told::Gap(_) => Self::Gap(id),
         })
     }
 }

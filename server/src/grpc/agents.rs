@@ -4,11 +4,10 @@ use super::payloads::{receive, send};
 use super::streams::{Answers, all, failed, wired};
 use super::{Grpc, told};
 use crate::service::Act;
-use flovyn_core::client::StreamEvent;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
 use flovyn_core::wire::v2::agents_server::Agents;
-use flovyn_core::wire::v2::{fork_request, resolve_task_request, watch_event};
+use flovyn_core::wire::v2::{fork_request, resolve_task_request};
 use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, of_word, queue_limit, raw, v2};
 use futures::{StreamExt, stream};
 use tonic::{Request, Response, Status, Streaming};
@@ -288,11 +287,12 @@ impl Agents for Grpc {
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
+        let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
         let ended = self.0.stopped();
         let events = stream::unfold(Some((watching, open)), |watching| async {
             let (mut watching, open) = watching?;
             match watching.next().await {
-                Ok(Some(event)) => Some((Ok(seen(&event)), Some((watching, open)))),
+                Ok(Some(event)) => Some((Ok((&event).into()), Some((watching, open)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(failed(error)), None)),
             }
@@ -311,17 +311,4 @@ impl Agents for Grpc {
         self.0.metrics.uploaded(stored.size);
         Ok(Response::new(stored))
     }
-}
-
-fn seen(event: &StreamEvent) -> v2::WatchEvent {
-    let id = event.id().to_string();
-    let event = match event {
-        StreamEvent::Durable(event) => Some(watch_event::Event::EventRow(event.into())),
-        StreamEvent::Chunk(_, chunk) => Some(watch_event::Event::Chunk((&**chunk).into())),
-        StreamEvent::Retract { op, .. } => {
-            Some(watch_event::Event::Retract(v2::Slot { segment: op.0, sequence: op.1 }))
-        }
-        StreamEvent::Gap(_) => Some(watch_event::Event::Gap(v2::Empty {})),
-    };
-    v2::WatchEvent { id, event }
 }

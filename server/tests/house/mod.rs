@@ -19,6 +19,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -33,6 +34,19 @@ pub struct House {
     pub folder: tempfile::TempDir,
 }
 
+/// A server over a runtime's backend.
+pub async fn served(runtime: &Runtime, grpc: SocketAddr, http: SocketAddr) -> Serving {
+    let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
+    let config = ServerConfig { grpc, http, access };
+    serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap()
+}
+
+/// A door to a server that knows its address and nothing else.
+pub async fn remote(serving: &Serving) -> Runtime {
+    let options = RemoteOptions { token: Some(TOKEN.into()) };
+    Runtime::over(Arc::new(RemoteStorage::connect(&serving.url(), options).await.unwrap()))
+}
+
 impl House {
     pub async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -43,16 +57,14 @@ impl House {
     /// A server over a database that others may serve too.
     pub async fn over(url: &str, folder: tempfile::TempDir) -> Self {
         let runtime = Runtime::open(url).await.unwrap();
-        let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
-        let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-        let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap();
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let serving = served(&runtime, anywhere, anywhere).await;
         Self { runtime, serving, folder }
     }
 
     /// A door that knows the server's address and nothing else.
     pub async fn remote(&self) -> Runtime {
-        let options = RemoteOptions { token: Some(TOKEN.into()) };
-        Runtime::over(Arc::new(RemoteStorage::connect(&self.serving.url(), options).await.unwrap()))
+        remote(&self.serving).await
     }
 
     /// A worker behind such a door.

@@ -6,17 +6,20 @@
 mod agents;
 mod catalog;
 mod channel;
+mod events;
 mod hints;
 mod previews;
 mod queues;
 mod schedules;
 mod work;
 
+use self::previews::Post;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::{OrgId, WorkerId};
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{Housekeeping, Storage, trust};
+use crate::storage::{Housekeeping, Storage, Told, trust};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -60,6 +63,7 @@ struct Shared {
     bearer: Option<MetadataValue<Ascii>>,
     hints: Hints,
     chunks: Chunks,
+    post: Post,
     clock: Arc<dyn Clock>,
     tasks: Vec<tokio::task::AbortHandle>,
 }
@@ -108,7 +112,9 @@ impl RemoteStorage {
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
         // A wrong token is told here, not by the first call that matters.
         let org = caller.identify().await?;
-        let (chunks, relaying) = previews::relay(caller.clone());
+        let (post, posting) = Post::open(caller.clone());
+        let out = post.clone();
+        let chunks = Chunks::relayed(move |after, chunk| out.give(after, chunk));
         let following = tokio::spawn(hints::follow(caller, org, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
@@ -118,8 +124,9 @@ impl RemoteStorage {
             bearer,
             hints,
             chunks,
+            post,
             clock: Arc::new(SystemClock::default()),
-            tasks: vec![following, relaying],
+            tasks: vec![following, posting],
         })))
     }
 
@@ -228,6 +235,10 @@ impl Storage for RemoteStorage {
 
     fn chunks(&self) -> Chunks {
         self.0.chunks.clone()
+    }
+
+    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
+        Some(self.watch(org, run, after, content_up_to))
     }
 
     fn org(&self) -> OrgId {

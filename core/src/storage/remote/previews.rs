@@ -1,101 +1,98 @@
-//! Previews: what attempts here make goes to the server, what readers here follow comes from it.
+//! Previews that attempts here make, on their way to the server.
 //!
-//! The server's board gives the ids, so that every reader anywhere resumes after the same ones. Losing previews costs
-//! nothing: the entry they announced is durable.
+//! Its board gives the ids, so that every reader anywhere resumes after the same ones. What was made before a result is
+//! there before the result is, so that readers are shown it. Losing previews costs nothing: the entry they announced is
+//! durable.
 
 use super::Caller;
-use crate::id::OrgId;
-use crate::model::{Chunk, EventId};
-use crate::streaming::{Chunks, Relay, RunKey};
-use crate::wire::v2::{PublishRequest, PublishedChunk, WatchRequest, watch_event};
-use futures::StreamExt;
+use crate::id::ExecutionId;
+use crate::model::Chunk;
+use crate::wire::v2::{PublishRequest, PublishedChunk};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 /// Previews that wait to be sent; more are dropped.
 const QUEUE: usize = 4_096;
 /// At most so many go in one call.
 const BATCH: usize = 256;
-/// How long a stream of previews is kept closed after it broke.
-const PAUSE: Duration = Duration::from_millis(250);
+/// How long a result waits for the previews before it.
+const PATIENCE: Duration = Duration::from_millis(250);
 
-enum Order {
-    Publish(u64, Chunk),
-    Follow(RunKey),
-    Forget(RunKey),
+/// Where previews leave. Clones share it.
+#[derive(Clone)]
+pub(super) struct Post(Arc<Shared>);
+
+struct Shared {
+    queue: mpsc::Sender<(u64, Chunk)>,
+    given: Mutex<Given>,
+    /// How many of those given have been sent.
+    sent: watch::Sender<u64>,
 }
 
-struct Post(mpsc::Sender<Order>);
+/// What was given to be sent.
+#[derive(Default)]
+struct Given {
+    count: u64,
+    /// The place of the last one of each run that has some on the way.
+    last: HashMap<ExecutionId, u64>,
+}
 
-impl Relay for Post {
-    fn publish(&self, after: u64, _org: OrgId, chunk: Chunk) {
-        let _ = self.0.try_send(Order::Publish(after, chunk));
+impl Post {
+    /// Opens it, with the task that sends.
+    pub fn open(caller: Caller) -> (Self, tokio::task::AbortHandle) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let post = Self(Arc::new(Shared { queue, given: Mutex::default(), sent: watch::Sender::new(0) }));
+        let sending = tokio::spawn(send(caller, post.clone(), waiting)).abort_handle();
+        (post, sending)
     }
 
-    fn follow(&self, run: RunKey) {
-        let _ = self.0.try_send(Order::Follow(run));
+    /// Takes a preview that follows the durable event `after`. Does not block.
+    pub fn give(&self, after: u64, chunk: Chunk) {
+        let execution = chunk.execution;
+        let mut given = self.0.given.lock();
+        if self.0.queue.try_send((after, chunk)).is_ok() {
+            given.count += 1;
+            let count = given.count;
+            given.last.insert(execution, count);
+        }
     }
 
-    fn forget(&self, run: RunKey) {
-        let _ = self.0.try_send(Order::Forget(run));
+    /// Ends once what a run has made so far is with the server, or of every run where none is named. A server that does
+    /// not take it is not waited for.
+    pub async fn emptied(&self, of: Option<ExecutionId>) {
+        let last = {
+            let given = self.0.given.lock();
+            match of {
+                _ if given.last.is_empty() => None,
+                Some(run) => given.last.get(&run).copied(),
+                None => Some(given.count),
+            }
+        };
+        if let Some(last) = last {
+            let _ = timeout(PATIENCE, self.0.sent.subscribe().wait_for(|sent| *sent >= last)).await;
+        }
+    }
+
+    fn sent(&self, count: usize) {
+        let mut given = self.0.given.lock();
+        self.0.sent.send_modify(|sent| {
+            *sent += count as u64;
+            given.last.retain(|_, last| *last > *sent);
+        });
     }
 }
 
-/// A board whose previews travel through the server, and the task that carries them.
-pub(super) fn relay(caller: Caller) -> (Chunks, tokio::task::AbortHandle) {
-    let (post, orders) = mpsc::channel(QUEUE);
-    let chunks = Chunks::relayed(Post(post));
-    let carrying = tokio::spawn(carry(caller, chunks.weak(), orders)).abort_handle();
-    (chunks, carrying)
-}
-
-async fn carry(caller: Caller, board: crate::streaming::WeakChunks, mut orders: mpsc::Receiver<Order>) {
-    let mut following: HashMap<RunKey, tokio::task::JoinHandle<()>> = HashMap::new();
+async fn send(caller: Caller, post: Post, mut queue: mpsc::Receiver<(u64, Chunk)>) {
     let mut waiting = Vec::with_capacity(BATCH);
-    while orders.recv_many(&mut waiting, BATCH).await > 0 {
-        let mut chunks = Vec::new();
-        for order in waiting.drain(..) {
-            match order {
-                Order::Publish(after, chunk) => chunks.push(PublishedChunk { chunk: Some((&chunk).into()), after }),
-                Order::Follow(run) => {
-                    let ended = following.get(&run).is_none_or(tokio::task::JoinHandle::is_finished);
-                    if ended {
-                        let task = tokio::spawn(watch(caller.clone(), board.clone(), run));
-                        following.insert(run, task);
-                    }
-                }
-                Order::Forget(run) => {
-                    if let Some(task) = following.remove(&run) {
-                        task.abort();
-                    }
-                }
-            }
-        }
-        if !chunks.is_empty() {
-            let _ = caller.worker().publish(caller.ask(None, PublishRequest { chunks })).await;
-        }
-    }
-    following.into_values().for_each(|task| task.abort());
-}
-
-/// Puts the previews of a run on the board until it ends or nobody reads them.
-async fn watch(caller: Caller, board: crate::streaming::WeakChunks, run: RunKey) {
-    let mut after = EventId::default();
     loop {
-        let request = WatchRequest { execution: crate::wire::raw(run.1.0), after: after.to_string() };
-        if let Ok(stream) = caller.agents().watch(caller.ask(Some(run.0), request)).await {
-            let mut stream = stream.into_inner();
-            while let Some(Ok(event)) = stream.next().await {
-                after = event.id.parse().unwrap_or(after);
-                let Some(watch_event::Event::Chunk(chunk)) = event.event else { continue };
-                let (Some(board), Ok(chunk)) = (board.upgrade(), chunk.try_into()) else { return };
-                board.deliver(after, run.0, chunk);
-            }
-        }
-        if !board.upgrade().is_some_and(|board| board.is_followed(run)) {
-            return;
-        }
-        tokio::time::sleep(PAUSE).await;
+        let count = queue.recv_many(&mut waiting, BATCH).await;
+        let wire = |(after, chunk): (u64, Chunk)| PublishedChunk { chunk: Some((&chunk).into()), after };
+        let chunks = waiting.drain(..).map(wire).collect();
+        let _ = caller.worker().publish(caller.ask(None, PublishRequest { chunks })).await;
+        post.sent(count);
     }
 }

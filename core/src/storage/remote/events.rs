@@ -1,0 +1,23 @@
+//! The events of a run as the server's reader sees them, previews between.
+
+use super::RemoteStorage;
+use crate::id::{ExecutionId, OrgId};
+use crate::model::EventId;
+use crate::storage::Told;
+use crate::wire::{error_of_status, raw, v2};
+use futures::{StreamExt, TryStreamExt};
+
+const ASKED: &str = "watch a run";
+
+impl RemoteStorage {
+    pub(super) fn watch(&self, org: OrgId, execution: ExecutionId, after: EventId, content_up_to: u64) -> Told {
+        let after = if after == EventId::default() { String::new() } else { after.to_string() };
+        let request = v2::WatchRequest { execution: raw(execution.0), after, content_up_to: Some(content_up_to) };
+        let (mut agents, request) = (self.agents(), self.ask(org, request));
+        let opened = async move {
+            let stream = agents.watch(request).await.map_err(|status| error_of_status(ASKED, &status))?;
+            Ok(stream.into_inner().map(|event| event.map_err(|status| error_of_status(ASKED, &status))?.try_into()))
+        };
+        futures::stream::once(opened).try_flatten().boxed()
+    }
+}
