@@ -9,7 +9,7 @@ use super::fault::{Done, Fault, explain};
 use super::pipeline::{Over, Plain};
 use crate::error::{Code, Error, Result};
 use futures::future::{MaybeDone, maybe_done};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -35,10 +35,12 @@ const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqs
 /// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
 const ALL_ORGS: &str = "SET flovyn.org = '*'";
 
-/// One text that makes the plan of everything that a session has prepared, and does nothing of it.
-const PLANS: &str = "SELECT string_agg('EXPLAIN EXECUTE ' || quote_ident(name) || CASE cardinality(parameter_types) WHEN 0 THEN '' \
-    ELSE '(' || repeat('NULL, ', cardinality(parameter_types) - 1) || 'NULL)' END, '; ') \
-    FROM pg_prepared_statements WHERE statement ~* '^\\s*(SELECT|WITH|INSERT|UPDATE|DELETE)'";
+/// What makes the plan of each statement that a session has prepared, and does nothing of it; what is used most comes first.
+const PLANS: &str = "SELECT 'EXPLAIN EXECUTE ' || quote_ident(name) || CASE cardinality(parameter_types) WHEN 0 THEN '' \
+    ELSE '(' || repeat('NULL, ', cardinality(parameter_types) - 1) || 'NULL)' END FROM pg_prepared_statements \
+    WHERE statement ~* '^\\s*(SELECT|WITH|INSERT|UPDATE|DELETE)' ORDER BY generic_plans DESC";
+/// Plans made at a time: whoever comes meanwhile waits for so many, some milliseconds.
+const PIECE: usize = 4;
 
 /// A statement with its parameters.
 pub(super) struct Ask<'a> {
@@ -59,6 +61,8 @@ pub(super) struct Link {
     runtime: Runtime,
     open: Option<Open>,
     looked: watch::Receiver<()>,
+    /// What makes the plans that a look made worthless.
+    unplanned: VecDeque<String>,
 }
 
 struct Open {
@@ -74,7 +78,7 @@ impl Link {
             Error::new(Code::StorageUnavailable, format!("no event loop for a connection: {error}")).caused_by(error)
         })?;
         let looked = reach.looked.subscribe();
-        Ok(Self { reach, runtime, open: None, looked })
+        Ok(Self { reach, runtime, open: None, looked, unplanned: VecDeque::new() })
     }
 
     /// Opens the connection if it is not open.
@@ -83,6 +87,7 @@ impl Link {
             return Ok(());
         }
         self.open = None;
+        self.unplanned.clear();
         let reach = self.reach.clone();
         let opened = self.runtime.block_on(async move {
             let client = match reach.tls.clone() {
@@ -116,28 +121,30 @@ impl Link {
     }
 
     /// The same where nobody waits for the connection: should the tables be looked at meanwhile, the plans that this made
-    /// worthless are made again now, not when they are needed.
+    /// worthless are made again now, not when they are needed, by one connection at a time.
     pub(super) fn rest<T>(&mut self, until: impl Future<Output = T>) -> T {
         let mut until = std::pin::pin!(until);
-        loop {
-            let (looked, open) = (&mut self.looked, &self.open);
-            let come = self.runtime.block_on(async {
-                tokio::select! {
+        let (looked, unplanned, open) = (&mut self.looked, &mut self.unplanned, &self.open);
+        self.runtime.block_on(async {
+            loop {
+                let planned = tokio::select! {
                     biased;
-                    come = &mut until => return Some(come),
-                    Ok(()) = looked.changed() => {}
-                }
-                if let Some(open) = open
-                    && let Err(error) = open.plan().await
-                {
+                    come = &mut until => return come,
+                    Ok(()) = looked.changed() => plans(open.as_ref()).await.map(|plans| *unplanned = plans),
+                    Ok(_turn) = self.reach.planning.acquire(), if !unplanned.is_empty() => {
+                        let piece: Vec<_> = unplanned.drain(..PIECE.min(unplanned.len())).collect();
+                        match open {
+                            Some(open) => open.client.simple_query(&piece.join("; ")).await.map(drop),
+                            None => Ok(()),
+                        }
+                    }
+                };
+                if let Err(error) = planned {
                     tracing::debug!(%error, "statements could not be planned ahead");
+                    unplanned.clear();
                 }
-                None
-            });
-            if let Some(come) = come {
-                return come;
             }
-        }
+        })
     }
 
     /// Tells all connections that the tables have been looked at.
@@ -174,20 +181,18 @@ impl Link {
     }
 }
 
-impl Open {
-    /// Makes the plans of all statements that the session has prepared.
-    async fn plan(&self) -> std::result::Result<(), tokio_postgres::Error> {
-        let rows = self.client.simple_query(PLANS).await?;
-        let text = rows.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        });
-        match text {
-            Some(text) => self.client.simple_query(text).await.map(drop),
-            None => Ok(()),
-        }
-    }
+/// What makes the plans of all statements that a session has prepared.
+async fn plans(open: Option<&Open>) -> std::result::Result<VecDeque<String>, tokio_postgres::Error> {
+    let Some(open) = open else { return Ok(VecDeque::new()) };
+    let told = open.client.simple_query(PLANS).await?;
+    let text = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(Into::into),
+        _ => None,
+    };
+    Ok(told.iter().filter_map(text).collect())
+}
 
+impl Open {
     async fn exchange(&mut self, asks: &[Ask<'_>]) -> std::result::Result<Vec<Vec<Row>>, tokio_postgres::Error> {
         let name = |sql: &'static str| (sql.as_ptr() as usize, sql.len());
         let mut lacking: Vec<&'static str> = Vec::new();
