@@ -19,8 +19,8 @@ use tokio::time::timeout;
 const QUEUE: usize = 4_096;
 /// At most so many go in one call.
 const BATCH: usize = 256;
-/// How long a result waits for the previews before it.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a result waits for the previews before it; a connection that broke fails them at once.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where previews leave. Clones share it.
 #[derive(Clone)]
