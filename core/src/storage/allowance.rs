@@ -1,5 +1,6 @@
 //! How much of a tail's results a load brings along: those over it stay in their rows until replay comes to them.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::model::Task;
 use crate::payload::{Body, Payload, RowOf};
 
@@ -18,6 +19,7 @@ impl Default for Allowance {
 
 impl Allowance {
     /// Keeps of a task what the fact of its end needs.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub fn task(&mut self, task: &mut Task) {
         task.new.input = Payload::null();
         if let Some(output) = &mut task.output {

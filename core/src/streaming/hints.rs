@@ -77,6 +77,7 @@ pub struct Change {
 
 impl Change {
     /// Whether both are of one run.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn is_of(&self, other: &Change) -> bool {
         (self.org, self.execution) == (other.org, other.execution)
     }
