@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python postgres nats bubblewrap
+.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,25 +61,19 @@ $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NOD
 
 node: $(NODE)/dist/.built ## Build the Node package
 
-# The tests start a PostgreSQL server of their own.
-postgres:
-	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq postgresql; } \
-	  || { echo "The tests need PostgreSQL: apt-get install postgresql"; exit 1; }
+# What the tests start themselves: PostgreSQL, NATS and a sandbox for the commands of the host tools. apt-get runs alone on
+# a machine, so one target installs all of it, after the Python tools, which may need a compiler from there.
+system: | $(VENV)/.tools
+	@missing=(); \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql); \
+	command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing+=(nats-server); \
+	command -v bwrap >/dev/null || missing+=(bubblewrap); \
+	[ $${#missing[@]} = 0 ] && exit; \
+	echo "==> installing $${missing[*]}"; \
+	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 "$${missing[@]}" >/dev/null; } \
+	  || { echo "The tests need what is not here: apt-get install $${missing[*]}"; exit 1; }
 
-# The tests of several servers start a NATS server of their own.
-nats:
-	@command -v nats-server >/dev/null || ls /usr/sbin/nats-server >/dev/null 2>&1 \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq nats-server; } \
-	  || { echo "The tests need NATS: apt-get install nats-server"; exit 1; }
-
-# The tests of the host tools run commands in a sandbox.
-bubblewrap:
-	@command -v bwrap >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq bubblewrap; } \
-	  || { echo "The tests need bubblewrap: apt-get install bubblewrap"; exit 1; }
-
-setup: postgres nats bubblewrap $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
+setup: system $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,7 +85,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 # Clippy compiles our crates as it looks at them: what `make lint` checks needs no compilation of its own here.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
-test: format rust-build ## Lint, tidy and every suite
+test: format system rust-build ## Lint, tidy and every suite
 	@$(MAKE) --no-print-directory --jobs 2 rust-test packages
 	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios openapi examples readme reference
 	@echo "==> all suites passed"
@@ -111,7 +105,7 @@ rust-build:
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
 rust-test: export MAKEFLAGS =
-rust-test: postgres nats bubblewrap
+rust-test: system
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 
@@ -120,17 +114,17 @@ python-test: $(VENV)/.flovyn
 	@cd bindings-python && $(BIN)/pyright --project pyproject.toml
 	@cd bindings-python && $(BIN)/python -m pytest -q tests
 
-node-test: postgres $(NODE)/dist/.built
+node-test: system $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
 	@cd $(NODE) && npm run --silent check && npm test --silent
 
 # The suite again on the newest Node with long-term support.
-node-lts: postgres $(NODE)/dist/.built
+node-lts: system $(NODE)/dist/.built
 	@echo "==> TypeScript suites on Node $(NODE_LTS)"
 	@[ -x target/node-$(NODE_LTS)/node_modules/.bin/node ] || npm install --silent --no-audit --no-fund --prefix target/node-$(NODE_LTS) node@$(NODE_LTS)
 	@cd $(NODE) && PATH=$(CURDIR)/target/node-$(NODE_LTS)/node_modules/.bin:$$PATH npm test --silent
 
-scenarios: postgres $(VENV)/.flovyn $(NODE)/dist/.built
+scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"
 	@$(BIN)/python tests/scenarios/run.py
 
@@ -160,7 +154,7 @@ fmt: $(VENV)/.tools ## Format everything
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
 	@$(PYTHON) benches/run.py
 
-bench-server: postgres $(VENV)/.tools ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
+bench-server: system ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
 	@$(PYTHON) benches/run.py --server
 
 package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
