@@ -8,8 +8,10 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StreamEvent;
 use flovyn_core::context::{AgentContextExt, TaskCall};
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
+use flovyn_core::journal::Outcome;
 use flovyn_core::model::{EventId, TaskOptions};
 use flovyn_core::runtime::Runtime;
+use flovyn_core::streaming::Reach;
 use flovyn_core::testing::postgres::Cluster;
 use flovyn_core::worker::WorkerOptions;
 use house::{BASE, Event, Events, House, Shown, agent, job};
@@ -91,6 +93,42 @@ fn quick() -> NativeHost {
         })
     };
     NativeHost::default().agent(quick).unwrap().task(speak("say")).unwrap().task(speak("call")).unwrap()
+}
+
+/// An agent whose two tasks are of another queue, and these, which sing a word a permit each.
+fn choir(permits: Arc<[Semaphore; 2]>) -> (NativeHost, NativeHost) {
+    let choir = agent("choir", |ctx, words| {
+        Box::pin(async move {
+            let part = |part: usize| -> flovyn_core::Result<_> {
+                let input = Payload::of(&json!([part, words]))?;
+                let queue = Some("voices".to_owned());
+                ctx.schedule_raw(TaskCall { kind: "sing".into(), input, options: None, queue, key: None })
+            };
+            let parts = [part(0)?, part(1)?];
+            ctx.append_entry("assistant", &"sing")?;
+            for part in parts {
+                let Outcome::Value(sung) = part.await? else { unreachable!("a task has a result") };
+                ctx.append_entry("assistant", &sung.parse::<Value>()?)?;
+            }
+            Ok(Value::Null)
+        })
+    });
+    let sing = job("sing", TaskOptions::default(), move |ctx, input| {
+        let permits = permits.clone();
+        Box::pin(async move {
+            let (part, words): (usize, u64) = serde_json::from_value(input).unwrap();
+            let (permits, mut sung) = (&permits[part], String::new());
+            for word in 0..words {
+                permits.acquire().await.unwrap().forget();
+                let word = format!("{} ", part + 10 * word as usize);
+                ctx.stream_token(&word);
+                sung.push_str(&word);
+            }
+            permits.acquire().await.unwrap().forget();
+            Ok(sung.into())
+        })
+    });
+    (NativeHost::default().agent(choir).unwrap(), NativeHost::default().task(sing).unwrap())
 }
 
 fn folder() -> tempfile::TempDir {
@@ -230,6 +268,65 @@ async fn what_was_said_before_a_result_is_shown_before_it() {
     tokio::time::timeout(PATIENCE, futures::future::join_all(runs)).await.expect("the runs end");
 }
 
+/// The holder of a run, the workers of its tasks and its readers are at four servers; a reader that goes from one to the next
+/// shows at each moment what one that stays does.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_queues_are_seen_from_every_server_and_resumed_at_any() {
+    const WORDS: usize = 8;
+    let db = Cluster::shared().fresh().unwrap();
+    let mut houses = Vec::new();
+    for _ in 0..4 {
+        houses.push(House::over(&db, folder()).await);
+    }
+    let permits = Arc::new([const { Semaphore::const_new(0) }; 2]);
+    let sing_on = || permits.iter().for_each(|part| part.add_permits(1));
+    let (agents, _) = choir(permits.clone());
+    let (_remote, _worker) = houses[0].worker(agents).await;
+    let mut singers = Vec::new();
+    for house in &houses[1..3] {
+        let remote = house.remote().await;
+        let options = WorkerOptions { queue: "voices".into(), max_tasks: 1, ..Default::default() };
+        let worker = remote.worker(Arc::new(choir(permits.clone()).1), options).await.unwrap();
+        singers.push((remote, worker));
+    }
+    houses[3].post(BASE, json!({ "kind": "choir", "id": "c", "input": WORDS })).await;
+    let stream = format!("{BASE}/c/stream/consolidated");
+    let (mut shown, mut last) = (Shown::default(), None::<String>);
+    let mut facts = Vec::new();
+    let part = |part: usize, words: usize| (0..words).map(|word| format!("{} ", part + 10 * word)).collect::<String>();
+    let sung = |shown: &Shown| -> usize { shown.made.values().map(|part| part.split_whitespace().count()).sum() };
+    for turn in 0.. {
+        let house = &houses[turn % houses.len()];
+        let mut events = house.events(&stream, last.as_deref()).await;
+        sing_on();
+        let until = 2 * (turn + 1);
+        loop {
+            let event = next(&mut events).await;
+            shown.take(&event);
+            last = Some(event.id.clone());
+            facts.extend((event.name == "entry" || event.name.starts_with("task.")).then(|| event.id.clone()));
+            if sung(&shown) >= until {
+                break;
+            }
+        }
+        let parts: Vec<_> = shown.made.values().cloned().collect();
+        assert_eq!(parts, [part(0, turn + 1), part(1, turn + 1)], "at turn {turn}");
+        if until == 2 * WORDS {
+            sing_on();
+            for event in tokio::time::timeout(PATIENCE, events.rest()).await.expect("the run ends") {
+                shown.take(&event);
+                facts.extend((event.name == "entry" || event.name.starts_with("task.")).then_some(event.id));
+            }
+            break;
+        }
+    }
+    assert_eq!(shown.entries, [json!("sing"), json!(part(0, WORDS)), json!(part(1, WORDS))]);
+    let mut once = facts.clone();
+    once.dedup();
+    assert_eq!(once, facts, "nothing durable is told twice");
+    assert_eq!(rows(&houses[3].runtime, "c").await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_goes_on_where_it_was_with_a_server_that_was_started_anew() {
     const WORDS: usize = 6;
@@ -266,7 +363,8 @@ async fn a_reader_goes_on_where_it_was_with_a_server_that_was_started_anew() {
 async fn rows(runtime: &Runtime, id: &str) -> usize {
     let previews = runtime.storage().previews().expect("rows");
     let id = ExecutionId::of_key(OrgId::DEFAULT, id);
-    previews.read_previews(OrgId::DEFAULT, id, Uuid::nil(), EventId::default()).await.unwrap().0.len()
+    let (rows, _) = previews.read_previews(OrgId::DEFAULT, id, Uuid::nil(), &Reach::default()).await.unwrap();
+    rows.placed.len() + rows.free.len()
 }
 
 #[tokio::test(flavor = "multi_thread")]

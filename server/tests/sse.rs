@@ -5,8 +5,8 @@ mod house;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::{AgentContextExt, TaskCall};
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Chunk, ChunkKind, EventId, RetryPolicy, TaskOptions};
-use flovyn_core::streaming::Chunks;
+use flovyn_core::model::{Chunk, ChunkKind, RetryPolicy, TaskOptions};
+use flovyn_core::streaming::{Chunks, Place};
 use flovyn_core::{Error, Payload, error::Code};
 use flovyn_server::{Access, Identity, ServerConfig, serve};
 use house::{BASE, House, Shown, TOKEN, agent, job};
@@ -44,10 +44,10 @@ fn speaker(house: &House) -> NativeHost {
             let heard = async |word: &str| {
                 let there = || {
                     board
-                        .after((OrgId::DEFAULT, run), EventId::default(), u64::MAX)
+                        .after((OrgId::DEFAULT, run), Place::default(), u64::MAX)
                         .0
                         .iter()
-                        .any(|(_, chunk)| *chunk.data == *word)
+                        .any(|shown| *shown.chunk.data == *word)
                 };
                 while !there() {
                     tokio::time::sleep(Duration::from_millis(1)).await;

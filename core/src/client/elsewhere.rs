@@ -1,9 +1,10 @@
-//! A reader of a run that a worker of another process advances: says that it reads, and reads the rows of previews.
+//! A reader of a run that workers of other processes advance: says that it reads, and reads the rows of previews.
 
 use crate::error::Result;
 use crate::id::WorkerId;
-use crate::storage::Storage;
-use crate::streaming::{Chunks, Lease, RENEW_EVERY, RunKey};
+use crate::storage::{Previews, Storage};
+use crate::streaming::{Chunks, Lease, OpKey, RENEW_EVERY, RunKey};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -21,16 +22,18 @@ pub(super) struct Elsewhere {
     holder: Option<WorkerId>,
     /// The epoch up to which holders are known.
     epoch: u64,
+    /// The tasks that queues have handed to workers of other processes.
+    tasks: HashSet<OpKey>,
 }
 
 impl Elsewhere {
     pub(super) fn new(storage: Arc<dyn Storage>, chunks: Chunks, run: RunKey) -> Self {
-        Self { storage, chunks, run, holder: None, epoch: 0 }
+        Self { storage, chunks, run, holder: None, epoch: 0, tasks: HashSet::new() }
     }
 
     /// Takes notice of the run's holder. Where that is another process, ends once its previews are on the board here.
     pub(super) async fn held(&mut self, epoch: u64, holder: Option<WorkerId>) -> Result<()> {
-        if self.storage.previews().is_none() || !self.chunks.is_shared() || epoch < self.epoch {
+        if self.rows().is_none() || epoch < self.epoch {
             return Ok(());
         }
         self.epoch = epoch;
@@ -48,38 +51,72 @@ impl Elsewhere {
         Ok(())
     }
 
-    /// The run waits: nobody makes previews until it is claimed again.
+    /// The run waits: nobody makes previews until it is claimed again, but for its queues' tasks.
     pub(super) fn waits(&mut self) {
         self.holder = None;
     }
 
-    /// Puts what the other process has written onto the board; whether that is all it had when this one came.
+    /// Takes notice of the tasks that queues have handed out before this reader came.
+    pub(super) async fn handed_out(&mut self) -> Result<()> {
+        let (org, execution) = self.run;
+        let tasks = match self.rows() {
+            Some(rows) => rows.handed_out(org, execution).await?,
+            None => return Ok(()),
+        };
+        tasks.into_iter().for_each(|(op, worker)| self.started(op, worker));
+        Ok(())
+    }
+
+    /// A queue has handed out a task.
+    pub(super) fn started(&mut self, op: OpKey, worker: WorkerId) {
+        match self.rows().is_none() || self.chunks.is_home(self.run.0, worker) {
+            true => self.tasks.remove(&op),
+            false => self.tasks.insert(op),
+        };
+    }
+
+    /// An attempt of a task is over.
+    pub(super) fn ended(&mut self, op: OpKey) {
+        self.tasks.remove(&op);
+    }
+
+    /// Puts what other processes have written onto the board; whether that is all that the run's holder had when this one
+    /// came.
     pub(super) async fn read(&self) -> Result<bool> {
         self.renew().await?;
-        let (Some(previews), Some(_)) = (self.storage.previews(), self.holder) else { return Ok(true) };
+        let Some(rows) = self.rows().filter(|_| self.is_wanted()) else { return Ok(true) };
         let (org, execution) = self.run;
         let after = self.chunks.delivered(self.run);
-        let (rows, served) = previews.read_previews(org, execution, self.chunks.process(), after).await?;
+        let (rows, served) = rows.read_previews(org, execution, self.chunks.process(), &after).await?;
         self.chunks.deliver_rows(self.run, &rows)?;
         Ok(served)
     }
 
     /// Says that the run is read here, where that is not known.
     pub(super) async fn renew(&self) -> Result<()> {
-        let (Some(previews), Some(holder)) = (self.storage.previews(), self.holder) else { return Ok(()) };
-        let lease = self.chunks.lease(self.run, holder);
+        let Some(rows) = self.rows().filter(|_| self.is_wanted()) else { return Ok(()) };
+        let lease = self.chunks.lease(self.run, self.holder);
         if lease == Lease::Live {
             return Ok(());
         }
         let (org, execution) = self.run;
-        previews.watch(org, execution, self.chunks.process(), lease == Lease::New).await
+        rows.watch(org, execution, self.chunks.process(), lease == Lease::New).await
     }
 
     /// Ends when it is to be said again.
     pub(super) async fn due(&self) {
-        match self.holder {
-            Some(_) => sleep(RENEW_EVERY).await,
-            None => std::future::pending().await,
+        match self.is_wanted() {
+            true => sleep(RENEW_EVERY).await,
+            false => std::future::pending().await,
         }
+    }
+
+    /// Whether another process makes previews of the run.
+    fn is_wanted(&self) -> bool {
+        self.holder.is_some() || !self.tasks.is_empty()
+    }
+
+    fn rows(&self) -> Option<&dyn Previews> {
+        self.storage.previews().filter(|_| self.chunks.is_shared())
     }
 }

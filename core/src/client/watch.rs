@@ -2,11 +2,11 @@
 
 use super::elsewhere::Elsewhere;
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, OrgId};
+use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, Event, EventId, EventKind, StreamEvent};
 use crate::payload::{Body, Encoding};
 use crate::storage::{Storage, Told};
-use crate::streaming::{Chunks, Watch};
+use crate::streaming::{Chunks, OpKey, Place, Shown, Watch};
 use futures::{FutureExt, StreamExt};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -33,7 +33,9 @@ pub struct Watching {
     /// The last event told.
     at: EventId,
     /// Up to where everything has been read.
-    read: EventId,
+    read: Place,
+    /// Free previews that were read and not told yet.
+    free: Vec<Arc<Chunk>>,
     /// Entries with more bytes are told without their content.
     content_limit: u64,
     news: Watch,
@@ -70,11 +72,15 @@ struct Fence {
     /// Whether a preview has come.
     began: bool,
     /// Ops whose previews were shown, with the epoch and attempt they came from.
-    shown: HashMap<(u32, u32), (u64, u32)>,
+    shown: HashMap<OpKey, (u64, u32)>,
     /// Ops that have their result.
-    ended: HashSet<(u32, u32)>,
+    ended: HashSet<OpKey>,
     /// The lowest attempt of an op whose previews still count.
-    attempts: HashMap<(u32, u32), u32>,
+    attempts: HashMap<OpKey, u32>,
+    /// Ops that began behind what the caller had.
+    new: HashSet<OpKey>,
+    /// Ops of which a free preview was told.
+    met: HashSet<OpKey>,
 }
 
 impl Watching {
@@ -95,7 +101,8 @@ impl Watching {
             execution,
             after,
             at: after,
-            read: after,
+            read: after.into(),
+            free: Vec::new(),
             content_limit: u64::MAX,
             news,
             previews,
@@ -186,7 +193,7 @@ impl Watching {
             return Ok(true);
         }
         if self.look == Look::Store {
-            let events = self.storage.events(self.org, self.execution, self.read.number, PAGE).await?;
+            let events = self.storage.events(self.org, self.execution, self.read.id.number, PAGE).await?;
             let all = events.len() < PAGE;
             // Read after the events: what was made before one of them and written is there.
             self.look_elsewhere(&events).await?;
@@ -196,7 +203,7 @@ impl Watching {
             }
             for event in events {
                 self.take_chunks(event.number);
-                self.read = EventId { number: event.number, chunk: 0 };
+                self.read = EventId { number: event.number, chunk: 0 }.into();
                 self.take_event(event);
             }
             if !all || self.over {
@@ -206,7 +213,7 @@ impl Watching {
             self.look = Look::Previews;
         }
         // A preview behind an event that was not read yet waits for that event.
-        self.take_chunks(self.read.number + 1);
+        self.take_chunks(self.read.id.number + 1);
         Ok(!self.bare.is_empty())
     }
 
@@ -266,24 +273,34 @@ impl Watching {
             }
             self.over = run.status.is_terminal() && from.iter().all(|event| event.number <= number);
             // The previews that the caller has were admitted by a fence: this one must know the same.
+            self.elsewhere.handed_out().await?;
+            self.elsewhere.read().await?;
             let kept = self.chunks.resume((self.org, self.execution), self.after).filter(|kept| *kept <= self.after);
-            self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number));
+            self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number)).into();
         }
         self.look = Look::Store;
         self.told = self.storage.told(self.org, self.execution, self.after, self.content_limit.min(SENT));
         Ok(!self.over)
     }
 
-    /// Reads what a worker of another process has made.
+    /// Reads what workers of other processes have made.
     async fn look_elsewhere(&mut self, events: &[Event]) -> Result<()> {
+        for event in events {
+            let Some(op) = op_of(event) else { continue };
+            match (event.kind, worker_of(event)) {
+                (EventKind::TaskStarted, Some(worker)) => self.elsewhere.started(op, worker),
+                (EventKind::TaskStarted, None) => {}
+                (kind, _) if ends_attempt(kind) => self.elsewhere.ended(op),
+                _ => {}
+            }
+        }
         let last = events.iter().rev().find(|event| {
             matches!(event.kind, EventKind::Resumed | EventKind::Waiting | EventKind::Paused)
                 || event.kind.is_terminal()
         });
         match last {
             Some(event) if event.kind == EventKind::Resumed => {
-                let worker = event.data["worker"].as_str().and_then(|id| id.parse().ok());
-                self.elsewhere.held(event.data["epoch"].as_u64().unwrap_or(0), worker).await
+                self.elsewhere.held(event.data["epoch"].as_u64().unwrap_or(0), worker_of(event)).await
             }
             Some(_) => self.elsewhere.read().await.map(|_| self.elsewhere.waits()),
             None => self.elsewhere.read().await.map(drop),
@@ -325,14 +342,21 @@ impl Watching {
         event.data.get("parent").is_none() || left.is_some_and(|size| size <= self.content_limit)
     }
 
+    /// Takes the previews before a durable event. Free ones are told once everything is read that the caller has, so that
+    /// those of ops which have ended meanwhile are not.
     fn take_chunks(&mut self, before: u64) {
         let (chunks, lost) = self.chunks.after((self.org, self.execution), self.read, before);
-        let lost = lost.is_some_and(|lost| lost > self.after);
+        let lost = lost.is_some_and(|lost| lost.id > self.after || lost.nth > 0);
         if lost {
             self.gap();
         }
-        for (id, chunk) in chunks {
-            self.read = id;
+        for Shown { place, chunk, free } in chunks {
+            self.read = place;
+            if free {
+                self.free.push(chunk);
+                continue;
+            }
+            let id = place.id;
             if !self.fence.admits(&chunk) {
                 continue;
             }
@@ -344,10 +368,32 @@ impl Watching {
             self.fence.show(&chunk);
             self.tell(StreamEvent::Chunk(id, chunk));
         }
+        if before > self.after.number {
+            std::mem::take(&mut self.free).into_iter().for_each(|chunk| self.take_free(chunk));
+        }
+    }
+
+    /// Tells a preview that has no position of its own. What the caller may have had of its op before is told again, behind a
+    /// retraction.
+    fn take_free(&mut self, chunk: Arc<Chunk>) {
+        if !self.fence.admits(&chunk) {
+            return;
+        }
+        let (id, op) = (self.last(), (chunk.segment, chunk.sequence));
+        self.fence.began = true;
+        if self.fence.met.insert(op) && !self.fence.shown.contains_key(&op) {
+            if chunk.seq > 1 {
+                self.gap();
+            } else if self.after != EventId::default() && !self.fence.new.contains(&op) {
+                self.bare.push_back(StreamEvent::Retract { id, op });
+            }
+        }
+        self.fence.show(&chunk);
+        self.bare.push_back(StreamEvent::Chunk(id, chunk));
     }
 
     fn take_event(&mut self, event: Event) {
-        let op = event.sequence.map(|sequence| (event.segment, sequence));
+        let op = op_of(&event);
         let mut void = Vec::new();
         match event.kind {
             EventKind::Resumed => void = self.fence.raise(event.data["epoch"].as_u64().unwrap_or(0)),
@@ -358,6 +404,7 @@ impl Watching {
             }
             EventKind::TaskStarted => {
                 void.extend(op.filter(|op| self.fence.start(*op, event.data["attempt"].as_u64().unwrap_or(0) as u32)));
+                self.fence.new.extend(op.filter(|_| event.number > self.after.number));
             }
             EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => self.fence.ended.extend(op),
             _ => {}
@@ -373,8 +420,13 @@ impl Watching {
     /// Tells that previews are gone, so that everything shown of ops in the making is void.
     fn gap(&mut self) {
         self.fence.shown.clear();
-        let last = self.bare.back().or(self.ready.back()).map_or(self.at, StreamEvent::id);
+        let last = self.last();
         self.bare.push_back(StreamEvent::Gap(last));
+    }
+
+    /// The position behind everything that was taken.
+    fn last(&self) -> EventId {
+        self.bare.back().or(self.ready.back()).map_or(self.at, StreamEvent::id)
     }
 
     fn tell(&mut self, event: StreamEvent) {
@@ -382,6 +434,27 @@ impl Watching {
             self.bare.push_back(event);
         }
     }
+}
+
+fn op_of(event: &Event) -> Option<OpKey> {
+    event.sequence.map(|sequence| (event.segment, sequence))
+}
+
+fn worker_of(event: &Event) -> Option<WorkerId> {
+    event.data["worker"].as_str().and_then(|id| id.parse().ok())
+}
+
+/// Whether a task's attempt is over, which its worker may not know yet.
+fn ends_attempt(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::TaskCompleted
+            | EventKind::TaskFailed
+            | EventKind::TaskCancelled
+            | EventKind::TaskRetry
+            | EventKind::TaskInDoubt
+            | EventKind::TaskQuarantined
+    )
 }
 
 impl Drop for Watching {
@@ -409,7 +482,7 @@ impl Fence {
 
     /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere. The
     /// agent's own have no result.
-    fn raise(&mut self, epoch: u64) -> Vec<(u32, u32)> {
+    fn raise(&mut self, epoch: u64) -> Vec<OpKey> {
         self.epoch = self.epoch.max(epoch);
         let open = |op, attempt| attempt == Chunk::OF_AN_AGENT || !self.ended.contains(op);
         let mut void: Vec<_> = self
@@ -426,14 +499,14 @@ impl Fence {
     }
 
     /// An attempt that starts voids what an earlier one has shown, which was lost.
-    fn start(&mut self, op: (u32, u32), attempt: u32) -> bool {
+    fn start(&mut self, op: OpKey, attempt: u32) -> bool {
         let lowest = self.attempts.entry(op).or_default();
         *lowest = attempt.max(*lowest);
         let earlier = self.shown.get(&op).is_some_and(|(_, shown)| (Chunk::OF_AN_AGENT + 1..attempt).contains(shown));
         earlier && self.shown.remove(&op).is_some()
     }
 
-    fn retract(&mut self, op: (u32, u32), attempt: u32) -> bool {
+    fn retract(&mut self, op: OpKey, attempt: u32) -> bool {
         self.attempts.insert(op, attempt + 1);
         self.shown.remove(&op).is_some()
     }

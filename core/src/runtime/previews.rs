@@ -1,10 +1,11 @@
 //! Carries the previews of this process's workers into rows, for readers in other processes.
+//!
+//! Only those of runs that somebody reads elsewhere; whose worker holds the run does not matter.
 
 use crate::error::Result;
-use crate::id::{ExecutionId, OrgId};
 use crate::storage::{Previews, Storage};
-use crate::streaming::{Chunks, Made};
-use std::collections::BTreeMap;
+use crate::streaming::{Chunks, Made, Read, RunKey};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Weak;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,14 +25,14 @@ pub(super) async fn carry(storage: Weak<dyn Storage>) {
         return;
     };
     let Some(mut made) = chunks.made() else { return };
-    let (mut look, mut looked, mut readers) = (true, Instant::now(), 0);
+    let (mut look, mut looked, mut readers) = (true, Instant::now(), HashSet::new());
     loop {
         let Some(open) = storage.upgrade() else { return };
         let Some(previews) = open.previews() else { return };
         let carried = async {
-            if look && (readers > 0 || chunks.has_workers()) {
+            if look && (!readers.is_empty() || chunks.has_workers()) {
                 looked = Instant::now();
-                readers = serve(&chunks, previews).await?;
+                serve(&chunks, previews, &mut readers).await?;
             }
             for (org, execution) in chunks.waiting() {
                 previews.write_previews(org, execution, Vec::new()).await?;
@@ -49,10 +50,10 @@ pub(super) async fn carry(storage: Weak<dyn Storage>) {
                 biased;
                 () = elsewhere.changed() => true,
                 waits = waiting(&mut made) => match waits {
-                    true => readers > 0 && looked.elapsed() >= AGAIN,
+                    true => !readers.is_empty() && looked.elapsed() >= AGAIN,
                     false => return,
                 },
-                () = sleep(if readers > 0 { AGAIN } else { ANYWAY }) => true,
+                () = sleep(if readers.is_empty() { ANYWAY } else { AGAIN }) => true,
             };
     }
 }
@@ -62,17 +63,29 @@ async fn waiting(made: &mut watch::Receiver<Made>) -> bool {
     made.wait_for(|made| *made != Made::Nothing).await.is_ok()
 }
 
-/// Looks who reads in other processes what is made here, and gives those that came what there is; tells how many there are.
-async fn serve(chunks: &Chunks, previews: &dyn Previews) -> Result<usize> {
-    let mut readers = previews.readers(chunks.process()).await?;
-    readers.retain(|reader| reader.holder.is_some_and(|holder| chunks.is_home(reader.org, holder)));
-    chunks.set_read(readers.iter().map(|reader| ((reader.org, reader.execution), !reader.served)));
-    let mut came: BTreeMap<(OrgId, ExecutionId), Vec<Uuid>> = BTreeMap::new();
-    for reader in readers.iter().filter(|reader| !reader.served) {
-        came.entry((reader.org, reader.execution)).or_default().push(reader.process);
+/// Who reads a run in another process.
+type Known = (RunKey, Uuid);
+
+/// Looks who reads in other processes, and gives those that came what was made here of runs that are held here. What they
+/// read of others is written as it is made: a queue may hand out their tasks here.
+async fn serve(chunks: &Chunks, previews: &dyn Previews, known: &mut HashSet<Known>) -> Result<()> {
+    let readers = previews.readers(chunks.process()).await?;
+    let before = std::mem::take(known);
+    let mut came: BTreeMap<RunKey, Vec<Uuid>> = BTreeMap::new();
+    let mut read = Vec::with_capacity(readers.len());
+    for reader in readers {
+        let run = (reader.org, reader.execution);
+        let is_home = reader.holder.is_some_and(|holder| chunks.is_home(reader.org, holder));
+        if is_home && !reader.served {
+            came.entry(run).or_default().push(reader.process);
+        }
+        let is_new = !before.contains(&(run, reader.process));
+        read.push(Read { run, held: is_home, anew: is_new || is_home && !reader.served });
+        known.insert((run, reader.process));
     }
+    chunks.set_read(read);
     for ((org, execution), processes) in came {
         previews.write_previews(org, execution, processes).await?;
     }
-    Ok(readers.len())
+    Ok(())
 }

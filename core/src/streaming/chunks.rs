@@ -1,7 +1,12 @@
 //! Previews of what runs are making: bounded, dropped without harm. In this process, through a relay to where they meet, or
 //! shared with other processes through rows ([`outgoing`](super::outgoing)).
+//!
+//! Where all of a run's previews are made in one process, each has a position there that every board takes over. What queues
+//! handed to workers of other processes is made beside that, so it has no position that two boards could agree on: those
+//! previews are free. A free one shares the position of what stands before it on a board, and is told apart by its op, attempt
+//! and seq; who resumes anywhere is shown what is open of it anew.
 
-use super::outgoing::{Elsewhere, Outgoing, Said};
+use super::outgoing::{Elsewhere, Outgoing, Reach, Said};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
@@ -46,24 +51,73 @@ pub(super) struct Runs {
     published: u64,
 }
 
-/// A preview and its place.
-pub type Placed = (EventId, Arc<Chunk>);
+/// An op of a run, by segment and sequence.
+pub type OpKey = (u32, u32);
+
+/// How far a task's previews have come: their attempt, and the last one's place in it.
+pub type Told = (u32, u64);
+
+/// A place on a board: behind a position, the n-th of the free previews that share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// The position, which every board knows.
+    pub id: EventId,
+    /// From 1; 0 for what has a position of its own.
+    pub nth: u64,
+}
+
+impl From<EventId> for Place {
+    fn from(id: EventId) -> Self {
+        Self { id, nth: 0 }
+    }
+}
+
+/// A preview as a board shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// Its place there.
+    pub place: Place,
+    /// The preview.
+    pub chunk: Arc<Chunk>,
+    /// It has no position of its own.
+    pub free: bool,
+}
 
 /// A preview that is kept.
 pub(super) struct Kept {
-    pub id: EventId,
+    pub place: Place,
+    /// The durable event that it follows, as its maker knows.
+    pub event: u64,
     pub chunk: Arc<Chunk>,
     /// It was made by a worker of this process, not read from rows.
     pub made: bool,
 }
 
+impl Kept {
+    /// Whether a queue handed its task to the worker that made it.
+    pub fn of_a_queue(&self) -> bool {
+        self.chunk.epoch == Chunk::OF_A_QUEUE
+    }
+
+    pub fn op(&self) -> OpKey {
+        (self.chunk.segment, self.chunk.sequence)
+    }
+}
+
+#[derive(Default)]
 pub(super) struct Channel {
     pub kept: VecDeque<Kept>,
-    last: EventId,
-    /// The last one as the board it was made on has it.
+    last: Place,
+    /// The last one with a position, as the board it was made on has it.
     heard: EventId,
     /// The last one that is no longer kept.
-    lost: EventId,
+    lost: Place,
+    /// Other processes have shown previews of its queues' tasks that were made here, or the other way round: those are free.
+    pub spread: bool,
+    /// How far those have come that are free or may become so.
+    pub tasks: HashMap<OpKey, Told>,
+    /// How far those have come that were made here.
+    pub made: Reach,
     bytes: usize,
     published: u64,
     /// The durable event up to which a reader has come: what is published then stands behind it.
@@ -73,23 +127,6 @@ pub(super) struct Channel {
     pub delivered: EventId,
     /// Who holds the run in another process, as its readers here know.
     pub elsewhere: Option<Elsewhere>,
-}
-
-impl Default for Channel {
-    fn default() -> Self {
-        Self {
-            kept: VecDeque::new(),
-            last: EventId::default(),
-            heard: EventId::default(),
-            lost: EventId::default(),
-            bytes: 0,
-            published: 0,
-            passed: 0,
-            bell: watch::Sender::new(()),
-            delivered: EventId::default(),
-            elsewhere: None,
-        }
-    }
 }
 
 impl Chunks {
@@ -111,13 +148,29 @@ impl Chunks {
         let (run, size) = ((org, chunk.execution), cost(&chunk));
         let mut runs = self.0.runs.lock();
         let channel = runs.channels.entry(run).or_default();
-        let (before, id) = (channel.heard, channel.behind(after));
-        let chunk = Arc::new(chunk);
-        channel.heard = id;
-        runs.take(run, Kept { id, chunk: chunk.clone(), made: true });
+        let kept = Kept { place: Place::default(), event: after, chunk: Arc::new(chunk), made: true };
+        if let Some(outgoing) = self.0.outgoing.as_ref().filter(|_| kept.of_a_queue()) {
+            channel.spread |= outgoing.is_read(run);
+            channel.has_come(&kept.chunk);
+            channel.made.tasks.insert(kept.op(), (kept.chunk.attempt, kept.chunk.seq));
+        }
+        let mut said =
+            Said { org, before: channel.heard, id: EventId { number: after, chunk: 0 }, chunk: kept.chunk.clone() };
+        let place = match channel.spread && kept.of_a_queue() {
+            true => channel.beside(after),
+            false => {
+                said.id = channel.behind(after);
+                channel.heard = said.id;
+                if !kept.of_a_queue() {
+                    channel.made.id = said.id;
+                }
+                said.id.into()
+            }
+        };
+        runs.take(run, Kept { place, ..kept });
         drop(runs);
         if let Some(outgoing) = &self.0.outgoing {
-            outgoing.made(run, size, || Said { org, before, id, chunk });
+            outgoing.made(run, size, said);
         }
     }
 
@@ -127,37 +180,52 @@ impl Chunks {
         self.0.runs.lock().deliver((org, chunk.execution), id, Arc::new(chunk));
     }
 
+    /// Takes a preview of a task that a queue handed to a worker of another process; it follows the durable event `event`.
+    /// One that was taken before is passed over.
+    pub fn deliver_free(&self, event: u64, org: OrgId, chunk: Chunk) {
+        self.0.runs.lock().deliver_free((org, chunk.execution), event, Arc::new(chunk));
+    }
+
     /// Takes a preview that another process has just made, if nothing is missing before it: what is comes by its rows.
     pub fn hear(&self, said: Said) {
         let run = (said.org, said.chunk.execution);
         let mut runs = self.0.runs.lock();
-        if runs.channels.get(&run).is_some_and(|channel| channel.heard == said.before) {
+        let Some(channel) = runs.channels.get(&run) else { return };
+        if said.chunk.epoch == Chunk::OF_A_QUEUE {
+            if channel.is_next(&said.chunk) {
+                runs.deliver_free(run, said.id.number, said.chunk);
+            }
+        } else if channel.heard == said.before {
             runs.deliver(run, said.id, said.chunk);
         }
     }
 
-    /// Previews after a position that stand before the durable event `before`; and the last such one that is gone.
-    pub fn after(&self, run: RunKey, after: EventId, before: u64) -> (Vec<Placed>, Option<EventId>) {
+    /// Previews after a place that stand before the durable event `before`; and the last such one that is gone.
+    pub fn after(&self, run: RunKey, after: Place, before: u64) -> (Vec<Shown>, Option<Place>) {
         let runs = self.0.runs.lock();
         let Some(channel) = runs.channels.get(&run) else { return (Vec::new(), None) };
-        let from = channel.kept.partition_point(|kept| kept.id <= after);
-        let kept = channel.kept.range(from..).take_while(|kept| kept.id.number < before);
-        (
-            kept.map(|kept| (kept.id, kept.chunk.clone())).collect(),
-            Some(channel.lost).filter(|lost| *lost > after && lost.number < before),
-        )
+        let from = channel.kept.partition_point(|kept| kept.place <= after);
+        let kept = channel.kept.range(from..).take_while(|kept| kept.place.id.number < before);
+        let show = |kept: &Kept| {
+            let free = channel.spread && kept.of_a_queue();
+            Shown { place: kept.place, chunk: kept.chunk.clone(), free }
+        };
+        (kept.map(show).collect(), Some(channel.lost).filter(|lost| *lost > after && lost.id.number < before))
     }
 
-    /// Lets a reader go on after a position: the first preview that is kept. Those to come stand behind the position, also
-    /// on a board that has not seen what came before it.
+    /// Lets a reader go on after a position: the one from where events are to be read again, so that what is kept can be
+    /// judged by them; nothing where nothing is kept. Previews to come stand behind the position, also on a board that has
+    /// not seen what came before it.
     pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
         let mut runs = self.0.runs.lock();
         let channel = runs.channels.get_mut(&run)?;
         if at.is_chunk() && at.chunk < u64::from(u32::MAX) {
-            channel.last = channel.last.max(at);
+            channel.last = channel.last.max(at.into());
             channel.heard = channel.heard.max(at);
         }
-        channel.kept.front().map(|kept| kept.id)
+        let free = channel.kept.iter().filter(|kept| channel.spread && kept.of_a_queue());
+        let free = free.map(|kept| EventId { number: kept.event, chunk: 0 });
+        channel.kept.front().map(|kept| kept.place.id).into_iter().chain(free).min()
     }
 
     /// A reader has come up to a durable event: whoever publishes without knowing of it is put behind it, not lost on the
@@ -191,9 +259,18 @@ impl Runs {
     fn deliver(&mut self, run: RunKey, id: EventId, chunk: Arc<Chunk>) {
         let Some(channel) = self.channels.get_mut(&run).filter(|channel| id > channel.heard) else { return };
         channel.heard = id;
-        let in_time = id > channel.last && id.number >= channel.passed;
+        let in_time = id > channel.last.id && id.number >= channel.passed;
         let id = if in_time { id } else { channel.behind(id.number) };
-        self.take(run, Kept { id, chunk, made: false });
+        self.take(run, Kept { place: id.into(), event: id.number, chunk, made: false });
+    }
+
+    fn deliver_free(&mut self, run: RunKey, event: u64, chunk: Arc<Chunk>) {
+        let Some(channel) = self.channels.get_mut(&run) else { return };
+        if channel.has_come(&chunk) {
+            channel.spread = true;
+            let place = channel.beside(event);
+            self.take(run, Kept { place, event, chunk, made: false });
+        }
     }
 
     fn take(&mut self, run: RunKey, preview: Kept) {
@@ -229,9 +306,36 @@ impl Runs {
 }
 
 impl Channel {
-    /// The next place behind a durable event, behind what readers have and behind the last preview.
+    /// Notes that a task's preview has come; false where one behind it came before.
+    fn has_come(&mut self, chunk: &Chunk) -> bool {
+        let told = (chunk.attempt, chunk.seq);
+        let last = self.tasks.entry((chunk.segment, chunk.sequence)).or_default();
+        let is_new = told > *last;
+        *last = told.max(*last);
+        is_new
+    }
+
+    /// Whether nothing is missing between what has come of a task's previews and this one.
+    fn is_next(&self, chunk: &Chunk) -> bool {
+        let (attempt, seq) = self.tasks.get(&(chunk.segment, chunk.sequence)).copied().unwrap_or_default();
+        match chunk.attempt == attempt {
+            true => chunk.seq == seq + 1,
+            false => chunk.attempt > attempt && chunk.seq == 1,
+        }
+    }
+
+    /// The next place of those that share a position: the last one's behind a durable event and behind what readers have.
+    fn beside(&self, event: u64) -> Place {
+        let number = event.max(self.passed);
+        match number > self.last.id.number {
+            true => Place { id: EventId { number, chunk: 0 }, nth: 1 },
+            false => Place { nth: self.last.nth + 1, ..self.last },
+        }
+    }
+
+    /// The next position behind a durable event, behind what readers have and behind the last preview.
     fn behind(&self, event: u64) -> EventId {
-        let (number, last) = (event.max(self.passed), self.last);
+        let (number, last) = (event.max(self.passed), self.last.id);
         if number > last.number {
             return EventId { number, chunk: 1 };
         }
@@ -239,12 +343,12 @@ impl Channel {
     }
 
     fn take(&mut self, preview: Kept) {
-        self.last = preview.id;
+        self.last = preview.place;
         self.bytes += cost(&preview.chunk);
         self.kept.push_back(preview);
         while self.kept.len() > KEPT || (self.bytes > KEPT_BYTES && self.kept.len() > 1) {
             let Some(first) = self.kept.pop_front() else { break };
-            self.lost = first.id;
+            self.lost = first.place;
             self.bytes -= cost(&first.chunk);
         }
         self.bell.send_replace(());
@@ -297,9 +401,9 @@ mod tests {
         }
         let bytes = board.0.runs.lock().bytes;
         assert!(bytes <= ALL_BYTES, "{bytes} bytes");
-        assert_eq!(board.after(runs[399], EventId::default(), 2).0.len(), 1, "what is new stays");
-        assert!(board.after(runs[0], EventId::default(), 2).0.is_empty(), "the longest quiet goes first");
-        assert_eq!(board.after(followed, EventId::default(), 2).0.len(), 1, "what is read stays");
+        assert_eq!(board.after(runs[399], Place::default(), 2).0.len(), 1, "what is new stays");
+        assert!(board.after(runs[0], Place::default(), 2).0.is_empty(), "the longest quiet goes first");
+        assert_eq!(board.after(followed, Place::default(), 2).0.len(), 1, "what is read stays");
         drop(bell);
         board.forget(followed);
         assert!(!board.0.runs.lock().channels.contains_key(&followed));
@@ -313,11 +417,11 @@ mod tests {
         assert_eq!(board.resume(run, EventId::default()), Some(place(3)));
         let gone = Some(place(2));
         for (at, kept, gone) in [(EventId::default(), KEPT, gone), (place(1), KEPT, gone), (place(2), KEPT, None)] {
-            let (found, lost) = board.after(run, at, 8);
-            assert_eq!((found.len(), lost), (kept, gone), "after {at}");
+            let (found, lost) = board.after(run, at.into(), 8);
+            assert_eq!((found.len(), lost.map(|lost| lost.id)), (kept, gone), "after {at}");
         }
         // Nothing that stands behind the event asked for counts.
-        assert_eq!(board.after(run, EventId::default(), 7), (Vec::new(), None));
+        assert_eq!(board.after(run, Place::default(), 7), (Vec::new(), None));
     }
 
     #[test]
@@ -327,9 +431,9 @@ mod tests {
         publish(&board, 3, run, 1);
         board.passed(run, 9);
         publish(&board, 3, run, 1);
-        let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }, 10);
+        let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }.into(), 10);
         assert_eq!((found.len(), lost), (1, None));
-        assert_eq!(found[0].0, EventId { number: 9, chunk: 1 });
+        assert_eq!(found[0].place, EventId { number: 9, chunk: 1 }.into());
     }
 
     #[test]
@@ -341,9 +445,42 @@ mod tests {
         for id in [place(2, 1), place(2, 2), place(2, 1), place(4, 1), place(4, 1), place(5, 1)] {
             board.deliver(id, run.0, chunk(run.1, 1));
         }
-        let found = board.after(run, place(4, 0), u64::MAX).0;
-        let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+        let found = board.after(run, place(4, 0).into(), u64::MAX).0;
+        let ids: Vec<_> = found.iter().map(|shown| shown.place.id).collect();
         assert_eq!(ids, [place(4, 1), place(4, 2), place(4, 3), place(5, 1)]);
+    }
+
+    #[test]
+    fn free_previews_stand_between_positions_and_take_none() {
+        let (board, run) = (Chunks::shared(), fresh());
+        let _bell = board.follow(run);
+        let free = |op, seq| Chunk { epoch: Chunk::OF_A_QUEUE, sequence: op, seq, ..chunk(run.1, 1) };
+        let placed = |number, place| board.deliver(EventId { number, chunk: place }, run.0, chunk(run.1, 1));
+        board.deliver_free(2, run.0, free(3, 1));
+        placed(3, 1);
+        board.deliver_free(2, run.0, free(3, 2));
+        board.deliver_free(2, run.0, free(3, 2));
+        placed(3, 2);
+        board.passed(run, 4);
+        board.deliver_free(2, run.0, free(5, 1));
+        board.deliver_free(2, run.0, free(3, 3));
+        placed(4, 1);
+        let found = board.after(run, Place::default(), u64::MAX).0;
+        let told = found.iter().map(|shown| (shown.place.id.to_string(), shown.place.nth, shown.free));
+        let told: Vec<_> = told.collect();
+        let expected = [
+            ("2", 1, true),
+            ("3.1", 0, false),
+            ("3.1", 1, true),
+            ("3.2", 0, false),
+            ("4", 1, true),
+            ("4", 2, true),
+            ("4.1", 0, false),
+        ];
+        assert_eq!(told, expected.map(|(id, nth, free)| (id.to_owned(), nth, free)));
+        assert!(found.is_sorted_by_key(|shown| shown.place));
+        // Whoever judges them again has to know what happened since they were made.
+        assert_eq!(board.resume(run, EventId { number: 4, chunk: 1 }), Some(EventId { number: 2, chunk: 0 }));
     }
 
     #[test]
@@ -353,7 +490,7 @@ mod tests {
         let at = EventId { number: 7, chunk: 5 };
         assert_eq!(board.resume(run, at), None);
         publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, at, 8).0[0].0, EventId { number: 7, chunk: 6 });
+        assert_eq!(board.after(run, at.into(), 8).0[0].place.id, EventId { number: 7, chunk: 6 });
     }
 
     #[test]
@@ -362,7 +499,7 @@ mod tests {
         let other = (OrgId::fresh(), run.1);
         let _bells = (board.follow(run), board.follow(other));
         publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, EventId::default(), 8).0.len(), 1);
-        assert!(board.after(other, EventId::default(), 8).0.is_empty());
+        assert_eq!(board.after(run, Place::default(), 8).0.len(), 1);
+        assert!(board.after(other, Place::default(), 8).0.is_empty());
     }
 }

@@ -3,9 +3,11 @@
 //! Hints and chunks are never the mechanism: losing all of them costs time, never correctness.
 
 mod chunks;
+mod free;
 mod hints;
 mod outgoing;
 
-pub use chunks::{Chunks, RunKey};
+pub use chunks::{Chunks, OpKey, Place, RunKey, Shown, Told};
+pub use free::FreeRow;
 pub use hints::{Change, Follow, Hints, Listening, News, Watch};
-pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Said, Superseded, WATCH_TTL};
+pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Reach, Read, Rows, Said, Superseded, WATCH_TTL};

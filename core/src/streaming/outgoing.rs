@@ -3,7 +3,8 @@
 //!
 //! Nothing is written for a run that nobody reads elsewhere.
 
-use super::chunks::{Chunks, Kept, Placed, RunKey};
+use super::chunks::{Channel, Chunks, Kept, OpKey, RunKey, Told};
+use super::free::FreeRow;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Batch, BatchEnd, Chunk, ChunkKind, EventId, OpBody};
@@ -51,9 +52,9 @@ pub(super) struct Outgoing {
 pub struct Said {
     /// The run's org.
     pub org: OrgId,
-    /// The place of the preview before it.
+    /// The position of the preview before it.
     pub before: EventId,
-    /// Its place.
+    /// Its position, or the durable event before it: a task's that a queue handed out has none for other processes.
     pub id: EventId,
     /// The preview.
     pub chunk: Arc<Chunk>,
@@ -61,10 +62,46 @@ pub struct Said {
 
 type Herald = dyn Fn(Said) + Send + Sync;
 
+/// How far the rows of a run were written, or read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reach {
+    /// Up to this position.
+    pub id: EventId,
+    /// Of free previews, up to what each task had told.
+    pub tasks: HashMap<OpKey, Told>,
+}
+
+/// Previews on their way between processes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rows {
+    /// Those with a position.
+    pub placed: Vec<PreviewRow>,
+    /// Those without.
+    pub free: Vec<FreeRow>,
+}
+
+/// A run that is read elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// The run.
+    pub run: RunKey,
+    /// Whether a worker of this process holds it: else only tasks that its queues have handed out are of interest.
+    pub held: bool,
+    /// Whether everything that is kept is to be written.
+    pub anew: bool,
+}
+
+/// What others read of a run, and how much of that was written.
+#[derive(Default)]
+struct Reading {
+    held: bool,
+    written: Reach,
+}
+
 #[derive(Default)]
 struct State {
-    /// Runs that are read elsewhere, and up to where their previews were written.
-    read: HashMap<RunKey, EventId>,
+    /// Runs that are read elsewhere.
+    read: HashMap<RunKey, Reading>,
     /// Workers of this process, and when they gave their last sign.
     workers: HashMap<(OrgId, WorkerId), Instant>,
     /// Bytes that wait.
@@ -84,9 +121,9 @@ impl Default for Outgoing {
 
 impl Outgoing {
     /// A preview was made here.
-    pub(super) fn made(&self, run: RunKey, size: usize, said: impl FnOnce() -> Said) {
+    pub(super) fn made(&self, run: RunKey, size: usize, said: Said) {
         let mut state = self.state.lock();
-        if !state.read.contains_key(&run) {
+        if !state.read.get(&run).is_some_and(|read| read.held || said.chunk.epoch == Chunk::OF_A_QUEUE) {
             return;
         }
         state.waiting += size;
@@ -94,8 +131,13 @@ impl Outgoing {
         drop(state);
         let herald = self.herald.read().clone();
         if let Some(herald) = herald {
-            herald(said());
+            herald(said);
         }
+    }
+
+    /// Whether a run is read elsewhere.
+    pub(super) fn is_read(&self, run: RunKey) -> bool {
+        self.state.lock().read.contains_key(&run)
     }
 
     /// Nothing waits any more.
@@ -107,9 +149,9 @@ impl Outgoing {
     }
 }
 
-/// Who holds a run in another process, and when that process was last told that the run is read here.
+/// Who holds a run in another process, if anybody, and when other processes were last told that the run is read here.
 pub(super) struct Elsewhere {
-    holder: WorkerId,
+    holder: Option<WorkerId>,
     told: Instant,
 }
 
@@ -137,15 +179,18 @@ pub struct PreviewRow {
     pub data: String,
 }
 
+/// A row holds no previews.
+pub(super) fn not_readable(error: serde_json::Error) -> Error {
+    Error::new(Code::StorageUnavailable, format!("a row of previews is not readable: {error}"))
+}
+
 /// A preview as its row has it: place, sequence, epoch, attempt, seq, kind, data.
 type Packed = (u64, u64, u32, u64, u32, u64, ChunkKind, Arc<str>);
 
 impl PreviewRow {
     /// The previews with their places.
     pub fn unpack(&self, execution: ExecutionId) -> Result<Vec<(EventId, Chunk)>> {
-        let packed: Vec<Packed> = serde_json::from_str(&self.data).map_err(|error| {
-            Error::new(Code::StorageUnavailable, format!("a row of previews is not readable: {error}"))
-        })?;
+        let packed: Vec<Packed> = serde_json::from_str(&self.data).map_err(not_readable)?;
         let unpacked = packed.into_iter().map(|(number, chunk, sequence, epoch, attempt, seq, kind, data)| {
             let id = EventId { number, chunk };
             (id, Chunk { execution, segment: self.segment, sequence, epoch, attempt, seq, kind, data })
@@ -154,17 +199,17 @@ impl PreviewRow {
     }
 
     /// Previews of one op as a row; nothing where there are none.
-    pub fn pack(previews: &[Placed]) -> Option<Self> {
-        let (last, chunk) = previews.last()?;
+    fn pack(previews: &[&Kept]) -> Option<Self> {
+        let Kept { place, chunk, .. } = previews.last()?;
         let packed: Vec<Packed> = previews
             .iter()
-            .map(|(id, chunk)| {
+            .map(|Kept { place, chunk, .. }| {
                 let Chunk { sequence, epoch, attempt, seq, kind, data, .. } = &**chunk;
-                (id.number, id.chunk, *sequence, *epoch, *attempt, *seq, *kind, data.clone())
+                (place.id.number, place.id.chunk, *sequence, *epoch, *attempt, *seq, *kind, data.clone())
             })
             .collect();
         let data = serde_json::to_string(&packed).ok()?;
-        Some(Self { last: *last, segment: chunk.segment, sequence: row_of(chunk), data })
+        Some(Self { last: place.id, segment: chunk.segment, sequence: row_of(chunk), data })
     }
 }
 
@@ -247,31 +292,35 @@ impl Chunks {
         !state.workers.is_empty()
     }
 
-    /// The runs held here that are read elsewhere; of those with `true` everything that is kept is to be written.
-    pub fn set_read(&self, runs: impl IntoIterator<Item = (RunKey, bool)>) {
+    /// Sets the runs that are read elsewhere.
+    pub fn set_read(&self, runs: impl IntoIterator<Item = Read>) {
         let Some(outgoing) = &self.0.outgoing else { return };
         let mut state = outgoing.state.lock();
-        let before = std::mem::take(&mut state.read);
-        for (run, anew) in runs {
-            let written = before.get(&run).filter(|_| !anew).copied().unwrap_or_default();
+        let mut before = std::mem::take(&mut state.read);
+        for Read { run, held, anew } in runs {
+            let known = || before.remove(&run).unwrap_or_default();
+            let reading = state.read.entry(run).or_insert_with(known);
+            reading.held = held;
             // Two readers of one run: it is enough that one of them has nothing.
-            let place = state.read.entry(run).or_insert(written);
-            *place = written.min(*place);
+            if anew {
+                reading.written = Reach::default();
+            }
         }
     }
 
     /// Whether a run is read elsewhere.
     pub fn is_read(&self, run: RunKey) -> bool {
-        self.0.outgoing.as_ref().is_some_and(|outgoing| outgoing.state.lock().read.contains_key(&run))
+        self.0.outgoing.as_ref().is_some_and(|outgoing| outgoing.is_read(run))
     }
 
     /// The runs that are read elsewhere and have previews which are not written.
     pub fn waiting(&self) -> Vec<RunKey> {
         let Some(outgoing) = &self.0.outgoing else { return Vec::new() };
         let (runs, state) = (self.0.runs.lock(), outgoing.state.lock());
-        let waits = |(run, written): (&RunKey, &EventId)| {
-            let newest = runs.channels.get(run)?.kept.iter().rev().find(|kept| kept.made)?;
-            (newest.id > *written).then_some(*run)
+        let waits = |(run, Reading { held, written }): (&RunKey, &Reading)| {
+            let made = &runs.channels.get(run)?.made;
+            let more = |(op, told)| written.tasks.get(op).is_none_or(|written| told > written);
+            (*held && made.id > written.id || made.tasks.iter().any(more)).then_some(*run)
         };
         let waiting: Vec<_> = state.read.iter().filter_map(waits).collect();
         if waiting.is_empty() {
@@ -281,34 +330,43 @@ impl Chunks {
     }
 
     /// Hands out, to be written now, what was made of a run that is read elsewhere, in rows.
-    pub fn take_rows(&self, run: RunKey) -> Vec<PreviewRow> {
-        let Some(outgoing) = &self.0.outgoing else { return Vec::new() };
+    pub fn take_rows(&self, run: RunKey) -> Rows {
+        let Some(outgoing) = &self.0.outgoing else { return Rows::default() };
         // Taken in the order of their places by whoever holds the board.
-        let runs = self.0.runs.lock();
+        let mut runs = self.0.runs.lock();
         let mut state = outgoing.state.lock();
-        let Some(written) = state.read.get(&run).copied() else { return Vec::new() };
-        let Some(channel) = runs.channels.get(&run) else { return Vec::new() };
-        let from = channel.kept.partition_point(|kept| kept.id <= written);
-        let made: Vec<_> = channel.kept.range(from..).filter(|kept| kept.made).collect();
-        if let Some(last) = made.last() {
-            state.read.insert(run, last.id);
-        }
+        let Some(Reading { held, written }) = state.read.get_mut(&run) else { return Rows::default() };
+        let Some(channel) = runs.channels.get_mut(&run) else { return Rows::default() };
+        let (held, written) = (*held, std::mem::replace(written, channel.made.clone()));
+        let from = channel.kept.partition_point(|kept| kept.place <= written.id.into());
+        let placed = channel.kept.range(from..).filter(|kept| held && kept.made && !kept.of_a_queue());
+        let placed = rows(placed);
+        let is_new = |kept: &&Kept| {
+            let told = (kept.chunk.attempt, kept.chunk.seq);
+            kept.made && kept.of_a_queue() && written.tasks.get(&kept.op()).is_none_or(|written| told > *written)
+        };
+        let free = match channel.made.tasks.is_empty() {
+            true => Vec::new(),
+            false => FreeRow::pack(channel.kept.iter().filter(is_new)),
+        };
+        channel.spread |= !free.is_empty();
         state.waiting = 0;
         outgoing.rest();
-        rows(&made)
+        Rows { placed, free }
     }
 
     /// Previews that were handed out did not reach their rows: they are to be handed out again.
     pub fn rewind(&self, run: RunKey) {
         if let Some(outgoing) = &self.0.outgoing
-            && let Some(written) = outgoing.state.lock().read.get_mut(&run)
+            && let Some(reading) = outgoing.state.lock().read.get_mut(&run)
         {
-            *written = EventId::default();
+            reading.written = Reach::default();
         }
     }
 
-    /// What a reader here says to the process of a run's holder. Only one of many readers is told to say it.
-    pub fn lease(&self, run: RunKey, holder: WorkerId) -> Lease {
+    /// What a reader here says to the processes of a run's holder and of its tasks' workers. Only one of many readers is told
+    /// to say it.
+    pub fn lease(&self, run: RunKey, holder: Option<WorkerId>) -> Lease {
         let mut runs = self.0.runs.lock();
         let Some(channel) = runs.channels.get_mut(&run) else { return Lease::Live };
         let now = Instant::now();
@@ -324,14 +382,16 @@ impl Chunks {
     }
 
     /// Up to where the rows of a run were read.
-    pub fn delivered(&self, run: RunKey) -> EventId {
-        self.0.runs.lock().channels.get(&run).map_or_else(EventId::default, |channel| channel.delivered)
+    pub fn delivered(&self, run: RunKey) -> Reach {
+        let runs = self.0.runs.lock();
+        let reach = |channel: &Channel| Reach { id: channel.delivered, tasks: channel.tasks.clone() };
+        runs.channels.get(&run).map_or_else(Reach::default, reach)
     }
 
     /// Takes previews from rows, which were read together.
-    pub fn deliver_rows(&self, run: RunKey, rows: &[PreviewRow]) -> Result<()> {
+    pub fn deliver_rows(&self, run: RunKey, rows: &Rows) -> Result<()> {
         let mut previews = Vec::new();
-        for row in rows {
+        for row in &rows.placed {
             previews.extend(row.unpack(run.1)?);
         }
         previews.sort_unstable_by_key(|(id, _)| *id);
@@ -342,19 +402,19 @@ impl Chunks {
         if let (Some(last), Some(channel)) = (last, self.0.runs.lock().channels.get_mut(&run)) {
             channel.delivered = channel.delivered.max(last);
         }
-        Ok(())
+        self.deliver_free_rows(run, &rows.free)
     }
 }
 
 /// Previews as rows, each of one op, so that its end can take them away.
-fn rows(made: &[&Kept]) -> Vec<PreviewRow> {
-    let mut open: HashMap<(u32, i32), (usize, Vec<Placed>)> = HashMap::new();
+fn rows<'a>(made: impl Iterator<Item = &'a Kept>) -> Vec<PreviewRow> {
+    let mut open: HashMap<(u32, i32), (usize, Vec<&Kept>)> = HashMap::new();
     let mut rows = Vec::new();
     for kept in made {
         let op = (kept.chunk.segment, row_of(&kept.chunk));
         let (size, previews) = open.entry(op).or_default();
         *size += kept.chunk.data.len();
-        previews.push((kept.id, kept.chunk.clone()));
+        previews.push(kept);
         if *size >= ROW {
             rows.extend(PreviewRow::pack(previews));
             (*size, *previews) = (0, Vec::new());
@@ -367,6 +427,7 @@ fn rows(made: &[&Kept]) -> Vec<PreviewRow> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::chunks::{Place, Shown};
     use super::*;
 
     const RUN: RunKey = (OrgId::DEFAULT, ExecutionId(Uuid::from_u128(1)));
@@ -385,9 +446,21 @@ mod tests {
         board.publish(after, RUN.0, chunk);
     }
 
+    fn kept(board: &Chunks) -> Vec<Shown> {
+        board.after(RUN, Place::default(), u64::MAX).0
+    }
+
     fn words(board: &Chunks) -> Vec<String> {
-        let kept = board.after(RUN, EventId::default(), u64::MAX).0;
-        kept.iter().map(|(id, chunk)| format!("{id} {} {}", chunk.sequence, chunk.data)).collect()
+        let word = |shown: Shown| format!("{} {} {}", shown.place.id, shown.chunk.sequence, shown.chunk.data);
+        kept(board).into_iter().map(word).collect()
+    }
+
+    fn read(anew: bool) -> Read {
+        Read { run: RUN, held: true, anew }
+    }
+
+    fn nothing(rows: &Rows) -> bool {
+        *rows == Rows::default()
     }
 
     #[test]
@@ -395,21 +468,21 @@ mod tests {
         let (here, there) = (Chunks::shared(), Chunks::shared());
         let mut bell = here.made().unwrap();
         say(&here, 7, 3, 1, "a ");
-        assert!(here.waiting().is_empty() && here.take_rows(RUN).is_empty(), "nobody reads it elsewhere");
+        assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)), "nobody reads it elsewhere");
         assert!(!bell.has_changed().unwrap());
-        here.set_read([(RUN, true)]);
+        here.set_read([read(true)]);
         say(&here, 7, 4, 1, "x ");
         say(&here, 7, 3, 1, "b ");
         let made = *bell.borrow_and_update();
         assert_eq!((made, here.waiting()), (Made::Some, vec![RUN]));
         let first = here.take_rows(RUN);
-        let ops: Vec<_> = first.iter().map(|row| (row.sequence, row.last.to_string())).collect();
+        let ops: Vec<_> = first.placed.iter().map(|row| (row.sequence, row.last.to_string())).collect();
         assert_eq!(ops, [(4, "7.2".to_owned()), (3, "7.3".to_owned())]);
-        assert!(here.waiting().is_empty() && here.take_rows(RUN).is_empty());
+        assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)));
         say(&here, 7, 9, 0, &"y".repeat(FULL));
         assert_eq!(*bell.borrow_and_update(), Made::Enough);
         let second = here.take_rows(RUN);
-        assert_eq!(second[0].sequence, OF_AGENT);
+        assert_eq!(second.placed[0].sequence, OF_AGENT);
 
         there.deliver_rows(RUN, &first).unwrap();
         assert!(words(&there).is_empty(), "nobody follows it there");
@@ -418,15 +491,17 @@ mod tests {
             there.deliver_rows(RUN, rows).unwrap();
         }
         assert_eq!(words(&there), words(&here));
-        assert_eq!(there.delivered(RUN).to_string(), "7.4");
+        assert_eq!(there.delivered(RUN).id.to_string(), "7.4");
         // What was read from rows is not handed on.
-        there.set_read([(RUN, true)]);
-        assert!(there.waiting().is_empty() && there.take_rows(RUN).is_empty());
-        // A new reader gets everything; one that is known does not.
-        here.set_read([(RUN, false)]);
+        there.set_read([read(true)]);
+        assert!(there.waiting().is_empty() && nothing(&there.take_rows(RUN)));
+        // A new reader gets everything; one that is known does not. Who has lost the run has nothing to say of it.
+        here.set_read([read(false)]);
         assert!(here.waiting().is_empty());
-        here.set_read([(RUN, false), (RUN, true)]);
+        here.set_read([read(false), read(true)]);
         assert_eq!(here.waiting(), [RUN]);
+        here.set_read([Read { held: false, ..read(true) }]);
+        assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)));
         here.set_read([]);
         assert!(!here.is_read(RUN));
     }
@@ -439,7 +514,7 @@ mod tests {
         here.set_herald(Some(Arc::new(move |said| heard.lock().push(said))));
         say(&here, 7, 3, 1, "a ");
         assert!(said.lock().is_empty(), "nobody reads it elsewhere");
-        here.set_read([(RUN, true)]);
+        here.set_read([read(true)]);
         ["b ", "c ", "d "].into_iter().for_each(|word| say(&here, 7, 3, 1, word));
         let _bell = there.follow(RUN);
         let said = said.lock().clone();
@@ -447,7 +522,7 @@ mod tests {
         there.hear(said[0].clone());
         assert!(words(&there).is_empty());
         there.deliver_rows(RUN, &here.take_rows(RUN)).unwrap();
-        let last = there.after(RUN, EventId::default(), u64::MAX).0.last().unwrap().0;
+        let last = kept(&there).last().unwrap().place.id;
         let next = Said { org: RUN.0, before: last, id: EventId { number: 8, chunk: 1 }, chunk: said[0].chunk.clone() };
         for said in [said[2].clone(), said[1].clone(), next.clone(), next] {
             there.hear(said);
@@ -460,10 +535,10 @@ mod tests {
     fn one_of_many_readers_speaks_for_all() {
         let board = Chunks::shared();
         let (one, other) = (WorkerId(Uuid::from_u128(1)), WorkerId(Uuid::from_u128(2)));
-        assert_eq!(board.lease(RUN, one), Lease::Live, "nobody follows it");
+        assert_eq!(board.lease(RUN, Some(one)), Lease::Live, "nobody follows it");
         let _bell = board.follow(RUN);
-        assert_eq!([board.lease(RUN, one), board.lease(RUN, one)], [Lease::New, Lease::Live]);
-        assert_eq!(board.lease(RUN, other), Lease::New, "another holder has written nothing yet");
+        assert_eq!([board.lease(RUN, Some(one)), board.lease(RUN, Some(one))], [Lease::New, Lease::Live]);
+        assert_eq!(board.lease(RUN, Some(other)), Lease::New, "another holder has written nothing yet");
         assert!(!board.is_home(RUN.0, one));
         board.heard_of(RUN.0, one);
         assert!(board.is_home(RUN.0, one) && board.has_workers());

@@ -163,7 +163,7 @@ macro_rules! conformance_cases {
                 a_schedule_is_kept each_tick_starts_one_run a_tick_that_cannot_start_is_passed_over
             }
             previews {
-                rows_go_with_what_they_announce_and_with_their_readers
+                rows_go_with_what_they_announce_and_with_their_readers rows_of_queued_tasks_need_no_holder
             }
             load {
                 queues_are_counted

@@ -142,7 +142,7 @@ impl Run {
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(now);
         let (task, reconcile) = (row.task.clone(), row.reconcile);
-        let event = self.emit_task(slot, EventKind::TaskStarted, json!({}), now);
+        let event = self.emit_task(slot, EventKind::TaskStarted, json!({ "worker": claim.worker }), now);
         Some(ClaimedTask { task, reconcile, event })
     }
 

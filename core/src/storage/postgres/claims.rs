@@ -21,6 +21,7 @@ use crate::model::{
 };
 use crate::storage::sql::Statements;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
+use crate::streaming::OpKey;
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -306,7 +307,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         row.task.attempt += 1;
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(tx.now);
-        let event = row.emit(run, log, EventKind::TaskStarted, json!({}))?;
+        let event = row.emit(run, log, EventKind::TaskStarted, json!({ "worker": claim.worker }))?;
         row.save(tx)?;
         claimed.push(ClaimedTask { reconcile: row.reconcile, event, task: row.task });
     }
@@ -344,8 +345,8 @@ pub(super) fn superseded(report: &TaskReport) -> Error {
     Error::new(Code::LeaseLost, message)
 }
 
-/// Records the end of a claimed attempt of a task of a run.
-pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<()> {
+/// Records the end of a claimed attempt of a task of a run; tells the task's op.
+pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<OpKey> {
     let mut run = none(Run::find(tx, report.org, execution))?.ok_or_else(|| superseded(report))?;
     let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
     if !row.can_end() || row.task.attempt != report.attempt {
@@ -361,7 +362,7 @@ pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) 
     if before != (run.status, run.wait.clone()) {
         run.save(tx)?;
     }
-    Ok(())
+    Ok((row.task.slot.segment, row.task.slot.sequence))
 }
 
 /// Extends what a worker holds; tells what it has lost.

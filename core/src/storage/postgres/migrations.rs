@@ -24,6 +24,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0012_families.sql"),
     include_str!("migrations/0013_lone.sql"),
     include_str!("migrations/0014_sealed_audit.sql"),
+    include_str!("migrations/0015_task_previews.sql"),
 ];
 
 /// Names the lock ("FLVN").

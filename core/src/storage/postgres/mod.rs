@@ -458,7 +458,7 @@ impl WorkSource for PostgresStorage {
         let (org, task) = (report.org, report.task);
         let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
         let run = run.ok_or_else(|| claims::superseded(&report))?;
-        self.write("report a task", org, run, move |tx| claims::report_task(tx, run, &report)).await
+        self.end_attempt(run, report).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {

@@ -1,16 +1,17 @@
 //! Previews for readers in other processes: who reads, what was made, and when both go.
 
 use super::PostgresStorage;
+use super::claims;
 use super::commit;
 use super::committer::Before;
 use super::fault::Done;
-use super::sets::{Set, row};
+use super::sets::{Set, Value, row};
 use super::tx::Tx;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{CommitAnswer, CommitRequest, EventId};
+use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
-use crate::streaming::{Chunks, PreviewRow, RunKey, Superseded, WATCH_TTL};
+use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, WATCH_TTL};
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -20,6 +21,12 @@ static ROW: Set = Set::add(
 );
 static OF_OP: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
 static OF_RUN: Set = Set::delete("preview", 2, "org_id uuid, execution uuid");
+static FREE: Set = Set::add(
+    "task_preview",
+    "org_id uuid, execution uuid, segment int, sequence int, attempt int, seq bigint, data text",
+);
+static FREE_OF_OP: Set = Set::delete("task_preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
+static FREE_OF_RUN: Set = Set::delete("task_preview", 2, "org_id uuid, execution uuid");
 static SERVED: Set = Set::update("watch", 3, "org_id uuid, execution uuid, reader uuid, served boolean");
 
 pub(super) const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, served, expires_at) \
@@ -31,6 +38,15 @@ pub(super) const READERS: &str = "SELECT w.org_id, w.execution, w.reader, w.serv
 
 pub(super) const READ: &str = "SELECT number, chunk, segment, sequence, data FROM preview \
      WHERE org_id = $1 AND execution = $2 AND (number, chunk) > ($3::bigint, $4::bigint) ORDER BY number, chunk";
+
+pub(super) const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
+     LEFT JOIN UNNEST($3::int[], $4::int[], $5::int[], $6::bigint[]) AS k(segment, sequence, attempt, seq) \
+     ON k.segment = p.segment AND k.sequence = p.sequence WHERE p.org_id = $1 AND p.execution = $2 \
+     AND (k.seq IS NULL OR (p.attempt, p.seq) > (k.attempt, k.seq)) ORDER BY 1, 2, 3, 4";
+
+pub(super) const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM task_execution t \
+     JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run WHERE x.org_id = $1 AND x.id = $2 \
+     AND t.ended_at IS NULL AND t.lease_expires IS NOT NULL AND t.worker IS NOT NULL";
 
 const IS_SERVED: &str = "SELECT w.served OR x.worker IS NULL FROM watch w \
      JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
@@ -80,25 +96,43 @@ impl Previews for PostgresStorage {
         org: OrgId,
         execution: ExecutionId,
         process: Uuid,
-        after: EventId,
-    ) -> Result<(Vec<PreviewRow>, bool)> {
+        after: &Reach,
+    ) -> Result<(Rows, bool)> {
+        let mut known: [Vec<Value>; 4] = Default::default();
+        for (&(segment, sequence), &(attempt, seq)) in &after.tasks {
+            let row = [segment.into(), sequence.into(), attempt.into(), seq.into()];
+            known.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        }
+        let [segments, sequences, attempts, seqs] = known;
+        let questions = [
+            (IS_SERVED, row![org.0, execution.0, process]),
+            (READ, row![org.0, execution.0, after.id.number, after.id.chunk]),
+            (READ_FREE, row![org.0, execution.0, segments, sequences, attempts, seqs]),
+        ];
         self.read("read previews", org, move |tx| {
-            let questions = [
-                (IS_SERVED, row![org.0, execution.0, process]),
-                (READ, row![org.0, execution.0, after.number, after.chunk]),
-            ];
             let found = tx.ask_all(&questions)?;
             let served = found[0].first().map_or(Ok(false), |row| row.get(0))?;
-            let mut rows = Vec::with_capacity(found[1].len());
+            let mut rows = Rows::default();
             for row in &found[1] {
-                rows.push(PreviewRow {
+                rows.placed.push(PreviewRow {
                     last: EventId { number: row.get(0)?, chunk: row.get(1)? },
                     segment: row.get(2)?,
                     sequence: row.get(3)?,
                     data: row.get(4)?,
                 });
             }
+            for row in &found[2] {
+                let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
+                rows.free.push(FreeRow { op, told, data: row.get(4)? });
+            }
             Ok((rows, served))
+        })
+        .await
+    }
+
+    async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
+        self.read("look who has tasks of a run", org, move |tx| {
+            tx.all(HANDED_OUT, row![org.0, execution.0], |row| Ok(((row.get(0)?, row.get(1)?), WorkerId(row.get(2)?))))
         })
         .await
     }
@@ -108,7 +142,7 @@ impl Previews for PostgresStorage {
 struct Beside {
     chunks: Chunks,
     run: RunKey,
-    rows: Option<Vec<PreviewRow>>,
+    rows: Option<Rows>,
     superseded: Superseded,
 }
 
@@ -117,7 +151,7 @@ impl Beside {
         let (run, chunks) = (self.run, &self.chunks);
         put(tx, run, self.rows.get_or_insert_with(|| chunks.take_rows(run)));
         match &self.superseded {
-            Superseded::All => tx.put(&OF_RUN, row![run.0.0, run.1.0]),
+            Superseded::All => [&OF_RUN, &FREE_OF_RUN].into_iter().for_each(|set| tx.put(set, row![run.0.0, run.1.0])),
             Superseded::Ops(ops) => {
                 for (segment, sequence) in ops {
                     tx.put(&OF_OP, row![run.0.0, run.1.0, *segment, *sequence]);
@@ -154,10 +188,29 @@ impl PostgresStorage {
     }
 }
 
-fn put(tx: &Tx, run: RunKey, rows: &[PreviewRow]) {
-    for one in rows {
+impl PostgresStorage {
+    /// Records the end of an attempt of a queue's task; what it streamed for readers elsewhere goes.
+    pub(super) async fn end_attempt(&self, run: ExecutionId, report: TaskReport) -> Result<()> {
+        let (chunks, org) = (self.0.chunks.clone(), report.org);
+        self.write("report a task", org, run, move |tx| {
+            let op = claims::report_task(tx, run, &report)?;
+            if chunks.is_read((org, run)) {
+                tx.put(&FREE_OF_OP, row![org.0, run.0, op.0, op.1]);
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn put(tx: &Tx, run: RunKey, rows: &Rows) {
+    for one in &rows.placed {
         let (last, op) = (one.last, (one.segment, one.sequence));
         tx.put(&ROW, row![run.0.0, run.1.0, last.number, last.chunk, op.0, op.1, &one.data]);
+    }
+    for one in &rows.free {
+        let (op, told) = (one.op, one.told);
+        tx.put(&FREE, row![run.0.0, run.1.0, op.0, op.1, told.0, told.1, &one.data]);
     }
 }
 
@@ -167,12 +220,19 @@ pub(super) fn lapsed(tx: &Tx) -> Done<bool> {
     Ok(tx.first(sql, row![tx.now], |_| Ok(()))?.is_some())
 }
 
+macro_rules! unread {
+    ($table:literal) => {
+        concat!(
+            "DELETE FROM ",
+            $table,
+            " p WHERE NOT EXISTS (SELECT FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)"
+        )
+    };
+}
+
 /// Takes away readers that have gone, and what nobody reads.
 pub(super) fn tidy(tx: &Tx) -> Done<()> {
     tx.execute("DELETE FROM watch WHERE expires_at <= $1", row![tx.now])?;
-    tx.execute(
-        "DELETE FROM preview p WHERE NOT EXISTS (SELECT FROM watch w WHERE w.org_id = p.org_id \
-         AND w.execution = p.execution)",
-        row![],
-    )
+    tx.execute(unread!("preview"), row![])?;
+    tx.execute(unread!("task_preview"), row![])
 }

@@ -14,6 +14,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
 use crate::storage::sql::Statements;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
+use crate::streaming::OpKey;
 use rusqlite::{Connection, params};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -265,15 +266,15 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         row.task.worker = Some(claim.worker);
         row.task.started_at = Some(tx.now);
         let mut log = Log::open(tx, &run)?;
-        let event = row.emit(&run, &mut log, EventKind::TaskStarted, json!({}))?;
+        let event = row.emit(&run, &mut log, EventKind::TaskStarted, json!({ "worker": claim.worker }))?;
         row.save(tx)?;
         claimed.push(ClaimedTask { reconcile: row.reconcile, event, task: row.task });
     }
     Ok(claimed)
 }
 
-/// Records the end of a claimed attempt.
-pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<()> {
+/// Records the end of a claimed attempt; tells its run and op.
+pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, OpKey)> {
     let superseded = || {
         Error::new(
             Code::LeaseLost,
@@ -295,7 +296,7 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<()> {
     if before != (run.status, run.wait.clone()) {
         run.save(tx)?;
     }
-    Ok(())
+    Ok((row.task.execution, (row.task.slot.segment, row.task.slot.sequence)))
 }
 
 /// Extends what a worker holds; tells what it has lost.

@@ -26,6 +26,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0015_families.sql"),
     include_str!("migrations/0016_lone.sql"),
     include_str!("migrations/0017_sealed_audit.sql"),
+    include_str!("migrations/0018_task_previews.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -382,7 +382,8 @@ impl WorkSource for SqliteStorage {
 
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
-        self.write("report a task", move |tx| claims::report_task(tx, &report)).await
+        let chunks = self.0.chunks.clone();
+        self.write("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {

@@ -1,18 +1,28 @@
 //! Previews for readers in other processes: who reads, what was made, and when both go.
 
 use super::SqliteStorage;
+use super::claims;
 use super::commit;
 use super::fault::Done;
 use super::tx::{Tx, all, first};
 use super::values::blob;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{CommitAnswer, CommitRequest, EventId};
+use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
-use crate::streaming::{Chunks, PreviewRow, RunKey, Superseded, WATCH_TTL};
+use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
+
+const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
+     LEFT JOIN json_each(?3) k ON k.value ->> 0 = p.segment AND k.value ->> 1 = p.sequence \
+     WHERE p.org_id = ?1 AND p.execution = ?2 AND (k.value IS NULL OR (p.attempt, p.seq) > (k.value ->> 2, k.value ->> 3)) \
+     ORDER BY 1, 2, 3, 4";
+
+const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM agent_execution x JOIN task_execution t \
+     ON t.place BETWEEN x.run << 31 AND x.run << 31 | 2147483647 WHERE x.org_id = ?1 AND x.id = ?2 \
+     AND t.ended_at IS NULL AND t.lease_expires IS NOT NULL AND t.worker IS NOT NULL";
 
 #[async_trait]
 impl Previews for SqliteStorage {
@@ -74,8 +84,11 @@ impl Previews for SqliteStorage {
         org: OrgId,
         execution: ExecutionId,
         process: Uuid,
-        after: EventId,
-    ) -> Result<(Vec<PreviewRow>, bool)> {
+        after: &Reach,
+    ) -> Result<(Rows, bool)> {
+        let known = |(op, told): (&OpKey, &Told)| (op.0, op.1, told.0, told.1);
+        let known: Vec<_> = after.tasks.iter().map(known).collect();
+        let (known, after) = (serde_json::to_string(&known).unwrap_or_else(|_| "[]".into()), after.id);
         self.read("read previews", move |conn| {
             let served = first(
                 conn,
@@ -85,7 +98,7 @@ impl Previews for SqliteStorage {
                 [blob(&org.0), blob(&execution.0), blob(&process)],
                 |row| row.get(0),
             )?;
-            let rows = all(
+            let placed = all(
                 conn,
                 "SELECT number, chunk, segment, sequence, data FROM preview WHERE org_id = ?1 AND execution = ?2 \
                  AND (number, chunk) > (?3, ?4) ORDER BY number, chunk",
@@ -99,7 +112,20 @@ impl Previews for SqliteStorage {
                     })
                 },
             )?;
-            Ok((rows, served.unwrap_or(false)))
+            let free = all(conn, READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
+                let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
+                Ok(FreeRow { op, told, data: row.get(4)? })
+            })?;
+            Ok((Rows { placed, free }, served.unwrap_or(false)))
+        })
+        .await
+    }
+
+    async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
+        self.read("look who has tasks of a run", move |conn| {
+            all(conn, HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
+                Ok(((row.get(0)?, row.get(1)?), WorkerId(super::values::id(row, 2)?)))
+            })
         })
         .await
     }
@@ -109,7 +135,7 @@ impl Previews for SqliteStorage {
 pub(super) struct Beside {
     chunks: Chunks,
     run: RunKey,
-    rows: Option<Vec<PreviewRow>>,
+    rows: Option<Rows>,
     superseded: Superseded,
 }
 
@@ -131,6 +157,7 @@ pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mu
     match superseded {
         Superseded::All => {
             tx.execute("DELETE FROM preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
+            tx.execute("DELETE FROM task_preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
         }
         Superseded::Ops(ops) => {
             for &mut (segment, sequence) in ops {
@@ -144,8 +171,27 @@ pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mu
     Ok(answer)
 }
 
-fn insert(tx: &Tx, run: RunKey, rows: &[PreviewRow]) -> Done<()> {
-    for row in rows {
+/// Records the end of an attempt of a queue's task; what it streamed for readers elsewhere goes.
+pub(super) fn end_attempt(tx: &Tx, report: &TaskReport, chunks: &Chunks) -> Done<()> {
+    let (execution, (segment, sequence)) = claims::report_task(tx, report)?;
+    if chunks.is_read((report.org, execution)) {
+        tx.execute(
+            "DELETE FROM task_preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
+            params![blob(&report.org.0), blob(&execution.0), segment, sequence],
+        )?;
+    }
+    Ok(())
+}
+
+fn insert(tx: &Tx, run: RunKey, rows: &Rows) -> Done<()> {
+    for FreeRow { op, told, data } in &rows.free {
+        tx.execute(
+            "INSERT OR IGNORE INTO task_preview (org_id, execution, segment, sequence, attempt, seq, data) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![blob(&run.0.0), blob(&run.1.0), op.0, op.1, told.0, told.1, data],
+        )?;
+    }
+    for row in &rows.placed {
         tx.execute(
             "INSERT OR IGNORE INTO preview (org_id, execution, number, chunk, segment, sequence, data) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -171,10 +217,9 @@ pub(super) fn lapsed(conn: &Connection, now: i64) -> Done<bool> {
 /// Takes away readers that have gone, and what nobody reads.
 pub(super) fn tidy(tx: &Tx) -> Done<()> {
     tx.execute("DELETE FROM watch WHERE expires_at <= ?1", [tx.now.0])?;
-    tx.execute(
-        "DELETE FROM preview WHERE NOT EXISTS (SELECT 1 FROM watch w WHERE w.org_id = preview.org_id \
-         AND w.execution = preview.execution)",
-        [],
-    )?;
+    for table in ["preview", "task_preview"] {
+        let unread = "NOT EXISTS (SELECT 1 FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)";
+        tx.execute(&format!("DELETE FROM {table} AS p WHERE {unread}"), [])?;
+    }
     Ok(())
 }

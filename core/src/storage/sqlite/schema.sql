@@ -320,6 +320,17 @@ CREATE TABLE task_execution (
     output ANY
 , no_worker INTEGER) STRICT;
 
+CREATE TABLE task_preview (
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,               -- of the last preview in the row
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE watch (
     org_id BLOB NOT NULL,
     execution BLOB NOT NULL,

@@ -70,7 +70,7 @@ impl Adapter {
                 execution: task.execution,
                 segment: task.slot.segment,
                 sequence: task.slot.sequence,
-                epoch: view.epoch,
+                epoch: Chunk::OF_A_QUEUE,
                 attempt: task.attempt,
                 seq: place(seq),
                 kind,
