@@ -131,21 +131,63 @@ pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
     }
 }
 
-/// What a route of an org needs, by its method and the path it is registered under.
+/// What a route of an org needs, by its method and the path it is registered under. `HEAD` needs what `GET` does.
 pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
     let route = path.strip_prefix("/api/orgs/{org}/")?;
-    Some(match (method.as_str(), route) {
-        ("GET" | "HEAD", "payloads/{hash}") => Need::ReadOrWork,
-        ("GET" | "HEAD" | "POST", "api-keys") | ("DELETE", "api-keys/{keyId}") => Need::Keys,
-        ("GET" | "HEAD", "audit") => Need::Audit,
-        ("GET" | "HEAD", _) => Need::Read,
-        ("PUT", "payloads") => Need::WriteOrWork,
-        ("POST", "agent-executions/{id}/signal") => Need::Signal,
-        ("PUT", "queues/{queue}" | "agent-definitions/{definition}") => Need::Write,
-        ("POST" | "DELETE", _) => Need::Write,
-        _ => return None,
-    })
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    ROUTES.iter().find(|row| (row.0, row.1) == (method, route)).map(|row| row.2)
 }
+
+/// Every route of an org with what it needs. A new one has no default: it is refused until it is here.
+const ROUTES: &[(&str, &str, Need)] = &[
+    ("POST", "agent-executions", Need::Write),
+    ("GET", "agent-executions", Need::Read),
+    ("GET", "agent-executions/{id}", Need::Read),
+    ("DELETE", "agent-executions/{id}", Need::Write),
+    ("GET", "agent-executions/{id}/children", Need::Read),
+    ("POST", "agent-executions/{id}/cancel", Need::Write),
+    ("POST", "agent-executions/{id}/signal", Need::Signal),
+    ("POST", "agent-executions/{id}/resume", Need::Write),
+    ("POST", "agent-executions/{id}/resolve", Need::Write),
+    ("POST", "agent-executions/{id}/divergence", Need::Write),
+    ("POST", "agent-executions/{id}/fork", Need::Write),
+    ("GET", "agent-executions/{id}/entries", Need::Read),
+    ("GET", "agent-executions/{id}/messages", Need::Read),
+    ("GET", "agent-executions/{id}/messages/{entryId}", Need::Read),
+    ("GET", "agent-executions/{id}/tasks", Need::Read),
+    ("GET", "agent-executions/{id}/tool-calls", Need::Read),
+    ("GET", "agent-executions/{id}/tool-calls/{taskId}", Need::Read),
+    ("GET", "agent-executions/{id}/checkpoints", Need::Read),
+    ("GET", "agent-executions/{id}/checkpoints/latest", Need::Read),
+    ("GET", "agent-executions/{id}/checkpoints/{seq}", Need::Read),
+    ("GET", "agent-executions/{id}/usage", Need::Read),
+    ("GET", "agent-executions/{id}/stream", Need::Read),
+    ("GET", "agent-executions/{id}/stream/consolidated", Need::Read),
+    ("GET", "usage", Need::Read),
+    ("PUT", "payloads", Need::WriteOrWork),
+    ("GET", "payloads/{hash}", Need::ReadOrWork),
+    ("POST", "agent-definitions", Need::Write),
+    ("GET", "agent-definitions", Need::Read),
+    ("GET", "agent-definitions/{definition}", Need::Read),
+    ("PUT", "agent-definitions/{definition}", Need::Write),
+    ("DELETE", "agent-definitions/{definition}", Need::Write),
+    ("GET", "models", Need::Read),
+    ("GET", "tools", Need::Read),
+    ("GET", "queues", Need::Read),
+    ("GET", "queues/unserved", Need::Read),
+    ("GET", "queues/limits", Need::Read),
+    ("PUT", "queues/{queue}", Need::Write),
+    ("DELETE", "queues/{queue}", Need::Write),
+    ("GET", "workers", Need::Read),
+    ("GET", "audit", Need::Audit),
+    ("GET", "api-keys", Need::Keys),
+    ("POST", "api-keys", Need::Keys),
+    ("DELETE", "api-keys/{keyId}", Need::Keys),
+    ("POST", "schedules", Need::Write),
+    ("GET", "schedules", Need::Read),
+    ("GET", "schedules/{schedule}", Need::Read),
+    ("DELETE", "schedules/{schedule}", Need::Write),
+];
 
 #[cfg(test)]
 mod tests {
@@ -176,6 +218,26 @@ mod tests {
         assert_eq!(of_method("/other.Service/Check"), None);
     }
 
+    /// Every route that is served is in the table once, and every row is a route that is served.
+    #[test]
+    fn every_route_has_a_need() {
+        let served = serde_json::to_value(crate::http::routes().into_openapi()).unwrap();
+        let mut routes = Vec::new();
+        for (path, item) in served["paths"].as_object().unwrap() {
+            let Some(route) = path.strip_prefix("/api/orgs/{org}/") else { continue };
+            routes.extend(item.as_object().unwrap().keys().map(|method| format!("{} {route}", method.to_uppercase())));
+        }
+        let mut rows: Vec<_> = ROUTES.iter().map(|(method, route, _)| format!("{method} {route}")).collect();
+        routes.sort();
+        rows.sort();
+        assert_eq!(routes, rows);
+        // Whoever is counted is somebody the table knows.
+        let counted = |row: &&(&str, &str, Need)| {
+            rate_of_route(&row.0.parse().unwrap(), &format!("/api/orgs/{{org}}/{}", row.1)).is_some()
+        };
+        assert_eq!(ROUTES.iter().filter(counted).count(), 3);
+    }
+
     #[test]
     fn a_route_needs_what_it_does() {
         let need = |method: Method, route: &str| of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
@@ -186,7 +248,15 @@ mod tests {
         }
         assert_eq!(need(Method::POST, "api-keys"), Some(Need::Keys));
         assert_eq!(need(Method::GET, "audit"), Some(Need::Audit));
-        assert_eq!(need(Method::PUT, "agent-executions/{id}"), None);
+        assert_eq!(need(Method::HEAD, "agent-executions"), Some(Need::Read));
+        for (method, route) in [
+            (Method::PUT, "agent-executions/{id}"),
+            (Method::GET, "agent-executions/{id}/unheard"),
+            (Method::POST, "agent-executions/{id}/unheard"),
+            (Method::DELETE, "schedules"),
+        ] {
+            assert_eq!(need(method, route), None, "{route}");
+        }
         assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
     }
 
