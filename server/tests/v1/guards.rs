@@ -193,28 +193,43 @@ async fn a_lease_lasts_ninety_seconds_from_the_last_sign() {
         let url = house.serving.url();
         let mut worker = Worker::start_as(&url, TOKEN, called, &["chat"], &["double"]).await;
         let id = house.post(BASE, json!({ "kind": "chat" })).await["id"].as_str().unwrap().to_owned();
-        let status = async || house.get(&format!("{BASE}/{id}")).await["status"].clone();
+        let standing = async || {
+            let tasks = house.get(&format!("{BASE}/{id}/tasks")).await;
+            let run = house.get(&format!("{BASE}/{id}")).await;
+            [run["status"].clone(), tasks["tasks"][0]["status"].clone()]
+        };
         let mut ctx = worker.claim().await;
         let task = ctx.schedule("double", json!({ "n": 1 }));
         ctx.flush().await.unwrap();
         let claimed = worker.task().await;
         pass_after(80).await;
-        // The one sign is for everything that the worker holds, whatever it calls itself where it polls for tasks.
-        let beat = v1::WorkerHeartbeatRequest { worker_id: worker.id.clone(), ..Default::default() };
-        worker.wire.lifecycle.send_heartbeat(beat).await.unwrap();
-        pass_after(80).await;
-        assert_eq!(
-            (status().await, ctx.results(from_ref(&task)).await[0].status.as_str()),
-            (json!("RUNNING"), "RUNNING")
-        );
-        // Any call about the run is one for the run.
-        ctx.append("user", json!(1));
-        ctx.flush().await.unwrap();
-        pass_after(80).await;
-        assert_eq!(status().await, "RUNNING");
-        assert_eq!(ctx.results(from_ref(&task)).await[0].status, "PENDING", "its attempt gave no sign for 160 s");
+        // One sign is for everything that the worker holds, whatever it calls itself where it polls for tasks, and whatever
+        // of it the call is about.
+        for sign in ["a heartbeat", "a commit", "a read", "a preview", "a call about the task"] {
+            match sign {
+                "a heartbeat" => {
+                    let beat = v1::WorkerHeartbeatRequest { worker_id: worker.id.clone(), ..Default::default() };
+                    worker.wire.lifecycle.send_heartbeat(beat).await.unwrap();
+                }
+                "a commit" => {
+                    ctx.append("user", json!(1));
+                    ctx.flush().await.unwrap();
+                }
+                "a read" => assert_eq!(ctx.results(from_ref(&task)).await[0].status, "RUNNING"),
+                "a preview" => {
+                    let shown = ctx.stream(v1::AgentStreamEventType::AgentToken, json!({ "text": "t" })).await;
+                    assert!(shown.unwrap());
+                }
+                _ => {
+                    let log = v1::LogMessageRequest { task_execution_id: task.clone(), ..Default::default() };
+                    worker.wire.tasks.log_message(log).await.unwrap();
+                }
+            }
+            pass_after(80).await;
+            assert_eq!(standing().await, ["RUNNING", "RUNNING"], "80 s after {sign}");
+        }
         pass_after(11).await;
-        assert_eq!(status().await, "PENDING");
+        assert_eq!(standing().await, ["PENDING", "PENDING"]);
         let late = ctx.checkpoint().await.unwrap_err();
         assert_eq!(late.code(), Code::FailedPrecondition);
         assert_eq!(worker.complete(&claimed, json!(2)).await.unwrap_err().code(), Code::FailedPrecondition);

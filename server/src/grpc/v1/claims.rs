@@ -128,14 +128,6 @@ impl Adapter {
         Ok((own, None))
     }
 
-    /// Renews the leases of a worker that gives a sign.
-    async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
-        if self.workers.is_due(org, worker) {
-            self.unfenced()?.keep_leases(org, worker, LEASE).await.map_err(told)?;
-        }
-        Ok(())
-    }
-
     /// Waits until there may be work; false when the poll has been held long enough.
     async fn waits(&self, ready: &mut Follow, until: Instant) -> bool {
         let look = until.min(Instant::now() + LOOK_EVERY);

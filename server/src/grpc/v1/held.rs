@@ -1,15 +1,13 @@
 //! A run that a call advances: its row, its holder's lease, and one batch committed as that holder.
 
-use super::{Adapter, Caller, LEASE};
+use super::{Adapter, Caller, holder};
 use crate::grpc::told;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use flovyn_core::model::{
     Batch, BatchEnd, CommitAnswer, CommitRequest, Consumed, Execution, Label, LabelKey, Lease, NewOp, OpBody, OpKind,
-    Status as RunStatus,
 };
 use flovyn_core::payload::Digest;
-use flovyn_core::storage::Heartbeat;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,8 +17,6 @@ use tonic::Status;
 pub(super) const TRIES: usize = 16;
 /// How often one commit is sent whose outcome is unknown.
 const SENT: u32 = 5;
-/// A lease is renewed by a call that finds it so short.
-const SHORT: Duration = Duration::from_secs(60);
 /// Runs that are remembered at a time.
 const REMEMBERED: usize = 10_000;
 
@@ -87,23 +83,15 @@ impl Places {
 }
 
 impl Adapter {
-    /// A run that a worker holds; its lease is renewed.
+    /// A run that a worker holds.
     ///
     /// Errors: `InvalidTransition` where nobody advances it.
     pub(super) async fn held(&self, caller: &Caller, id: &str) -> Result<Held, Status> {
         let run = self.run(caller, id).await?;
-        let advances = matches!(run.status, RunStatus::Running | RunStatus::Cancelling);
-        let Some(worker) = run.worker.filter(|_| advances) else {
+        let Some(worker) = holder(&run) else {
             let message = format!("the run {id} is {}: only a worker that has polled it may advance it", run.status);
             return Err(told(Error::new(Code::InvalidTransition, message).with("from", run.status)));
         };
-        let now = self.storage().clock().now();
-        if run.lease_expires.is_some_and(|at| at.since(now) < SHORT) {
-            let held = (run.new.id, run.epoch, u64::MAX);
-            let (executions, tasks, progress) = (vec![held], Vec::new(), Vec::new());
-            let beat = Heartbeat { org: caller.org, worker, ttl: LEASE, executions, tasks, progress };
-            self.storage().heartbeat(beat).await.map_err(told)?;
-        }
         let lease = Lease { worker, epoch: run.epoch };
         Ok(Held { run, lease })
     }

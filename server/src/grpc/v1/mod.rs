@@ -1,7 +1,7 @@
 //! `flovyn.v1` over gRPC: what its workers ask, in terms of the storage contract.
 //!
-//! A call of theirs carries no lease, so the server holds it: a worker's leases last [`LEASE`] from its last sign. Each call
-//! looks at the run's row and commits one batch as the run's holder; where something was written between the look and the
+//! A call of theirs carries no lease, so the server holds it: all leases of a worker last [`LEASE`] from its last sign, and
+//! every call of it is one. Each call looks at the run's row and commits one batch as the run's holder; where something was written between the look and the
 //! commit, it looks again. All that counts is in rows: any replica may serve any call, and what is remembered here
 //! ([`Places`], [`Views`], [`Workers`]) only saves reads.
 
@@ -27,8 +27,8 @@ use self::workers::Workers;
 use super::{Grpc, told};
 use crate::Identity;
 use crate::service::Service;
-use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::Execution;
+use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
+use flovyn_core::model::{Execution, Status as RunStatus};
 use flovyn_core::storage::{Storage, Unfenced};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -104,13 +104,29 @@ impl Adapter {
         }
     }
 
-    /// A run of the caller's org and of a queue that it may serve.
+    /// A run of the caller's org and of a queue that it may serve. A call about it is a sign of whoever advances it.
     async fn run(&self, caller: &Caller, id: &str) -> Result<Execution, Status> {
         let id = ExecutionId(convert::uuid(id, "agent_execution_id")?);
         let run = self.storage().execution(caller.org, id).await.map_err(told)?;
         caller.may_serve(&run.new.queue)?;
+        if let Some(worker) = holder(&run) {
+            self.gives_sign(caller.org, worker).await?;
+        }
         Ok(run)
     }
+
+    /// Renews all leases of a worker that gives a sign, if that was not done just now.
+    async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+        if self.workers.is_due(org, worker, self.storage().clock().now()) {
+            self.unfenced()?.keep_leases(org, worker, LEASE).await.map_err(told)?;
+        }
+        Ok(())
+    }
+}
+
+/// The worker that advances a run.
+fn holder(run: &Execution) -> Option<WorkerId> {
+    run.worker.filter(|_| matches!(run.status, RunStatus::Running | RunStatus::Cancelling))
 }
 
 impl Caller {

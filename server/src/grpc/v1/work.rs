@@ -12,12 +12,15 @@ use serde_json::json;
 use tonic::{Request, Response, Status};
 
 impl Adapter {
-    /// A task that has not ended, of a queue that the caller may serve.
+    /// A task that has not ended, of a queue that the caller may serve. A call about it is a sign of whoever runs it.
     async fn open(&self, caller: &Caller, id: &str) -> Result<Task, Status> {
         let task = TaskId(convert::uuid(id, "task_execution_id")?);
         let task = self.unfenced()?.open_task(caller.org, task).await.map_err(told)?;
         let task = task.ok_or_else(|| over(id))?;
         caller.may_serve(&task.new.queue)?;
+        if let Some(worker) = task.worker.filter(|_| task.status == TaskStatus::Running) {
+            self.gives_sign(caller.org, worker).await?;
+        }
         Ok(task)
     }
 
@@ -96,7 +99,6 @@ impl TaskExecution for V1 {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
         let task = self.open(&caller, &wire.task_execution_id).await?;
-        self.task_gives_sign(&task, None).await?;
         let line = json!({ "type": "log", "level": wire.level, "message": wire.message }).to_string();
         self.show_task(&caller, &task, 0, (ChunkKind::Data, line)).await?;
         Ok(Response::new(()))

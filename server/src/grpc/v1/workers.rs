@@ -3,17 +3,17 @@
 //!
 //! The name it registers is by default that id of its own, and then all three lead to one worker. Where it is another, the
 //! connection tells: a process has one. Through a proxy that is shared by several workers it says nothing and is not used;
-//! then the tasks of such a worker are held by an id apart, whose polls alone keep their leases.
+//! then the tasks of such a worker are held by an id apart, whose leases are kept by its polls and by calls about its tasks.
 
+use flovyn_core::clock::Timestamp;
 use flovyn_core::id::{OrgId, WorkerId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How often the polls of a worker renew its leases.
+/// How often the calls of a worker renew its leases: far more often than they end, and far less often than it calls.
 const RENEWED: Duration = Duration::from_secs(15);
 /// Connections and workers that are remembered at a time.
 const REMEMBERED: usize = 10_000;
@@ -23,7 +23,7 @@ const REMEMBERED: usize = 10_000;
 pub(super) struct Workers {
     /// The one worker of a connection; none where there are several.
     peers: Mutex<HashMap<(OrgId, SocketAddr), Option<WorkerId>>>,
-    renewed: Mutex<HashMap<(OrgId, WorkerId), Instant>>,
+    renewed: Mutex<HashMap<(OrgId, WorkerId), Timestamp>>,
 }
 
 /// The worker of an id on the wire.
@@ -57,15 +57,16 @@ impl Workers {
     }
 
     /// Whether the leases of a worker that gives a sign are to be renewed now.
-    pub(super) fn is_due(&self, org: OrgId, worker: WorkerId) -> bool {
+    pub(super) fn is_due(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
         let mut renewed = self.renewed.lock();
-        if renewed.get(&(org, worker)).is_some_and(|at| at.elapsed() < RENEWED) {
+        // A clock that was set back says nothing about what has passed.
+        if renewed.get(&(org, worker)).is_some_and(|at| *at <= now && now.since(*at) < RENEWED) {
             return false;
         }
         if renewed.len() >= REMEMBERED {
             renewed.clear();
         }
-        renewed.insert((org, worker), Instant::now());
+        renewed.insert((org, worker), now);
         true
     }
 }
@@ -85,8 +86,8 @@ mod tests {
         assert_eq!(worker(org, &id.to_string()), id);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_of_one_worker_names_it() {
+    #[test]
+    fn a_connection_of_one_worker_names_it() {
         let (workers, org) = (Workers::default(), OrgId::DEFAULT);
         let (one, two) = (WorkerId::fresh(), WorkerId::fresh());
         let peer = Some(SocketAddr::from(([127, 0, 0, 1], 7)));
@@ -97,8 +98,15 @@ mod tests {
         workers.met(org, peer, two);
         workers.met(org, peer, one);
         assert_eq!((workers.of(org, peer), workers.of(org, None)), (None, None));
-        assert!(workers.is_due(org, one) && !workers.is_due(org, one) && workers.is_due(org, two));
-        tokio::time::advance(RENEWED).await;
-        assert!(workers.is_due(org, one));
+    }
+
+    #[test]
+    fn the_leases_of_a_worker_are_renewed_now_and_then() {
+        let (workers, org) = (Workers::default(), OrgId::DEFAULT);
+        let (one, two, start) = (WorkerId::fresh(), WorkerId::fresh(), Timestamp(1_700_000_000_000_000));
+        assert!(workers.is_due(org, one, start) && workers.is_due(org, two, start));
+        assert!(!workers.is_due(org, one, start.after(RENEWED / 2)));
+        assert!(workers.is_due(org, one, start.after(RENEWED)));
+        assert!(workers.is_due(org, one, start), "the clock was set back");
     }
 }
