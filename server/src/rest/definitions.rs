@@ -3,6 +3,7 @@
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json};
+use crate::service::DEFINITION;
 use axum::http::StatusCode;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::model::{Definition, DefinitionSpec};
@@ -184,7 +185,7 @@ pub(super) async fn frozen(
     let definition = kept(caller)?.definition(caller.org(), name).await?;
     let mut spec = definition.spec;
     spec.config.extend(config);
-    spec.metadata.insert("agentDefinition".into(), definition.id.to_string());
+    spec.metadata.insert(DEFINITION.into(), definition.id.to_string());
     let input = json!({
         "systemPrompt": spec.system_prompt,
         "userPrompt": user_prompt,

@@ -25,6 +25,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+/// The metadata of a run that has the id of the predefined agent it is one of.
+pub(crate) const DEFINITION: &str = "agentDefinition";
+
 /// The id by which clients know a checkpoint.
 pub(crate) fn checkpoint_id(run: ExecutionId, sequence: u32) -> Uuid {
     Uuid::new_v5(&run.0, format!("checkpoint-{sequence}").as_bytes())

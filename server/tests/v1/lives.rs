@@ -293,3 +293,47 @@ async fn family(rig: &mut Rig) {
 async fn children_tell_their_parent() {
     on_each(family).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_a_definition_and_its_tasks_say_where_they_come_from() {
+    on_each(async |rig| {
+        let otters = json!({ "slug": "otters", "kind": "chat", "queue": "rivers" });
+        let otters = rig.house.post("/api/orgs/default/agent-definitions", otters).await["id"].clone();
+        rig.start("chat", json!("of no definition")).await;
+        let plain = rig.worker.claim().await;
+        assert_eq!(plain.info.agent_definition_id, None);
+        plain.complete(json!(0)).await.unwrap();
+
+        let above = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let body = json!({ "agentDefinitionId": "otters", "queue": "default" }).to_string();
+        let (status, run) = rig.house.ask("POST", BASE, &[("traceparent", above)], &body).await;
+        assert_eq!(status, 201, "{run:#}");
+        let mut ctx = rig.worker.claim().await;
+        assert_eq!(json!(ctx.info.agent_definition_id), otters);
+        ctx.schedule("double", json!({ "n": 1 }));
+        ctx.flush().await.unwrap();
+        assert_eq!(rig.worker.task().await.traceparent, above);
+
+        // A child goes where it is told to, else where its template's runs go, else where its parent is.
+        for (template, queue, wanted) in [
+            (Some("otters"), None, "rivers"),
+            (Some("otters"), Some("lakes"), "lakes"),
+            (Some("unheard"), None, "default"),
+            (None, None, "default"),
+        ] {
+            let request = v1::SpawnChildAgentRequest {
+                parent_execution_id: ctx.id(),
+                agent_kind: "chat".into(),
+                queue: queue.map(str::to_owned),
+                template_slug: template.map(str::to_owned),
+                ..Default::default()
+            };
+            let child = ctx.wire.agents.spawn_child_agent(request).await.unwrap().into_inner().child_execution_id;
+            let child = rig.house.get(&format!("{BASE}/{child}")).await;
+            assert_eq!((&child["queue"], &child["metadata"]["template"]), (&json!(wanted), &json!(template)));
+            let of_otters = template == Some("otters");
+            assert_eq!(child["metadata"].get("agentDefinition"), of_otters.then_some(&otters), "{child:#}");
+        }
+    })
+    .await;
+}

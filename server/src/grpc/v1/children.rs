@@ -2,10 +2,11 @@
 
 use super::{Adapter, Caller, convert};
 use crate::grpc::told;
+use crate::service::DEFINITION;
 use flovyn_core::Payload;
-use flovyn_core::error::{Code, Error};
+use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Execution, NewExecution, Status as RunStatus};
+use flovyn_core::model::{Definition, Execution, NewExecution, Status as RunStatus};
 use flovyn_proto::v1;
 use std::collections::BTreeMap;
 use tonic::Status;
@@ -27,12 +28,15 @@ impl Adapter {
         let input = convert::value(wire.input);
         let mut new = NewExecution::new(ExecutionId::fresh(), wire.agent_kind, input).map_err(told)?;
         new.org = caller.org;
-        new.queue = wire.queue.filter(|queue| !queue.is_empty()).unwrap_or(parent.new.queue);
+        let template = self.template(caller.org, wire.template_slug.as_deref()).await?;
+        let (definition, preset) = template.map(|found| (found.id.to_string(), found.spec.queue)).unzip();
+        new.queue = wire.queue.filter(|queue| !queue.is_empty()).or(preset).unwrap_or(parent.new.queue);
         new.limits.budget = wire.max_budget_tokens.map(|tokens| format!("{tokens} tokens"));
         new.traceparent = parent.new.traceparent;
         new.metadata = [
             ("mode", Some(wire.mode.to_uppercase()).filter(|mode| !mode.is_empty())),
             ("template", wire.template_slug),
+            (DEFINITION, definition),
             ("systemPrompt", wire.system_prompt),
             ("model", wire.model),
             ("tools", (!wire.tools.is_empty()).then(|| wire.tools.join(","))),
@@ -45,6 +49,17 @@ impl Adapter {
             child_execution_id: child.new.id.to_string(),
             status: child.status.as_str().into(),
         })
+    }
+
+    /// The predefined agent that a slug names, where there is one.
+    async fn template(&self, org: OrgId, slug: Option<&str>) -> Result<Option<Definition>, Status> {
+        let definitions = self.storage().definitions();
+        let Some((slug, definitions)) = slug.filter(|slug| !slug.is_empty()).zip(definitions) else { return Ok(None) };
+        match definitions.definition(org, slug).await {
+            Ok(definition) => Ok(Some(definition)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(told(error)),
+        }
     }
 
     /// A run that another has spawned.

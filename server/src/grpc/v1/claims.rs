@@ -4,6 +4,7 @@
 use super::held::{Held, Place, Step};
 use super::{Adapter, Caller, LEASE, convert, workers};
 use crate::grpc::told;
+use crate::service::DEFINITION;
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 use tracing::warn;
+use uuid::Uuid;
 
 /// The longest a poll is held.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -205,7 +207,7 @@ impl Adapter {
             created_at_ms: convert::millis(run.created_at),
             current_checkpoint_seq: if run.segment == 0 { -1 } else { convert::int(run.segment) },
             persistence_mode: if local { "LOCAL" } else { "REMOTE" }.into(),
-            agent_definition_id: None,
+            agent_definition_id: new.metadata.get(DEFINITION).filter(|id| Uuid::parse_str(id).is_ok()).cloned(),
             worker_pool_id: None,
             metadata: serde_json::to_vec(&new.metadata).unwrap_or_default().into(),
             parent_execution_id: run.parent.map(|parent| parent.to_string()),
@@ -229,6 +231,9 @@ impl Adapter {
                 return Err(status);
             }
         };
+        // A trace that cannot be told costs the task nothing.
+        let run = self.storage().execution(task.org, task.execution).await.ok();
+        let traceparent = run.and_then(|run| run.new.traceparent).unwrap_or_default();
         Ok(Some(v1::TaskExecutionInfo {
             task_execution_id: task.new.id.to_string(),
             kind: task.new.kind.clone(),
@@ -237,7 +242,7 @@ impl Adapter {
             execution_count: convert::int(task.attempt),
             queue: task.new.queue.clone(),
             worker_pool_id: None,
-            traceparent: String::new(),
+            traceparent,
         }))
     }
 }
