@@ -6,6 +6,7 @@ use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
 use flovyn_core::storage::Storage;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,21 +25,24 @@ pub struct Identity {
     org: Option<OrgId>,
     scopes: Arc<Scopes>,
     name: Arc<str>,
+    /// By which the store knows it; none where the server itself knows the token.
+    key: Option<TokenHash>,
 }
 
 impl Identity {
     /// A caller of one org who may do everything in it.
     pub fn of_org(org: OrgId) -> Self {
-        Self { org: Some(org), scopes: Arc::new(Scopes::all()), name: "the server's token".into() }
+        Self { org: Some(org), scopes: Arc::new(Scopes::all()), name: "the server's token".into(), key: None }
     }
 
     /// The operator of the installation, who names the org of each call.
     pub fn operator() -> Self {
-        Self { org: None, scopes: Arc::new(Scopes::all()), name: "the operator's token".into() }
+        Self { org: None, scopes: Arc::new(Scopes::all()), name: "the operator's token".into(), key: None }
     }
 
-    fn of_key(key: &ApiKey) -> Self {
-        Self { org: Some(key.org), scopes: Arc::new(key.scopes.clone()), name: format!("key {}", key.id).into() }
+    fn of_key(key: &ApiKey, hash: TokenHash) -> Self {
+        let (scopes, name) = (Arc::new(key.scopes.clone()), format!("key {}", key.id).into());
+        Self { org: Some(key.org), scopes, name, key: Some(hash) }
     }
 
     /// The org of a call that names one, or names none.
@@ -117,10 +121,27 @@ impl Access {
         let Some(keys) = self.0.keys.as_ref().filter(|_| is_token(token)) else { return Ok(None) };
         let Some(key) = keys.find(hash).await? else { return Ok(None) };
         if key.is_live(keys.storage.clock().now()) {
-            return Ok(Some(Identity::of_key(&key)));
+            return Ok(Some(Identity::of_key(&key, hash)));
         }
         keys.note_refusal(&key).await;
         Ok(None)
+    }
+
+    /// Ends when somebody's key is revoked or expires, for what was begun with it and goes on. What the server knows by
+    /// itself never does.
+    pub(crate) fn lapse(&self, who: &Identity) -> impl Future<Output = ()> + Send + 'static {
+        let (known, key) = (self.0.clone(), who.key);
+        async move {
+            let (Some(hash), Some(keys)) = (key, &known.keys) else { return pending().await };
+            loop {
+                tokio::time::sleep(FRESH).await;
+                // A store that cannot be asked now is asked again.
+                let Ok(found) = keys.find(hash).await else { continue };
+                if !found.is_some_and(|key| key.is_live(keys.storage.clock().now())) {
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -207,7 +228,10 @@ mod tests {
         let caller = access.identify(&token).await.unwrap().unwrap();
         assert!(caller.org(None) == Some(org) && caller.serves("gpu") && !caller.serves("default"));
         assert!(access.identify(&fresh_token()).await.unwrap().is_none());
+        let lasts = async |who: &Identity| tokio::time::timeout(FRESH * 100, access.lapse(who)).await.is_err();
+        assert!(lasts(&caller).await && lasts(&Identity::operator()).await);
         storage.revoke_key(org, key.id, "a test").await.unwrap();
+        tokio::time::timeout(FRESH * 3, access.lapse(&caller)).await.expect("what it began is ended");
         tokio::time::advance(FRESH).await;
         for _ in 0..3 {
             assert!(access.identify(&token).await.unwrap().is_none());
@@ -222,8 +246,9 @@ mod tests {
         // An expired one needs no look at the store.
         let short = fresh_token();
         storage.create_key(new(&short)).await.unwrap();
-        assert!(access.identify(&short).await.unwrap().is_some());
+        let caller = access.identify(&short).await.unwrap().unwrap();
         clock.advance(hour);
+        tokio::time::timeout(FRESH * 3, access.lapse(&caller)).await.expect("what it began is ended");
         assert!(access.identify(&short).await.unwrap().is_none());
     }
 }

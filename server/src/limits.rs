@@ -146,7 +146,7 @@ impl Gauges {
             return Err(limited(told, Duration::from_secs(1)));
         }
         *open += 1;
-        Ok(OpenStream { gauges: self.clone(), caller })
+        Ok(OpenStream { gauges: self.clone(), caller, who: who.clone() })
     }
 }
 
@@ -171,6 +171,14 @@ pub(crate) fn retry_after(error: &Error) -> Option<u64> {
 pub(crate) struct OpenStream {
     gauges: Gauges,
     caller: Caller,
+    who: Identity,
+}
+
+impl OpenStream {
+    /// Whose it is.
+    pub(crate) fn who(&self) -> &Identity {
+        &self.who
+    }
 }
 
 impl Drop for OpenStream {

@@ -10,13 +10,23 @@ use flovyn_core::model::{NewKey, TokenHash, fresh_token};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::{ClaimRequest, WorkSource};
+use flovyn_core::wire::raw;
+use flovyn_core::wire::v2::agents_client::AgentsClient;
+use flovyn_core::wire::v2::worker_client::WorkerClient;
+use flovyn_core::wire::v2::{HintsRequest, WatchRequest};
 use flovyn_server::{Access, Doors, Limits, ServerConfig, serve_behind};
 use house::{BASE, House};
+use http_body_util::BodyExt;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tonic::Code::Unauthenticated;
+use tonic::Request;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use uuid::Uuid;
 
 /// A server with limits, and two keys of its org.
 async fn limited(limits: Limits) -> (House, [String; 2]) {
@@ -117,6 +127,50 @@ async fn a_key_has_so_many_streams_at_a_time() {
         assert!(left > 0, "a stream that was closed still counts");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Everything that a reader and a worker hold open ends with the key that opened it, and nothing of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_ends_its_streams() {
+    let (house, [one, two]) = limited(Limits::none()).await;
+    let storage = house.runtime.storage().clone();
+    let bearer = |token: &str| format!("Bearer {token}");
+    let body = json!({ "kind": "nobody", "id": "s" }).to_string();
+    let run = house.ask("POST", BASE, &[("authorization", &bearer(&one))], &body).await.1;
+    let run: Uuid = run["id"].as_str().unwrap().parse().unwrap();
+    let channel = Channel::from_shared(house.serving.url()).unwrap().connect().await.unwrap();
+    let mut open = Vec::new();
+    for token in [&one, &two] {
+        let bearer = bearer(token);
+        let events = house.raw("GET", &format!("{BASE}/s/stream"), &[("authorization", &bearer)], "").await;
+        let asked = |metadata: &mut MetadataMap| metadata.insert("authorization", bearer.parse().unwrap()).is_none();
+        let mut watch = Request::new(WatchRequest { execution: raw(run), ..WatchRequest::default() });
+        let mut hints = Request::new(HintsRequest::default());
+        assert!(asked(watch.metadata_mut()) && asked(hints.metadata_mut()));
+        let watch = AgentsClient::new(channel.clone()).watch(watch).await.unwrap().into_inner();
+        let hints = WorkerClient::new(channel.clone()).hints(hints).await.unwrap().into_inner();
+        open.push((events.into_body(), watch, hints));
+    }
+    let (mut theirs, (events, mut watch, mut hints)) = (open.pop().unwrap(), open.pop().unwrap());
+    let key = storage.directory().unwrap().key_of(TokenHash::of(&one)).await.unwrap().unwrap();
+    storage.directory().unwrap().revoke_key(OrgId::DEFAULT, key.id, "a test").await.unwrap();
+    let ended = async {
+        let events = events.collect().await.unwrap().to_bytes();
+        assert!(events.starts_with(b"id: 1\nevent: agent.started\n"), "{events:?}");
+        while watch.message().await.map_err(|refused| assert_eq!(refused.code(), Unauthenticated)).is_ok() {}
+        while hints.message().await.map_err(|refused| assert_eq!(refused.code(), Unauthenticated)).is_ok() {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("streams of a revoked key end");
+
+    // Those of the other key tell what comes.
+    house.ask("DELETE", &format!("{BASE}/s"), &[("authorization", &bearer(&two))], "").await;
+    let told = async {
+        let events = theirs.0.collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&events).contains("event: agent.cancelled\n"), "{events:?}");
+        while theirs.1.message().await.expect("it is open").is_some() {}
+        while theirs.2.message().await.expect("it is open").expect("it is open").execution != raw(run) {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("streams of other keys stay");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The calls of clients.
 
 use super::payloads::{receive, send};
-use super::streams::{Answers, all, failed, wired};
+use super::streams::{Answers, all, cut, failed, wired};
 use super::{Grpc, told};
 use crate::service::Act;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
@@ -9,7 +9,7 @@ use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resoluti
 use flovyn_core::wire::v2::agents_server::Agents;
 use flovyn_core::wire::v2::{fork_request, resolve_task_request};
 use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, of_word, queue_limit, raw, v2};
-use futures::{StreamExt, stream};
+use futures::stream;
 use tonic::{Request, Response, Status, Streaming};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -288,7 +288,7 @@ impl Agents for Grpc {
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
         let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
-        let ended = self.0.stopped();
+        let ended = self.ended(open.who());
         let events = stream::unfold(Some((watching, open)), |watching| async {
             let (mut watching, open) = watching?;
             match watching.next().await {
@@ -297,7 +297,7 @@ impl Agents for Grpc {
                 Err(error) => Some((Err(failed(error)), None)),
             }
         });
-        Ok(Response::new(Box::pin(events.take_until(Box::pin(ended)))))
+        Ok(Response::new(cut(events, ended)))
     }
 
     async fn get_payload(&self, request: Request<v2::GetPayloadRequest>) -> Answer<Self::GetPayloadStream> {

@@ -111,6 +111,17 @@ impl Grpc {
         Ok(org)
     }
 
+    /// Ends with what a caller is told whose stream must end: nothing where the server ends, which others go on for.
+    fn ended(&self, who: &Identity) -> impl Future<Output = Option<Status>> + Send + 'static {
+        let (stopped, lapsed) = (self.0.stopped(), self.0.access.lapse(who));
+        async {
+            tokio::select! {
+                () = stopped => None,
+                () = lapsed => Some(Status::unauthenticated("the key was revoked or has expired; send another token")),
+            }
+        }
+    }
+
     /// The org of a call.
     fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
         let identity = self.identity(request)?;

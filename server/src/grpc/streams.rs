@@ -1,7 +1,7 @@
 //! Answers that are streams: paged by size, ended when the server stops.
 
 use flovyn_core::error::Error;
-use futures::Stream;
+use futures::{Stream, StreamExt, stream};
 use std::pin::Pin;
 use tonic::Status;
 
@@ -13,7 +13,22 @@ pub(super) const PAGE: usize = 1 << 20;
 
 /// Items that are there already.
 pub(super) fn all<T: Send + 'static>(items: Vec<T>) -> Answers<T> {
-    Box::pin(futures::stream::iter(items.into_iter().map(Ok)))
+    Box::pin(stream::iter(items.into_iter().map(Ok)))
+}
+
+/// Items until the stream must end, with the word that it then ends with, if there is one.
+pub(super) fn cut<T: Send + 'static>(
+    items: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    end: impl Future<Output = Option<Status>> + Send + 'static,
+) -> Answers<T> {
+    let state = Some((Box::pin(items), Box::pin(end)));
+    Box::pin(stream::unfold(state, |state| async {
+        let (mut items, mut end) = state?;
+        tokio::select! {
+            item = items.next() => Some((item?, Some((items, end)))),
+            last = &mut end => Some((Err(last?), None)),
+        }
+    }))
 }
 
 /// Splits items into pages by their size.

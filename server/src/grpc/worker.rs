@@ -1,7 +1,7 @@
 //! The calls of workers.
 
 use super::links::LinkName;
-use super::streams::{Answers, all, pages, wired};
+use super::streams::{Answers, all, cut, pages, wired};
 use super::{Grpc, told};
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
@@ -68,6 +68,18 @@ impl Grpc {
             return self.org(request);
         }
         Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")))
+    }
+
+    /// Waits for work, at most so long. False where nobody is to look for it: the caller did not want to wait, or the
+    /// server ends.
+    async fn waited(&self, wait: Duration, ready: impl Future<Output = ()>) -> bool {
+        if wait.is_zero() {
+            return false;
+        }
+        tokio::select! {
+            _ = tokio::time::timeout(wait, ready) => true,
+            () = self.0.stopped() => false,
+        }
     }
 
     /// The stream of hints that a caller names: another caller's of the same name is another one.
@@ -150,8 +162,7 @@ impl Worker for Grpc {
         let mut ready = self.0.storage.hints().agents();
         let claim_now = || self.0.storage.claim_agents(claim.clone());
         let mut claims = claim_now().await.map_err(told)?;
-        if claims.is_empty() && !wait.is_zero() {
-            let _ = tokio::time::timeout(wait, ready.changed()).await;
+        if claims.is_empty() && self.waited(wait, ready.changed()).await {
             claims = claim_now().await.map_err(told)?;
         }
         self.0.metrics.claimed("run", claims.len());
@@ -174,8 +185,7 @@ impl Worker for Grpc {
         let mut ready = self.0.storage.hints().tasks();
         let claim_now = || self.0.storage.claim_tasks(claim.clone());
         let mut tasks = claim_now().await.map_err(told)?;
-        if tasks.is_empty() && !wait.is_zero() {
-            let _ = tokio::time::timeout(wait, ready.changed()).await;
+        if tasks.is_empty() && self.waited(wait, ready.changed()).await {
             tasks = claim_now().await.map_err(told)?;
         }
         self.0.metrics.claimed("task", tasks.len());
@@ -289,7 +299,7 @@ impl Worker for Grpc {
     async fn hints(&self, request: Request<v2::HintsRequest>) -> Result<Response<Self::HintsStream>, Status> {
         self.org(&request)?;
         let identity = self.identity(&request)?;
-        let link = self.link(&request, &request.get_ref().link)?;
+        let (link, ended) = (self.link(&request, &request.get_ref().link)?, self.ended(&identity));
         let hints = self.0.storage.hints().clone();
         let (sender, receiver) = mpsc::channel::<v2::Hint>(HINTS);
         let (runs, lost) = (sender.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
@@ -334,12 +344,8 @@ impl Worker for Grpc {
             }
         };
         tokio::spawn(follow);
-        let mut stopping = self.0.stopping.clone();
-        let ended = async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-        };
         let sent = stream::unfold(receiver, |mut hints| async { Some((Ok(hints.recv().await?), hints)) });
-        Ok(Response::new(Box::pin(sent.take_until(Box::pin(ended)))))
+        Ok(Response::new(cut(sent, ended)))
     }
 
     async fn publish(&self, request: Request<v2::PublishRequest>) -> Result<Response<v2::Empty>, Status> {

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use flovyn_core::client::{StreamEvent, Watching, is_of_task, server_sent};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::EventId;
+use futures::future::select;
 use futures::{FutureExt, stream};
 use std::pin::pin;
 use std::time::Duration;
@@ -92,9 +93,9 @@ async fn stream(
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
     let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
-    let stopped = caller.service.stopped();
+    let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.lapse(open.who()));
     tokio::spawn(async move {
-        pump(watching, run, counted, sender, stopped).await;
+        pump(watching, run, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
         drop(open);
     });
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
@@ -109,7 +110,8 @@ async fn stream(
     Ok((headers, Body::from_stream(blocks)).into_response())
 }
 
-/// Sends a run's events until the terminal one, until nobody reads them or until the server stops.
+/// Sends a run's events until the terminal one, until nobody reads them or until they are to stop: the server ends, or the
+/// reader's key does.
 async fn pump(
     mut watching: Watching,
     run: ExecutionId,
