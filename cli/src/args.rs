@@ -121,7 +121,7 @@ pub struct CreateSchedule {
 
 #[derive(Debug, Args)]
 pub struct Dev {
-    /// What is served: sqlite:FILE or memory:
+    /// What is served: sqlite:FILE, postgres://USER@HOST/DATABASE or memory:
     #[arg(long, value_name = "URL", default_value = "sqlite:flovyn.db")]
     pub db: String,
     /// The port of HTTP; 0 picks one

@@ -1,6 +1,6 @@
 //! The server of one developer: loopback only, one org, one token that the SDKs and the CLI of this machine find.
 
-use crate::{Access, Identity, ServerConfig, Serving, serve};
+use crate::{Access, Bound, Doors, Identity, Limits, Serving};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::{Runtime, dev_token_file};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// How a developer's server is started.
 #[derive(Debug, Clone)]
 pub struct DevOptions {
-    /// The backend: `sqlite:FILE` or `memory:`.
+    /// The backend: `sqlite:FILE`, `postgres://…` or `memory:`.
     pub db: String,
     /// The port of HTTP; 0 picks one.
     pub http_port: u16,
@@ -36,22 +36,19 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let runtime = Runtime::open(&options.db).await?;
     let token = format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let config = ServerConfig {
-        grpc: loopback(options.grpc_port),
-        http: loopback(options.http_port),
-        access: Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]),
-    };
-    let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await?;
-    let token_files: Vec<_> = dev_token_file(serving.grpc().port()).into_iter().chain(options.token_file).collect();
-    for file in &token_files {
-        write_private(file, &token).map_err(|error| {
-            Error::new(
-                Code::InvalidArgument,
-                format!("write the token to {}: {error}; make it writable, or set FLOVYN_HOME", file.display()),
-            )
-        })?;
+    let bound = Bound::at(loopback(options.grpc_port), loopback(options.http_port)).await?;
+    // Whoever sees that the server is ready finds the token.
+    let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
+    write_all(&token_files, &token)?;
+    let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
+    let doors = Doors { limits: Limits::none(), certificate: None };
+    match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &doors) {
+        Ok(serving) => Ok(Dev { serving, runtime, token_files }),
+        Err(error) => {
+            remove_all(&token_files);
+            Err(error)
+        }
     }
-    Ok(Dev { serving, runtime, token_files })
 }
 
 impl Dev {
@@ -67,11 +64,27 @@ impl Dev {
 
     /// Stops listening, removes the token, closes the backend.
     pub async fn stop(self) -> Result<()> {
-        for file in &self.token_files {
-            let _ = std::fs::remove_file(file);
-        }
+        remove_all(&self.token_files);
         self.serving.stop().await?;
         self.runtime.close().await
+    }
+}
+
+/// Writes the token to every file, or to none.
+fn write_all(files: &[PathBuf], token: &str) -> Result<()> {
+    for (written, file) in files.iter().enumerate() {
+        write_private(file, token).map_err(|error| {
+            remove_all(&files[..written]);
+            let asked = format!("write the token to {}: {error}", file.display());
+            Error::new(Code::InvalidArgument, format!("{asked}; make it writable, or set FLOVYN_HOME"))
+        })?;
+    }
+    Ok(())
+}
+
+fn remove_all(files: &[PathBuf]) {
+    for file in files {
+        let _ = std::fs::remove_file(file);
     }
 }
 

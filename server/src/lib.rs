@@ -41,14 +41,19 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
-use futures::Stream;
+use futures::future::try_join;
+use futures::{FutureExt, Stream, StreamExt};
+use std::future::ready;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::Connected;
+use tracing::warn;
 
 /// What a server needs to start.
 #[derive(Debug, Clone)]
@@ -69,6 +74,9 @@ pub struct Doors {
     /// Encrypts every connection.
     pub certificate: Option<Certificate>,
 }
+
+/// How long the calls in flight of a server that is told to end may take.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// A running server.
 pub struct Serving {
@@ -136,14 +144,71 @@ impl Serving {
         Ok(())
     }
 
-    /// Stops listening, ends the streams, lets the calls in flight end.
+    /// Takes no new calls, ends the streams, lets the calls in flight end; cuts those that take longer than 20 s. Until the
+    /// last has ended, `/_/ready` and health say that this server is not to be called.
     pub async fn stop(self) -> Result<()> {
         self.stop.send_replace(true);
-        for task in self.listening {
-            task.await
-                .map_err(|error| Error::new(Code::StorageUnavailable, format!("the server broke: {error}")))??;
+        let until = tokio::time::Instant::now() + GRACE;
+        for mut task in self.listening {
+            match tokio::time::timeout_at(until, &mut task).await {
+                Ok(ended) => ended
+                    .map_err(|error| Error::new(Code::StorageUnavailable, format!("the server broke: {error}")))??,
+                Err(_) => {
+                    warn!(
+                        "calls were in flight for {} s after the server was told to end; they are cut",
+                        GRACE.as_secs()
+                    );
+                    task.abort();
+                }
+            }
         }
         Ok(())
+    }
+}
+
+/// Addresses that are taken, and where nobody is answered yet.
+pub(crate) struct Bound {
+    grpc: (TcpListener, SocketAddr),
+    http: (TcpListener, SocketAddr),
+}
+
+impl Bound {
+    /// Takes both.
+    ///
+    /// Errors: `InvalidArgument` where an address cannot be listened on.
+    pub(crate) async fn at(grpc: SocketAddr, http: SocketAddr) -> Result<Self> {
+        Ok(Self { grpc: bind(grpc).await?, http: bind(http).await? })
+    }
+
+    /// Where gRPC will listen.
+    pub(crate) fn grpc(&self) -> SocketAddr {
+        self.grpc.1
+    }
+
+    /// Serves a backend there.
+    pub(crate) fn serve(
+        self,
+        storage: Arc<dyn Storage>,
+        chunks: Chunks,
+        access: Access,
+        doors: &Doors,
+    ) -> Result<Serving> {
+        let Self { grpc: (grpc_listener, grpc), http: (http_listener, http) } = self;
+        let grpc_door = Door::open(grpc_listener, doors, &[b"h2"])?;
+        let http_door = Door::open(http_listener, doors, &[b"h2", b"http/1.1"])?;
+        let (stop, stopping) = watch::channel(false);
+        let service = service(storage, chunks, access, &doors.limits, stopping);
+        let (calls, called) = oneshot::channel();
+        let of_grpc = grpc::serve(service.clone(), grpc_door.connections());
+        let listening = vec![
+            tokio::spawn(async move {
+                let _calls: oneshot::Sender<()> = calls;
+                of_grpc.await
+            }),
+            tokio::spawn(http::serve(service.clone(), http_door.guests(), http.ip().is_loopback(), called.map(drop))),
+        ];
+        let encrypted = doors.certificate.is_some();
+        Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
     }
 }
 
@@ -163,33 +228,25 @@ pub async fn serve_behind(
     config: ServerConfig,
     doors: Doors,
 ) -> Result<Serving> {
-    let (grpc_listener, grpc) = bind(config.grpc).await?;
-    let (http_listener, http) = bind(config.http).await?;
-    let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors, protocols);
-    let (grpc_door, http_door) = (open(grpc_listener, &[b"h2"])?, open(http_listener, &[b"h2", b"http/1.1"])?);
-    let (stop, stopping) = watch::channel(false);
-    let service = service(storage, chunks, config.access, &doors.limits, stopping.clone());
-    let listening = vec![
-        tokio::spawn(grpc::serve(service.clone(), grpc_door.connections(), stopping)),
-        tokio::spawn(http::serve(service.clone(), http_door, http.ip().is_loopback())),
-    ];
-    let encrypted = doors.certificate.is_some();
-    Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
+    Bound::at(config.grpc, config.http).await?.serve(storage, chunks, config.access, &doors)
 }
 
-/// Serves gRPC alone, without limits, to connections that come from another network than the machine's, for as long as they
-/// come.
+/// Serves gRPC and HTTP, without limits, to connections that come from other networks than the machine's, for as long as
+/// they come.
 pub async fn serve_connections<C>(
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     access: Access,
-    connections: impl Stream<Item = std::io::Result<C>>,
+    grpc: impl Stream<Item = std::io::Result<C>>,
+    http: impl Stream<Item = std::io::Result<C>>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let (_stop, stopping) = watch::channel(false);
-    grpc::serve(service(storage, chunks, access, &Limits::none(), stopping.clone()), connections, stopping).await
+    let service = service(storage, chunks, access, &Limits::none(), stopping);
+    let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
+    try_join(grpc::serve(service.clone(), grpc), http::serve(service, guests, false, ready(()))).await.map(drop)
 }
 
 fn service(

@@ -82,14 +82,18 @@ impl Door {
         Ok(Self(comes))
     }
 
-    /// The next connection; none once nobody listens any more.
-    pub(crate) async fn next(&mut self) -> Option<Connection> {
-        self.0.recv().await
+    /// All connections, until nobody listens any more.
+    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> {
+        stream::unfold(self.0, |mut door| async { Some((Ok(door.recv().await?), door)) })
     }
 
-    /// All of them.
-    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> {
-        stream::unfold(self, |mut door| async { Some((Ok(door.next().await?), door)) })
+    /// As [`connections`](Self::connections), each with where it comes from.
+    pub(crate) fn guests(self) -> impl Stream<Item = (Connection, Option<IpAddr>)> + Send + Unpin {
+        Box::pin(stream::unfold(self.0, |mut door| async {
+            let connection = door.recv().await?;
+            let address = connection.address();
+            Some(((connection, address), door))
+        }))
     }
 }
 
@@ -167,7 +171,7 @@ impl Connection {
     }
 
     /// Where it comes from.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
+    fn address(&self) -> Option<IpAddr> {
         Some(self.connect_info().remote_addr()?.ip())
     }
 }

@@ -1,10 +1,23 @@
-//! What every gRPC server is expected to have: health, which needs no token, and reflection, which does.
+//! What every server is expected to have: health, which needs no token, reflection, which does, and an end in order.
+
+mod house;
 
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::Runtime;
+use flovyn_core::wire::v2::agents_client::AgentsClient;
+use flovyn_core::wire::v2::worker_client::WorkerClient;
+use flovyn_core::wire::v2::{Empty, HintsRequest, PayloadHeader, PayloadPart, PollRequest, payload_part};
+use flovyn_core::wire::{CHUNK, raw};
 use flovyn_server::{Access, Identity, ServerConfig, serve};
 use futures::stream;
+use house::House;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
@@ -53,4 +66,110 @@ async fn health_is_for_everybody_and_reflection_for_callers() -> Result<()> {
     let names: Vec<_> = names.iter().map(|service| service.name.as_str()).collect();
     assert!(names.contains(&"flovyn.v2.Agents") && names.contains(&"flovyn.v2.Worker"), "{names:?}");
     serving.stop().await
+}
+
+/// Asks over a connection of its own; the status and the whole answer.
+async fn ask(http: SocketAddr, path: &str) -> (u16, String) {
+    let mut connection = TcpStream::connect(http).await.expect("it listens");
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {http}\r\nconnection: close\r\n\r\n");
+    connection.write_all(head.as_bytes()).await.expect("it is heard");
+    heard(&mut connection).await
+}
+
+async fn heard(connection: &mut TcpStream) -> (u16, String) {
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("it answers");
+    let status = answer.get(9..12).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {answer}"));
+    (status, answer)
+}
+
+fn known<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {}", house::TOKEN).parse().expect("a header"));
+    request
+}
+
+/// Streams and long polls of a server that is told to end are ended, calls in flight are not; whoever comes late is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_finishes_what_it_has_begun() {
+    let house = House::open().await;
+    let http = house.serving.http();
+    house.post(house::BASE, json!({ "kind": "nobody", "id": "r" })).await;
+    assert_eq!(ask(http, "/_/ready").await.0, 200);
+    let bytes = vec![7; CHUNK];
+
+    // An upload over each protocol, half of it.
+    let (parts, mut given) = mpsc::channel(1);
+    let channel = Channel::from_shared(house.serving.url()).expect("a URL").connect().await.expect("it listens");
+    let mut agents = AgentsClient::new(channel.clone());
+    let sent = stream::poll_fn(move |cx| given.poll_recv(cx));
+    let mut uploader = agents.clone();
+    let upload = tokio::spawn(async move { uploader.put_payload(known(sent)).await });
+    let hash = blake3::hash(&bytes).as_bytes().to_vec().into();
+    let header = PayloadHeader { encoding: 1, size: CHUNK as u64, hash };
+    for part in [payload_part::Part::Header(header), payload_part::Part::Chunk(bytes[..10].to_vec().into())] {
+        parts.send(PayloadPart { part: Some(part) }).await.expect("it is taken");
+    }
+    let mut put = TcpStream::connect(http).await.expect("it listens");
+    let head = format!(
+        "PUT /api/orgs/default/payloads HTTP/1.1\r\nhost: {http}\r\nauthorization: Bearer {}\r\ncontent-length: {CHUNK}\r\n\
+         content-type: application/octet-stream\r\nexpect: 100-continue\r\n\r\n",
+        house::TOKEN
+    );
+    put.write_all(head.as_bytes()).await.expect("it is heard");
+    let mut goes_on = [0; 25];
+    put.read_exact(&mut goes_on).await.expect("it is served");
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+
+    // What goes on for as long as the server does.
+    let mut hints = WorkerClient::new(channel.clone());
+    let poll = PollRequest {
+        worker: raw(uuid::Uuid::new_v4()),
+        queue: "default".into(),
+        kinds: vec!["other".into()],
+        limit: 1,
+        ttl: 30_000_000,
+        wait: 3_600_000_000,
+        ..PollRequest::default()
+    };
+    let mut poller = hints.clone();
+    let polling = tokio::spawn(async move { poller.poll_agents(known(poll)).await });
+    let mut hints = hints.hints(known(HintsRequest::default())).await.expect("it is served").into_inner();
+    let asked = HealthCheckRequest::default();
+    let mut health = HealthClient::new(channel).watch(asked).await.expect("it is served").into_inner();
+    let serving = health.message().await.expect("it tells").expect("it tells");
+    assert_eq!(serving.status(), ServingStatus::Serving);
+    let mut events = house.events(&format!("{}/r/stream", house::BASE), None).await;
+    assert_eq!(events.next().await.expect("the start").name, "agent.started");
+    // Behind those, on their connection: they are being served.
+    agents.identify(known(Empty {})).await.expect("it is served");
+
+    let House { runtime: _runtime, serving, folder: _folder } = house;
+    let ending = tokio::spawn(serving.stop());
+    let ended = async {
+        assert_eq!(events.next().await, None);
+        assert!(polling.await.expect("it polls").expect("it is answered").into_inner().claims.is_empty());
+        assert!(hints.message().await.expect("it ends in order").is_none());
+        let told = health.message().await.expect("it tells").expect("it tells");
+        assert_eq!(told.status(), ServingStatus::NotServing);
+        assert!(health.message().await.expect("it ends in order").is_none());
+    };
+    tokio::time::timeout(Duration::from_secs(15), ended).await.expect("streams end although calls are in flight");
+
+    assert_eq!(ask(http, "/_/ready").await.0, 503);
+    assert_eq!(ask(http, "/_/health").await.0, 200);
+    let (status, told) = ask(http, "/api/orgs/default/queues").await;
+    assert!(status == 503 && told.contains("retry-after: 1") && told.contains("told to end"), "{told}");
+    assert!(!ending.is_finished(), "calls are in flight");
+
+    put.write_all(&bytes).await.expect("it is heard");
+    assert_eq!(heard(&mut put).await.0, 201);
+    assert_eq!(ask(http, "/_/ready").await.0, 503, "one is still in flight");
+    let rest = payload_part::Part::Chunk(bytes[10..].to_vec().into());
+    parts.send(PayloadPart { part: Some(rest) }).await.expect("it is taken");
+    drop(parts);
+    let stored = upload.await.expect("it ends").expect("it is stored").into_inner();
+    assert_eq!(stored.size, CHUNK as u64);
+    ending.await.expect("it ends").expect("it ends in order");
+    assert!(TcpStream::connect(http).await.is_err(), "nobody listens there");
 }

@@ -195,7 +195,7 @@ async fn server(storage: Arc<dyn Storage>) -> turmoil::Result {
         let connection = listener.accept().await.map(|(connection, _)| Wire(connection));
         Some((connection, listener))
     });
-    serve_connections(storage, runtime.chunks().clone(), access, connections).await?;
+    serve_connections(storage, runtime.chunks().clone(), access, connections, stream::pending()).await?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         out.line("Ctrl-C ends it.")?;
     }
     told_to_end().await?;
-    Ok(server.stop().await?)
+    in_order(server.stop()).await
 }
 
 /// Serves those who have keys.
@@ -43,7 +43,15 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
         }
     }
     told_to_end().await?;
-    Ok(server.stop().await?)
+    in_order(server.stop()).await
+}
+
+/// Lets a server end in its order, unless the process is told once more.
+async fn in_order(stop: impl Future<Output = flovyn_core::error::Result<()>>) -> Result {
+    tokio::select! {
+        stopped = stop => Ok(stopped?),
+        told = told_to_end() => Ok(told?),
+    }
 }
 
 /// Ends when the process is asked to end.

@@ -1,6 +1,7 @@
 //! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. `v1/` serves the first protocol.
 
 mod agents;
+mod health;
 mod links;
 mod payloads;
 mod streams;
@@ -32,7 +33,6 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpConnectInfo};
@@ -48,23 +48,14 @@ const HEADERS: u32 = 16 << 10;
 #[derive(Clone)]
 struct Grpc(Service, Links);
 
-/// Serves what connects until told to stop.
-pub(crate) async fn serve<C>(
-    service: Service,
-    connections: impl Stream<Item = std::io::Result<C>>,
-    mut stopping: watch::Receiver<bool>,
-) -> Result<()>
+/// Serves what connects until told to stop, and then the calls in flight.
+pub(crate) async fn serve<C>(service: Service, connections: impl Stream<Item = std::io::Result<C>>) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let grpc = Grpc(service, Links::default());
     let first = V1::over(grpc.clone());
-    let (health, healthy) = tonic_health::server::health_reporter();
-    health.set_serving::<AgentsServer<Grpc>>().await;
-    health.set_serving::<WorkerServer<Grpc>>().await;
-    health.set_serving::<AgentDispatchServer<V1>>().await;
-    health.set_serving::<TaskExecutionServer<V1>>().await;
-    health.set_serving::<WorkerLifecycleServer<V1>>().await;
+    let (health, healthy) = health::open().await;
     let routes = Routes::new(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(AgentDispatchServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
@@ -84,14 +75,7 @@ where
         .max_concurrent_streams(Some(STREAMS))
         .http2_max_header_list_size(Some(HEADERS))
         .add_routes(Routes::from(routes))
-        .serve_with_incoming_shutdown(connections, async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-            health.set_not_serving::<AgentsServer<Grpc>>().await;
-            health.set_not_serving::<WorkerServer<Grpc>>().await;
-            health.set_not_serving::<AgentDispatchServer<V1>>().await;
-            health.set_not_serving::<TaskExecutionServer<V1>>().await;
-            health.set_not_serving::<WorkerLifecycleServer<V1>>().await;
-        })
+        .serve_with_incoming_shutdown(connections, health::keep(health, &grpc.0))
         .await
         .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
 }

@@ -1,24 +1,30 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
-use crate::listen::Door;
+mod outside;
+
+pub(crate) use outside::answers;
+
 use crate::metrics::http_calls;
 use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Result};
-use flovyn_core::id::OrgId;
-use flovyn_core::model::{ExecutionFilter, PageRequest};
+use futures::future::join;
+use futures::{Stream, StreamExt};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Layer;
 use tower::util::MapRequestLayer;
 use tracing::debug;
@@ -36,31 +42,22 @@ const STREAMS: u32 = 256;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
-/// Serves until told to stop.
-pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> Result<()> {
-    let mut stopped = std::pin::pin!(service.stopped());
-    let mut app = routes()
-        .split_for_parts()
-        .0
-        .fallback(|uri: Uri| async move { no_route(&uri) })
-        .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(from_fn_with_state(service.metrics.clone(), http_calls));
-    if loopback {
-        app = app.layer(from_fn(of_this_machine));
-    }
-    app = app.layer(from_fn(request_id::mark));
-    let app = app.with_state(service);
-    let (protocol, ending) = (protocol(), GracefulShutdown::new());
-    loop {
-        let connection = tokio::select! {
-            connection = door.next() => match connection {
-                Some(connection) => connection,
-                None => break,
-            },
-            () = &mut stopped => break,
-        };
-        let peer = Peer(connection.address());
+/// Serves until told to stop, and then until the calls in flight have ended, here and where `calls_ended` waits for them.
+/// Whoever comes meanwhile is told that this server ends.
+pub(crate) async fn serve<C>(
+    service: Service,
+    guests: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
+    loopback: bool,
+    calls_ended: impl Future<Output = ()>,
+) -> Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut guests = guests.fuse();
+    let mut stopped = pin!(service.stopped());
+    let (app, protocol) = (app(service, loopback), protocol());
+    let take = |(connection, address): (C, _), ending: &GracefulShutdown| {
+        let peer = Peer(address);
         let from = MapRequestLayer::new(move |mut request: axum::http::Request<_>| {
             request.extensions_mut().insert(peer);
             request
@@ -73,10 +70,44 @@ pub(crate) async fn serve(service: Service, mut door: Door, loopback: bool) -> R
                 debug!(%error, "a connection ended before its time");
             }
         });
+    };
+    let early = GracefulShutdown::new();
+    loop {
+        tokio::select! {
+            guest = guests.next() => match guest {
+                Some(guest) => take(guest, &early),
+                None => break,
+            },
+            () = &mut stopped => break,
+        }
     }
-    drop(door);
-    ending.shutdown().await;
+    let late = GracefulShutdown::new();
+    let mut ended = pin!(join(early.shutdown(), calls_ended));
+    loop {
+        tokio::select! {
+            Some(guest) = guests.next() => take(guest, &late),
+            _ = &mut ended => break,
+        }
+    }
+    drop(guests);
+    late.shutdown().await;
     Ok(())
+}
+
+/// What answers requests.
+fn app(service: Service, loopback: bool) -> Router {
+    let mut app = routes()
+        .split_for_parts()
+        .0
+        .fallback(|uri: Uri| async move { no_route(&uri) })
+        .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(service.clone(), outside::unless_ending))
+        .layer(from_fn_with_state(service.metrics.clone(), http_calls));
+    if loopback {
+        app = app.layer(from_fn(of_this_machine));
+    }
+    app.layer(from_fn(request_id::mark)).with_state(service)
 }
 
 /// What every connection is held to.
@@ -93,29 +124,10 @@ fn protocol() -> auto::Builder<TokioExecutor> {
 pub(crate) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .nest("/api/orgs/{org}", rest::of_org().merge(sse::of_run()))
-        .routes(routes!(health))
-        .routes(routes!(ready))
+        .routes(routes!(outside::health))
+        .routes(routes!(outside::ready))
         .routes(routes!(openapi::openapi))
         .routes(routes!(openapi::docs))
-}
-
-/// The server lives.
-#[utoipa::path(get, path = "/_/health", tag = "server", responses((status = 200, content_type = "text/plain")))]
-async fn health() -> &'static str {
-    "ok"
-}
-
-/// The server is ready: its backend answers.
-#[utoipa::path(
-    get, path = "/_/ready", tag = "server",
-    responses((status = 200, content_type = "text/plain"), (status = 503, content_type = "text/plain"))
-)]
-async fn ready(State(service): State<Service>) -> (StatusCode, String) {
-    let look = PageRequest { limit: 1, after: None };
-    match service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), look).await {
-        Ok(_) => (StatusCode::OK, "ready".into()),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
-    }
 }
 
 fn no_route(uri: &Uri) -> Problem {
