@@ -1,5 +1,6 @@
 //! Who may call: tokens, the org each speaks for, and what it allows. One identity per request, made here alone.
 
+use axum::http::{HeaderMap, header};
 use flovyn_core::error::Result;
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
@@ -143,6 +144,12 @@ impl Access {
             }
         }
     }
+}
+
+/// The token of a request's headers.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 impl Keys {

@@ -22,7 +22,8 @@ pub struct Config {
     pub retention: Option<String>,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     pub plaintext: bool,
-    /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it nobody is told.
+    /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it those who have a token are told, on
+    /// the port of HTTP.
     pub metrics: Option<SocketAddr>,
     /// A NATS that the servers of the installation share: `nats://HOST:4222`. It saves time; without it all works.
     pub nats: Option<String>,

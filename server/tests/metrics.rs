@@ -1,10 +1,12 @@
-//! What operators see: numbers of what was committed, on a port of their own.
+//! What operators see: numbers of what was committed, on a port of their own, and on that of HTTP for a token.
 
 mod house;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
-use flovyn_core::model::Usage;
+use flovyn_core::id::OrgId;
+use flovyn_core::model::{NewKey, TokenHash, Usage, fresh_token};
+use flovyn_server::{Access, ServerConfig, serve};
 use house::{BASE, House, agent};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
@@ -106,13 +108,44 @@ async fn what_was_committed_is_counted() {
     // What was recorded before is not counted again by whoever goes on.
     is(&ended, "flovyn_tokens_total{model=\"model-1\",kind=\"input\"}", 20.0);
 
-    // Nothing else is there, and the doors of others do not tell it.
+    // Nothing else is there.
     assert_eq!(get(metrics, "/api/orgs/default/agent-executions").await.0, 404);
-    assert_eq!(get(house.serving.http(), "/metrics").await.0, 404);
     // Who asks for what is not there makes no names.
     for path in ["/made-up-1", "/made-up-2"] {
         assert_eq!(get(house.serving.http(), path).await.0, 404);
     }
     let text = get(metrics, "/metrics").await.1;
     assert!(text.contains("route=\"unknown\",code=\"404\"") && !text.contains("made-up"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_port_of_http_tells_those_who_may_know_of_every_org() {
+    let house = House::open().await;
+    let storage = house.runtime.storage().clone();
+    let directory = storage.directory().unwrap();
+    let otters = directory.create_organization("otters", "a test").await.unwrap().id;
+    let mut tokens = Vec::new();
+    for (org, scopes) in [(OrgId::DEFAULT, "admin"), (OrgId::DEFAULT, "member"), (otters, "admin")] {
+        let (token, name, actor) = (fresh_token(), scopes.to_owned(), "a test".to_owned());
+        let (scopes, hash) = (scopes.parse().unwrap(), TokenHash::of(&token));
+        directory.create_key(NewKey { org, name, scopes, expires_in: None, hash, actor }).await.unwrap();
+        tokens.push(token);
+    }
+    let access = Access::keys_of(storage.clone());
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let serving = serve(storage, house.runtime.chunks().clone(), config).await.unwrap();
+    // The server of one developer is asked with its one token.
+    let dev = house.ask("GET", "/metrics", &[], "").await;
+    assert!(dev.0 == 200 && dev.1.as_str().unwrap().ends_with("# EOF\n"), "{dev:?}");
+
+    let house = House { serving, ..house };
+    let mut told = Vec::new();
+    for token in tokens {
+        told.push(house.ask("GET", "/metrics", &[("authorization", &format!("Bearer {token}"))], "").await);
+    }
+    assert_eq!(told.iter().map(|(status, _)| *status).collect::<Vec<_>>(), [200, 403, 403], "{told:?}");
+    assert!(told[0].1.as_str().unwrap().contains("flovyn_storage_calls_total"), "{told:?}");
+    assert!(told[1].1["detail"].as_str().unwrap().contains("audit:read"), "{told:?}");
+    assert_eq!(house.ask("GET", "/metrics", &[("authorization", "Bearer guessed")], "").await.0, 401);
+    assert_eq!(get(house.serving.http(), "/metrics").await.0, 401);
 }

@@ -126,6 +126,7 @@ pub(crate) fn routes() -> OpenApiRouter<Service> {
         .nest("/api/orgs/{org}", rest::of_org().merge(sse::of_run()))
         .routes(routes!(outside::health))
         .routes(routes!(outside::ready))
+        .routes(routes!(outside::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(openapi::docs))
 }

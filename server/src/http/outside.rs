@@ -1,14 +1,17 @@
-//! What those who look after a server ask it: whether it lives and whether it is ready.
+//! What those who look after a server ask it: whether it lives, whether it is ready, what it has counted.
 
+use super::Peer;
+use crate::access::bearer;
+use crate::metrics;
 use crate::rest::Problem;
 use crate::service::Service;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{ExecutionFilter, PageRequest};
+use flovyn_core::model::{ExecutionFilter, PageRequest, Scope};
 use std::time::Duration;
 
 /// A backend that has not answered after so long does not answer.
@@ -41,6 +44,33 @@ pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, String
         Ok(()) => (StatusCode::OK, "ready".into()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
     }
+}
+
+/// What the server has counted, of every org; for a token of the org `default` with the scope `audit:read`.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server", security(("bearer" = [])),
+    responses(
+        (status = 200, content_type = "application/openmetrics-text", body = String),
+        (status = 401, content_type = "application/problem+json", body = inline(serde_json::Value)),
+        (status = 403, content_type = "application/problem+json", body = inline(serde_json::Value)),
+    )
+)]
+pub(super) async fn metrics(
+    State(service): State<Service>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let refused = |status, detail: &str| Problem::new(status, Code::InvalidArgument, detail);
+    let unknown = |detail| refused(StatusCode::UNAUTHORIZED, detail);
+    let token = bearer(&headers).ok_or_else(|| unknown("send a token: `Authorization: Bearer TOKEN`"))?;
+    let identity = service.identify(token, peer.and_then(|Extension(peer)| peer.0)).await?;
+    let identity = identity.ok_or_else(|| unknown("the token is not known here; check FLOVYN_TOKEN"))?;
+    // The numbers are of the whole installation, whose own org is the first one.
+    if identity.org(Some(OrgId::DEFAULT)).is_none() || !identity.scopes().allows(&Scope::Audit) {
+        let detail = "this tells of every org: it needs a token of the org default with the scope audit:read";
+        return Err(refused(StatusCode::FORBIDDEN, detail));
+    }
+    Ok(metrics::answer(&service.metrics, &*service.storage).await?)
 }
 
 /// Once the server is told to end, answers only those who look after it.

@@ -28,8 +28,14 @@ pub(crate) async fn serve(
 }
 
 async fn text(State((metrics, storage)): State<(Metrics, Arc<dyn Storage>)>) -> Response {
-    match metrics.text(&*storage).await {
-        Ok(text) => ([(header::CONTENT_TYPE, TEXT)], text).into_response(),
+    match answer(&metrics, &*storage).await {
+        Ok(text) => text,
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()).into_response(),
     }
+}
+
+/// The numbers in the text form of OpenMetrics.
+pub(crate) async fn answer(metrics: &Metrics, storage: &dyn Storage) -> Result<Response> {
+    let text = metrics.text(storage).await?;
+    Ok(([(header::CONTENT_TYPE, TEXT)], text).into_response())
 }

@@ -6,7 +6,7 @@ mod gate;
 mod listener;
 
 pub(crate) use gate::Measured;
-pub(crate) use listener::serve;
+pub(crate) use listener::{answer, serve};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
