@@ -1,13 +1,15 @@
-//! The conformance suite over gRPC, in front of memory and SQLite.
+//! The conformance suite over gRPC, in front of memory, SQLite and PostgreSQL.
 
 use async_trait::async_trait;
 use flovyn_core::clock::ManualClock;
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::conformance::{Factory, Subject};
 use flovyn_core::storage::memory::MemoryStorage;
+use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
 use flovyn_core::streaming::Chunks;
+use flovyn_core::testing::postgres::Cluster;
 use flovyn_server::{Access, Identity, ServerConfig, serve};
 use std::sync::Arc;
 
@@ -54,4 +56,23 @@ mod sqlite {
     }
 
     flovyn_core::conformance_tests!(Sqlite);
+}
+
+mod postgres {
+    use super::*;
+
+    /// One database server for all cases, a schema for each.
+    struct Postgres;
+
+    #[async_trait]
+    impl Factory for Postgres {
+        async fn open(&self, clock: ManualClock) -> Subject {
+            let url = Cluster::shared().fresh().unwrap();
+            let options = PostgresOptions { clock: Some(Arc::new(clock)), ..PostgresOptions::default() };
+            let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options)).await.unwrap();
+            fronted(Arc::new(storage.unwrap()), ()).await
+        }
+    }
+
+    flovyn_core::conformance_tests!(Postgres);
 }
