@@ -1,5 +1,5 @@
-//! What each call needs, in one table: a call that is not in it is refused. `GET /metrics` is not: it has a port of its own,
-//! open to whoever can reach it.
+//! What each call needs, in one table: a call that is not in it is refused. `GET /metrics` is of no org and asks for its scope
+//! itself; on a port of its own it is open to whoever can reach it.
 
 use crate::limits::Rate;
 use axum::http::Method;
