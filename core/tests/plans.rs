@@ -4,10 +4,13 @@
 //! the server does for every statement of a day's work, and no step of a plan may read more than a page's worth of rows.
 //! `SCALE=n` makes the tables n times as large: 50 is a million runs.
 
+#[path = "plans/beside.rs"]
+mod beside;
+
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
-use flovyn_core::client::{Handle, Outcome, StartOptions};
+use flovyn_core::client::{Client, Handle, Outcome, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
@@ -23,6 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Fewer statements than this were not all.
+const FLOOR: usize = 175;
 /// Copies of each sort of run at scale 1.
 const SORTS: [(&str, u64); 5] =
     [("done", 8_000), ("parked", 3_000), ("nobody", 3_000), ("caller", 3_000), ("later", 3_000)];
@@ -30,10 +35,24 @@ const SORTS: [(&str, u64); 5] =
 const MOST: f64 = 2_000.0;
 /// And in all, where it is done for each of some rows: all rows of as many runs as retention takes at once.
 const MOST_IN_ALL: f64 = 10.0 * MOST;
-/// Statements that look at all rows of a table, with the reason.
-const WHOLE: [(&str, &str); 2] = [
-    ("DELETE FROM payload ", "once an hour, payloads that nobody has touched for a day are looked at"),
-    ("queue, count(*) FROM", "who asks how much waits is told a number"),
+/// Statements that look at all rows of a table: a part of each, the table, and the reason.
+const WHOLE: [(&str, &str, &str); 12] = [
+    ("DELETE FROM payload ", "payload", "once an hour, payloads that nobody has touched for a day are looked at"),
+    ("queue, count(*) FROM", "agent_execution", "who asks how much waits is told a number"),
+    ("queue, count(*) FROM", "task_execution", "who asks how much waits is told a number"),
+    ("queue, sum(pending)", "agent_execution", "who asks how much waits is told a number"),
+    ("queue, sum(pending)", "task_execution", "who asks how much waits is told a number"),
+    ("FROM watch w JOIN", "watch", "all who read at this moment are what is asked for"),
+    ("DELETE FROM preview p", "preview", "when a reader has gone, what is made at this moment is looked at"),
+    ("DELETE FROM task_preview p", "task_preview", "when a reader has gone, what is made at this moment is looked at"),
+    ("DELETE FROM enrolled_worker", "enrolled_worker", "when a worker starts, those of the last week are looked at"),
+    ("opens_at", "queue_limit", "limits that are full are looked for among all"),
+    ("slug = $2 OR id = $3", "agent_definition", "one of an org is looked for by two names at once"),
+    (
+        "c.parent_id = $10 AND (c.created_at",
+        "agent_execution",
+        "children may be found by their age, among all runs of the org",
+    ),
 ];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -108,7 +127,10 @@ impl AgentDefinition for Sort {
             }
             "parked" => {
                 ctx.append_entry("user", &input)?;
-                ctx.wait_for_signal_within("go", Duration::from_secs(10 * 24 * 3_600))?.await
+                let said: Value = ctx.wait_for_signal_within("go", Duration::from_secs(10 * 24 * 3_600))?.await?;
+                ctx.stream_token("going ");
+                ctx.append_entry("assistant", &said)?;
+                Ok(said)
             }
             "asker" => ctx.schedule("fetched", &input)?.await,
             // Nobody serves this one.
@@ -139,6 +161,15 @@ async fn start(runtime: &Runtime, kind: &str, id: &str) -> Handle {
     runtime.client().start(kind, Payload::of(&7).unwrap(), options).await.unwrap()
 }
 
+async fn start_of(client: &Client, kind: &str, queue: &str, id: &str) {
+    let options = StartOptions { queue: Some(queue.into()), ..StartOptions::with_id(id) };
+    client.start(kind, Payload::of(&7).unwrap(), options).await.unwrap();
+}
+
+async fn until_ended(run: &Handle) {
+    run.outcome(Some(PATIENCE)).await.unwrap();
+}
+
 async fn go(run: &Handle) {
     run.signal("go", Payload::of(&"go").unwrap(), Delivery::default(), Some("once".into())).await.unwrap();
 }
@@ -167,6 +198,7 @@ async fn templates(url: &str) {
             _ => {}
         }
     }
+    beside::templates(&**runtime.storage()).await;
     runtime.close().await.unwrap();
 }
 
@@ -185,6 +217,35 @@ const TABLES: [(&str, &str); 8] = [
     ("event", "'number', x.number"),
     ("payload_reference", "'org_id', x.org_id"),
 ];
+
+/// How many rows of other tables there are at scale 1, and what differs between one and its copy number `n`. What an org has few
+/// of is many orgs'.
+const OTHERS: [(&str, u64, &str); 7] = [
+    ("agent_definition", 3_000, "'id', twin(n, x.id), 'slug', x.slug || n"),
+    ("schedule", 3_000, "'id', x.id || n, 'next_at', x.next_at + 1000000000000000"),
+    (
+        "api_key",
+        3_000,
+        "'org_id', twin(n / 3, x.org_id), 'id', twin(n, x.id), 'hash', '\\x' || encode(sha256(n::text::bytea), 'hex')",
+    ),
+    ("queue_limit", 3_000, "'org_id', twin(n / 3, x.org_id), 'queue', x.queue || n"),
+    ("audit", 20_000, "'id', 1000 + n"),
+    ("worker", 3_000, "'id', twin(n, x.id), 'alive_until', x.alive_until - 100000000"),
+    ("enrolled_worker", 3_000, "'id', twin(n, x.id)"),
+];
+
+/// Runs that are read elsewhere at this moment, and what is made of them; and a family: each hundred of those that nobody serves
+/// are children of one run.
+const MOMENT: &str = "\
+    INSERT INTO watch SELECT org_id, twin(n, id), id, TRUE, created_at + 1000000000000000 \
+        FROM agent_execution, generate_series(1::bigint, 300) n WHERE key = 'first done'; \
+    INSERT INTO preview SELECT org_id, twin(n, id), 9, c, 0, 0, 'a word ' \
+        FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
+    INSERT INTO task_preview SELECT org_id, twin(n, id), 0, 0, 1, c, 'a word ' \
+        FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
+    UPDATE agent_execution c SET parent_id = p.id, root_id = p.id FROM agent_execution p \
+        WHERE p.kind = 'parked' AND c.kind = 'nobody' AND c.run <> p.run AND p.run % 100000000 = c.run % 100000000 / 100 + 1; \
+    SELECT setval(pg_get_serial_sequence('audit', 'id'), max(id)) FROM audit; ";
 
 /// Copies every run so many times. The copies are as the engine leaves runs, but for their names and ages.
 fn fill(cluster: &Cluster, schema: &str, scale: u64) {
@@ -210,11 +271,21 @@ fn fill(cluster: &Cluster, schema: &str, scale: u64) {
          jsonb_populate_record(x, jsonb_build_object('hash', '\\x' || encode(sha256(n::text::bytea), 'hex'))) y; ",
         3_000 * scale
     );
+    for (table, rows, changed) in OTHERS {
+        sql += &format!(
+            "INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT y.* FROM {table} x \
+             CROSS JOIN generate_series(1::bigint, {}) n CROSS JOIN LATERAL \
+             jsonb_populate_record(x, jsonb_build_object({changed})) y \
+             WHERE x.ctid = (SELECT min(ctid) FROM {table}); ",
+            rows * scale
+        );
+    }
+    sql += MOMENT;
     cluster.sql("postgres", &sql).unwrap();
     cluster.sql("postgres", &format!("SET search_path = {schema}; ANALYZE")).unwrap();
 }
 
-/// Everything that is asked of a store in a day.
+/// Everything that is asked of a store about runs in a day.
 async fn day(url: &str, storage: &Arc<dyn Storage>) {
     let runtime = Runtime::over(storage.clone());
     let client = runtime.client();
@@ -280,6 +351,7 @@ async fn day(url: &str, storage: &Arc<dyn Storage>) {
 
     // What time brings.
     storage.pass().await.unwrap();
+    storage.load().await.unwrap();
     assert!(storage.remove_ended(Duration::ZERO).await.unwrap() > 100);
     runtime.close().await.unwrap();
 }
@@ -353,6 +425,7 @@ async fn no_statement_reads_a_table_to_find_a_few_rows() {
     }
     let runtime = open(&url).await;
     let storage = runtime.storage().clone();
+    beside::day(&storage, &runtime.client()).await;
     day(&url, &storage).await;
     drop(runtime);
 
@@ -361,13 +434,18 @@ async fn no_statement_reads_a_table_to_find_a_few_rows() {
     for plan in &plans {
         let mut told = BTreeSet::new();
         faults(&plan.root, &mut told);
-        if !told.is_empty() && !WHOLE.iter().any(|(part, _)| plan.query.contains(part)) {
+        for (part, table, _) in WHOLE {
+            told.retain(|fault| !(plan.query.contains(part) && fault.contains(&format!(" of {table} by "))));
+        }
+        if !told.is_empty() {
             wrong.entry(plan.query.clone()).or_default().extend(told);
         }
     }
     let queries: BTreeSet<_> = plans.iter().map(|plan| &plan.query).collect();
-    assert!(queries.len() > 60, "only {} statements were seen", queries.len());
-    for table in TABLES.iter().map(|(table, _)| table).chain(&["payload", "worker"]) {
+    println!("{} plans of {} statements", plans.len(), queries.len());
+    assert!(queries.len() > FLOOR, "only {} statements were seen", queries.len());
+    let others = OTHERS.iter().map(|(table, ..)| table);
+    for table in TABLES.iter().map(|(table, _)| table).chain(others).chain(&["payload", "watch", "preview"]) {
         assert!(queries.iter().any(|query| query.contains(table)), "no statement about {table} was seen");
     }
     assert!(wrong.is_empty(), "{} statements read too much: {wrong:#?}", wrong.len());
