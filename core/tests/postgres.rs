@@ -6,7 +6,7 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
-use flovyn_core::model::NewExecution;
+use flovyn_core::model::{ExecutionFilter, NewExecution, PageRequest};
 use flovyn_core::payload::Payload;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
@@ -284,6 +284,71 @@ async fn a_session_sees_the_org_it_names_and_nothing_without() {
         ),
     );
     assert_eq!(open.unwrap(), "");
+    storage.close();
+}
+
+/// What the store reads, it reads as the org of the call: a rule of the tables, which each row of a run passes, counts all
+/// events that the same connection sees by a statement that names no org.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_reads_for_an_org_sees_no_row_of_another() {
+    let cluster = Cluster::shared();
+    let url = cluster.fresh().unwrap();
+    let schema = url.rsplit("%3D").next().unwrap();
+    let storage = connect(&url).unwrap();
+    let (own, other) = (OrgId::fresh(), OrgId::fresh());
+    let mut runs = Vec::new();
+    for org in [own, own, other, other, other] {
+        runs.push((org, storage.create_execution(NewExecution { org, ..start() }).await.unwrap().execution.new.id));
+    }
+    let told = format!("{schema} sees");
+    let counting = format!(
+        "CREATE FUNCTION {schema}.tell() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN \
+         RAISE LOG '{told}|%|%|%|', current_setting('flovyn.org'), (SELECT count(*) FROM {schema}.event), \
+         (SELECT string_agg(DISTINCT org_id::text, ' ') FROM {schema}.event); RETURN true; END $$; \
+         CREATE POLICY tells ON {schema}.agent_execution AS RESTRICTIVE USING ({schema}.tell())"
+    );
+    cluster.sql("postgres", &counting).unwrap();
+    // What was told since so many lines: the org that the session named, how many events it saw, and whose.
+    let since = |lines: usize| {
+        let log = cluster.log().unwrap();
+        let all = log.lines().filter(|line| line.contains(&told)).skip(lines);
+        all.map(|line| line.split('|').skip(1).take(3).map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let mut lines = 0;
+    for (org, id) in [runs[0], runs[4]] {
+        let (run, seen) = (id, org.to_string());
+        let events = if org == own { "2" } else { "3" };
+        for call in 0..10 {
+            let (filter, page) = (ExecutionFilter::default(), PageRequest::default);
+            let rows = match call {
+                0 => storage.execution(org, run).await.map(|_| 1),
+                1 => storage.executions(org, filter, page()).await.map(|page| page.items.len()),
+                2 => storage.entries(org, run, page()).await.map(|page| page.items.len()),
+                3 => storage.tasks(org, run, page()).await.map(|page| page.items.len()),
+                4 => storage.checkpoints(org, run, page()).await.map(|page| page.items.len()),
+                5 => storage.signals(org, run, page()).await.map(|page| page.items.len()),
+                6 => storage.events(org, run, 0, 9).await.map(|events| events.len()),
+                7 => storage.journal(org, run, 0).await.map(|ops| ops.len()),
+                8 => storage.facts_after(org, run, 0).await.map(|facts| facts.0.len()),
+                _ => storage.queues(org).await.map(|loads| loads.len()),
+            };
+            rows.unwrap();
+            let tellings = since(lines);
+            assert!(!tellings.is_empty(), "call {call} reads runs");
+            for telling in &tellings {
+                assert_eq!(telling[..], [&seen[..], events, &seen[..]], "call {call} of {seen}");
+            }
+            lines += tellings.len();
+        }
+        // By the id of another's run it finds none.
+        let (_, foreign) = *runs.iter().find(|(of, _)| *of != org).unwrap();
+        assert_eq!(storage.execution(org, foreign).await.unwrap_err().code(), Code::ExecutionNotFound);
+        lines = since(0).len();
+    }
+    // The counter counts what a session that names everybody sees.
+    let all = cluster.sql("postgres", &format!("SET ROLE tenant; SET flovyn.org = '*'; SELECT {schema}.tell()"));
+    assert_eq!(all.unwrap(), "t");
+    assert_eq!(since(lines).pop().map(|telling| telling[1].clone()).as_deref(), Some("5"));
     storage.close();
 }
 
