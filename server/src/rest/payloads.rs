@@ -8,7 +8,9 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Error};
-use flovyn_core::payload::{self, Encoding, Payload};
+use flovyn_core::id::OrgId;
+use flovyn_core::payload::{self, ContentHash, Encoding, Payload};
+use flovyn_core::storage::Storage;
 use futures::{StreamExt, stream};
 
 /// Bytes read from the store at a time.
@@ -53,31 +55,30 @@ pub(super) async fn put(
 /// The bytes of a value that was told by reference.
 #[utoipa::path(
     get, path = "/payloads/{hash}", tag = "payloads",
-    params(("size" = u64, Query, description = "Its number of bytes, as its reference says")),
+    params(("size" = Option<u64>, Query, description = "Its number of bytes, as its reference says: saves looking for it")),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
 )]
 pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Problem> {
-    let size = asked.read::<u64>("size", "a number of bytes")?;
+    let said = asked.read::<u64>("size", "a number of bytes")?;
     asked.nothing_else()?;
-    let size = size.ok_or_else(|| Problem::invalid("say the size that the reference tells: ?size=BYTES"))?;
     let text = caller.named("hash").to_owned();
-    let missing = || Problem::not_found(format!("no payload of {size} bytes has the hash {text:?} here"));
+    let missing = || {
+        let bytes = said.map(|size| format!(" of {size} bytes")).unwrap_or_default();
+        Problem::not_found(format!("no payload{bytes} has the hash {text:?} here; references tell hash and size"))
+    };
     let hash = parse_hash(&text).ok_or_else(missing)?;
-    let payload = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size } };
     let (storage, org) = (caller.service.storage.clone(), caller.org());
-    if size == 0 || size > payload::MAX_PAYLOAD {
-        return Err(missing());
-    }
-    // The last byte tells whether it is there and as long as said, before anything is answered.
-    let last = storage.read_payload_part(org, &payload, size - 1, 1).await;
-    let longer = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size: size + 1 } };
-    let more = storage.read_payload_part(org, &longer, size, 1).await;
-    match (last, more) {
-        (Ok(_), Err(_)) => {}
-        (Ok(_), Ok(_)) => return Err(missing()),
-        (Err(error), _) if error.code() == Code::StorageUnavailable => return Err(error.into()),
-        (Err(_), _) => return Err(missing()),
-    }
+    let size = match said {
+        // The last byte tells whether it is there and as long as said, before anything is answered.
+        Some(size)
+            if reaches(&*storage, org, hash, size).await? && !reaches(&*storage, org, hash, size + 1).await? =>
+        {
+            size
+        }
+        Some(_) => return Err(missing()),
+        None => size_of(&*storage, org, hash).await?.ok_or_else(missing)?,
+    };
+    let payload = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size } };
     let pieces = stream::unfold(Some(0), move |at: Option<u64>| {
         let (storage, payload) = (storage.clone(), payload.clone());
         async move {
@@ -96,4 +97,31 @@ pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Pr
         (header::CACHE_CONTROL, "private, max-age=31536000, immutable".to_owned()),
     ];
     Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// Whether a payload is there and has so many bytes, or more.
+async fn reaches(storage: &dyn Storage, org: OrgId, hash: ContentHash, size: u64) -> Result<bool, Problem> {
+    if size == 0 || size > payload::MAX_PAYLOAD {
+        return Ok(false);
+    }
+    let payload = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size } };
+    match storage.read_payload_part(org, &payload, size - 1, 1).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Code::StorageUnavailable => Err(error.into()),
+        Err(_) => Ok(false),
+    }
+}
+
+/// The number of bytes of a payload, found by halving: the store tells which bytes there are. Nothing where there is none.
+async fn size_of(storage: &dyn Storage, org: OrgId, hash: ContentHash) -> Result<Option<u64>, Problem> {
+    let (mut there, mut beyond) = (0, payload::MAX_PAYLOAD + 1);
+    while there + 1 < beyond {
+        // Most are small, and where there is none the first look says so.
+        let middle = if there == 0 { 1 } else { there.saturating_mul(2).min(there + (beyond - there) / 2) };
+        match reaches(storage, org, hash, middle).await? {
+            true => there = middle,
+            false => beyond = middle,
+        }
+    }
+    Ok((there > 0).then_some(there))
 }
