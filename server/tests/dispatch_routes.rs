@@ -152,13 +152,31 @@ async fn a_run_has_a_copy_of_its_definition() {
     house.post(BASE, json!({ "agentDefinitionId": id, "id": "second" })).await;
     assert_eq!(house.until("second", "COMPLETED").await["input"]["systemPrompt"], "You know seals.");
     assert_eq!(house.get(&format!("{BASE}/first")).await["input"], input);
-    let of_it = house.get(&format!("{BASE}?metadata.agentDefinition={id}")).await;
-    assert_eq!(of_it["items"].as_array().map(Vec::len), Some(2));
+    // What a definition says can be said where a run starts, and is kept as it was said.
+    let said = json!({
+        "systemPrompt": "You know eels.", "userPrompt": "Hello", "models": [{ "provider": "fake", "modelId": "m" }],
+        "tools": ["search"], "config": { "maxTurns": 3 },
+    });
+    let mut inline = said.clone();
+    (inline["kind"], inline["id"]) = (json!("echo"), json!("inline"));
+    let (status, started) = house.ask("POST", BASE, &[], &inline.to_string()).await;
+    assert_eq!((status, &started["input"], &started["metadata"]), (201, &said, &json!({})), "{started:#}");
+    assert_eq!(house.until("inline", "COMPLETED").await["output"], said);
+    assert_eq!(house.ask("POST", BASE, &[], &inline.to_string()).await.0, 200, "the same request is the same run");
+    inline["config"]["maxTurns"] = json!(4);
+    assert_eq!(house.ask("POST", BASE, &[], &inline.to_string()).await.0, 409);
+    house.post(BASE, json!({ "kind": "echo", "userPrompt": "Hello", "id": "short" })).await;
+    assert_eq!(house.until("short", "COMPLETED").await["input"], json!({ "userPrompt": "Hello" }));
+    for filter in [format!("metadata.agentDefinition={id}"), format!("definition={id}"), "definition=otters".into()] {
+        let of_it = house.get(&format!("{BASE}?{filter}")).await;
+        let keys: Vec<_> = of_it["items"].as_array().unwrap().iter().map(|run| run["key"].clone()).collect();
+        assert_eq!(keys, ["second", "first"], "{filter}");
+    }
 
     for wrong in [
         json!({ "agentDefinitionId": "otters", "kind": "echo" }),
         json!({ "agentDefinitionId": "otters", "input": 1 }),
-        json!({ "kind": "echo", "userPrompt": "Hello" }),
+        json!({ "agentDefinitionId": "otters", "systemPrompt": "Hello" }),
         json!({ "userPrompt": "Hello" }),
         Value::Object(Default::default()),
     ] {

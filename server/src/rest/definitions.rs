@@ -6,6 +6,7 @@ use super::request::{Asked, Caller, Json};
 use crate::service::DEFINITION;
 use axum::http::StatusCode;
 use flovyn_core::error::{Code, Error};
+use flovyn_core::id::DefinitionId;
 use flovyn_core::model::{Definition, DefinitionSpec};
 use flovyn_core::storage::Definitions;
 use serde::{Deserialize, Serialize};
@@ -174,21 +175,57 @@ pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// What a start says of an agent, beside or instead of a definition. Without one it is the input: what is not said is not in it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Said {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) system_prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user_prompt: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) models: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tools: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) config: Option<Map<String, Value>>,
+}
+
+impl Said {
+    /// Whether it says nothing.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.user_prompt.is_none() && self.config.is_none() && !self.is_own()
+    }
+
+    /// Whether it says what a definition has of its own.
+    fn is_own(&self) -> bool {
+        self.system_prompt.is_some() || self.models.is_some() || self.tools.is_some()
+    }
+}
+
+/// The id of a predefined agent that is named by its id or slug. An id is that of one also when it is no longer there.
+pub(super) async fn id_of(caller: &Caller, name: &str) -> Result<String, Problem> {
+    if let Ok(id) = name.parse::<DefinitionId>() {
+        return Ok(id.to_string());
+    }
+    Ok(kept(caller)?.definition(caller.org(), name).await?.id.to_string())
+}
+
 /// What a run of a predefined agent starts with: its kind, queue and metadata, and the input, which is all that its agent
 /// sees of the definition.
-pub(super) async fn frozen(
-    caller: &Caller,
-    name: &str,
-    user_prompt: Option<Value>,
-    config: Map<String, Value>,
-) -> Result<(DefinitionSpec, Value), Problem> {
+pub(super) async fn frozen(caller: &Caller, name: &str, said: Said) -> Result<(DefinitionSpec, Value), Problem> {
+    if said.is_own() {
+        return Err(Problem::invalid(
+            "a definition has its own systemPrompt, models and tools; leave them out, or give a kind instead of agentDefinitionId",
+        ));
+    }
     let definition = kept(caller)?.definition(caller.org(), name).await?;
     let mut spec = definition.spec;
-    spec.config.extend(config);
+    spec.config.extend(said.config.unwrap_or_default());
     spec.metadata.insert(DEFINITION.into(), definition.id.to_string());
     let input = json!({
         "systemPrompt": spec.system_prompt,
-        "userPrompt": user_prompt,
+        "userPrompt": said.user_prompt,
         "models": spec.models,
         "tools": spec.tools,
         "config": spec.config,

@@ -1,5 +1,6 @@
 //! Runs: start, list, look at, with their checkpoints.
 
+use super::definitions::{self, Said};
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
 use super::usage::UsageView;
@@ -36,9 +37,15 @@ pub(super) struct Start {
     kind: Option<String>,
     /// The id or slug of a predefined agent, instead of `kind` and `input`: the run starts with what it says now.
     agent_definition_id: Option<String>,
-    /// What the user says to a predefined agent.
+    /// How the agent is to behave, instead of an input.
+    system_prompt: Option<String>,
+    /// What the user says to it.
     user_prompt: Option<serde_json::Value>,
-    /// Settings beside and instead of those of a predefined agent.
+    /// Models, as the agent takes them, such as `{"provider": "anthropic", "modelId": "claude-haiku-4-5"}`.
+    models: Option<Vec<serde_json::Value>>,
+    /// Tools, as the agent takes them.
+    tools: Option<Vec<serde_json::Value>>,
+    /// Settings by name; of a predefined agent, beside and instead of its own.
     #[schema(value_type = Option<BTreeMap<String, serde_json::Value>>)]
     config: Option<serde_json::Map<String, serde_json::Value>>,
     /// Its argument; null without one.
@@ -213,23 +220,33 @@ pub(super) async fn start(
     Json(body): Json<Start>,
 ) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
     let input = given("input", body.input, body.input_ref)?;
+    let said = Said {
+        system_prompt: body.system_prompt,
+        user_prompt: body.user_prompt,
+        models: body.models,
+        tools: body.tools,
+        config: body.config,
+    };
     let (kind, queue, metadata, input) = match body.agent_definition_id {
-        None if body.user_prompt.is_some() || body.config.is_some() => {
-            return Err(Problem::invalid(
-                "userPrompt and config go with agentDefinitionId; without one, give an input",
-            ));
-        }
         None => {
             let kind = body.kind.filter(|kind| !kind.is_empty());
             let kind = kind.ok_or_else(|| Problem::invalid("kind is missing or empty; name the agent to run"))?;
-            (kind, body.queue, body.metadata, input.unwrap_or_else(Payload::null))
+            let input = match (input, said.is_nothing()) {
+                (input, true) => input.unwrap_or_else(Payload::null),
+                (None, false) => Payload::of(&said)?,
+                (Some(_), false) => {
+                    return Err(Problem::invalid(
+                        "systemPrompt, userPrompt, models, tools and config make the input; give them or an input, not both",
+                    ));
+                }
+            };
+            (kind, body.queue, body.metadata, input)
         }
         Some(_) if body.kind.is_some() || input.is_some() => {
             return Err(Problem::invalid("a definition has its kind and makes the input; leave out kind and input"));
         }
         Some(name) => {
-            let config = body.config.unwrap_or_default();
-            let (spec, input) = super::definitions::frozen(&caller, &name, body.user_prompt, config).await?;
+            let (spec, input) = definitions::frozen(&caller, &name, said).await?;
             let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
             (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
         }
@@ -276,6 +293,7 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
         ("kind" = Option<String>, Query), ("queue" = Option<String>, Query),
         ("createdFrom" = Option<String>, Query, description = "RFC 3339: started then or later"),
         ("createdUntil" = Option<String>, Query, description = "RFC 3339: started before"),
+        ("definition" = Option<String>, Query, description = "Runs of this predefined agent: its id or slug"),
         ("parent" = Option<String>, Query, description = "Children of this run: its UUID or the id it was started with"),
         ("root" = Option<String>, Query, description = "All below this run in its family"),
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
@@ -289,12 +307,16 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
         let unknown = || Problem::invalid(format!("{word:?} is no status; there are {}", all()));
         statuses.push(Status::parse(word).ok_or_else(unknown)?);
     }
+    let mut metadata: BTreeMap<_, _> = asked.prefixed("metadata.").into_iter().collect();
+    if let Some(name) = asked.one("definition")? {
+        metadata.insert(service::DEFINITION.into(), definitions::id_of(&caller, &name).await?);
+    }
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
     let filter = ExecutionFilter {
         statuses,
         kind: asked.one("kind")?,
         queue: asked.one("queue")?,
-        metadata: asked.prefixed("metadata.").into_iter().collect(),
+        metadata,
         created_from: asked.read::<Timestamp>("createdFrom", moment)?,
         created_until: asked.read::<Timestamp>("createdUntil", moment)?,
         parent: asked.one("parent")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
