@@ -376,6 +376,9 @@ pub(super) struct CheckpointView {
     #[serde(skip_serializing_if = "Option::is_none")]
     state_ref: Option<PayloadRef>,
     leaf_entry_id: Option<Uuid>,
+    /// What its author said about it, such as its `reason`.
+    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
+    metadata: Option<Box<RawValue>>,
     usage: UsageView,
     created_at: String,
 }
@@ -398,6 +401,7 @@ async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -
         state,
         state_ref,
         leaf_entry_id: checkpoint.saved.leaves.get("").map(|leaf| leaf.0),
+        metadata: RawValue::from_string(checkpoint.saved.metadata.clone()).ok(),
         usage: UsageView::of(&checkpoint.usage.0),
         created_at: checkpoint.created_at.to_string(),
     })

@@ -4,6 +4,7 @@ use super::executions::{FailureView, Items};
 use super::problem::Problem;
 use super::request::{Asked, Caller};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, told, told_of};
+use crate::service;
 use flovyn_core::client::Handle;
 use flovyn_core::id::{OpId, TaskId};
 use flovyn_core::model::{Page, PageRequest, Task, TaskStatus};
@@ -138,6 +139,8 @@ pub(super) struct ToolCall {
     error: Option<String>,
     /// The assistant message that asked for it.
     message_id: Option<Uuid>,
+    /// The step of the run in which it was asked for, from 1; null where the agent counts no steps.
+    step_number: Option<u32>,
     attempt: u32,
     /// How long its last attempt ran.
     duration_ms: Option<f64>,
@@ -145,7 +148,7 @@ pub(super) struct ToolCall {
     completed_at: Option<String>,
 }
 
-async fn tool_call_view(caller: &Caller, task: &Task, fetch: u64) -> Result<ToolCall, Problem> {
+async fn tool_call_view(caller: &Caller, task: &Task, step: u32, fetch: u64) -> Result<ToolCall, Problem> {
     let view = view(caller, task, fetch).await?;
     let ran = task.started_at.zip(task.ended_at).map(|(from, to)| to.since(from).as_secs_f64() * 1e3);
     Ok(ToolCall {
@@ -159,6 +162,7 @@ async fn tool_call_view(caller: &Caller, task: &Task, fetch: u64) -> Result<Tool
         result_ref: view.output_ref,
         error: view.error,
         message_id: view.entry_id,
+        step_number: (step > 0).then_some(step),
         attempt: view.attempt,
         duration_ms: ran,
         created_at: view.created_at,
@@ -189,9 +193,11 @@ pub(super) async fn tool_calls(caller: Caller, mut asked: Asked) -> Result<axum:
         name.as_ref().is_none_or(|name| task.new.kind == *name) && status.is_none_or(|status| task.status == status)
     };
     let found = looked_through(&run, page, wanted).await?;
+    let slots: Vec<_> = found.items.iter().map(|task| task.slot).collect();
+    let steps = service::steps_at(&*caller.service.storage, caller.org(), run.id(), &slots).await?;
     let mut items = Vec::with_capacity(found.items.len());
-    for task in &found.items {
-        items.push(tool_call_view(&caller, task, IN_ROW).await?);
+    for (task, step) in found.items.iter().zip(steps) {
+        items.push(tool_call_view(&caller, task, step, IN_ROW).await?);
     }
     Ok(axum::Json(Items { items, next_cursor: found.next.map(|cursor| cursor.0) }))
 }
@@ -224,9 +230,11 @@ pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Pr
     let id: TaskId = caller.parsed("taskId", "task")?;
     let run = caller.run().await?.id();
     let missing = || Problem::not_found(format!("the run has no task {id}; GET …/tool-calls lists them"));
-    match caller.service.storage.task(caller.org(), run, id).await {
-        Ok(task) => Ok(axum::Json(tool_call_view(&caller, &task, IN_PLACE).await?)),
-        Err(error) if error.kind() == flovyn_core::error::Kind::NotFound => Err(missing()),
-        Err(error) => Err(error.into()),
-    }
+    let storage = &*caller.service.storage;
+    let task = storage.task(caller.org(), run, id).await.map_err(|error| match error.kind() {
+        flovyn_core::error::Kind::NotFound => missing(),
+        _ => error.into(),
+    })?;
+    let step = service::steps_at(storage, caller.org(), run, &[task.slot]).await?.into_iter().sum();
+    Ok(axum::Json(tool_call_view(&caller, &task, step, IN_PLACE).await?))
 }

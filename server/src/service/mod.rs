@@ -4,11 +4,13 @@
 mod audit;
 mod catalog;
 mod start;
+mod steps;
 mod upload;
 
 pub(crate) use audit::{Act, By};
 pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
+pub(crate) use steps::steps_at;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::addresses::Strangers;
