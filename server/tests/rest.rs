@@ -1,6 +1,8 @@
 //! REST against a server that is up, with agents run by a worker over the wire.
 
 mod house;
+#[path = "rest/steered.rs"]
+mod steered;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
@@ -341,38 +343,59 @@ async fn runs_are_steered() {
 async fn a_call_in_doubt_is_answered() {
     let house = House::open().await;
     let (began, mut runs) = tokio::sync::mpsc::unbounded_channel();
-    let pays = move || {
+    let pays = move |again: bool| {
         let began = began.clone();
         let once = TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() };
         let pay = job("pay", once, move |_, _| {
             began.send(()).unwrap();
-            Box::pin(std::future::pending())
+            Box::pin(async move { if again { Ok("paid".into()) } else { std::future::pending().await } })
         });
-        let payer = agent("payer", |ctx, _| Box::pin(async move { ctx.schedule::<Value>("pay", &1)?.await }));
+        let payer = agent("payer", |ctx, _| {
+            Box::pin(async move {
+                let paid = ctx.schedule::<Value>("pay", &1)?.await;
+                Ok(paid.unwrap_or_else(|error| json!({ "failed": error.message() })))
+            })
+        });
         NativeHost::default().agent(payer).unwrap().task(pay).unwrap()
     };
-    let (first, worker) = house.worker(pays()).await;
-    house.post(BASE, json!({ "kind": "payer", "id": "p" })).await;
-    runs.recv().await.unwrap();
+    let (first, worker) = house.worker(pays(false)).await;
+    for id in ["result", "error", "retry"] {
+        house.post(BASE, json!({ "kind": "payer", "id": id })).await;
+        runs.recv().await.unwrap();
+    }
     worker.kill();
     drop((first, worker));
-    let (_second, _) = house.worker(pays()).await;
-    for _ in 0..6_000 {
-        if house.get(&format!("{BASE}/p")).await["waitReason"] == "in_doubt" {
-            break;
+    let (_second, _) = house.worker(pays(true)).await;
+    for (id, answer, status) in [
+        ("result", json!({ "result": null }), "COMPLETED"),
+        ("error", json!({ "error": "no money" }), "FAILED"),
+        ("retry", json!({ "retry": true }), "PENDING"),
+    ] {
+        for _ in 0..6_000 {
+            if house.get(&format!("{BASE}/{id}")).await["waitReason"] == "in_doubt" {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let task = house.get(&format!("{BASE}/{id}/tasks")).await["tasks"][0].clone();
+        assert_eq!(task["status"], "IN_DOUBT", "{task:#}");
+        let resolve = format!("{BASE}/{id}/resolve");
+        let two = json!({ "opId": task["opId"], "error": "e", "retry": true }).to_string();
+        let (refused, problem) = house.ask("POST", &resolve, &[], &two).await;
+        assert_eq!(refused, 400, "{problem:#}");
+        let mut body = answer;
+        body["opId"] = task["opId"].clone();
+        let answered = house.post(&resolve, body).await;
+        assert_eq!((&answered["id"], &answered["status"]), (&task["id"], &json!(status)), "{answered:#}");
     }
-    let task = house.get(&format!("{BASE}/p/tasks")).await["tasks"][0].clone();
-    assert_eq!(task["status"], "IN_DOUBT", "{task:#}");
-    let resolve = format!("{BASE}/p/resolve");
-    let (status, problem) = house
-        .ask("POST", &resolve, &[], &json!({ "opId": task["opId"], "error": "e", "retry": true }).to_string())
-        .await;
-    assert_eq!(status, 400, "{problem:#}");
-    let answered = house.post(&resolve, json!({ "opId": task["opId"], "result": null })).await;
-    assert_eq!(answered["status"], "COMPLETED");
-    assert_eq!(house.until("p", "COMPLETED").await["output"], Value::Null);
+    assert_eq!(house.until("result", "COMPLETED").await["output"], Value::Null);
+    let failed = house.until("error", "COMPLETED").await["output"]["failed"].clone();
+    assert!(failed.as_str().unwrap().contains("no money"), "{failed}");
+    assert_eq!(house.get(&format!("{BASE}/error/tasks")).await["tasks"][0]["error"], "no money");
+    // Only this one was made again.
+    assert_eq!(house.until("retry", "COMPLETED").await["output"], "paid");
+    assert_eq!(runs.try_recv(), Ok(()));
+    assert!(runs.try_recv().is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

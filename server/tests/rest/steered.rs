@@ -1,0 +1,279 @@
+//! What steering does where it succeeds: pauses that go on, forks, edits that are decided, calls that are answered.
+
+use crate::house::{BASE, House, agent, job};
+use async_trait::async_trait;
+use flovyn_core::agent::{AgentDefinition, AgentState, NativeHost};
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::Result;
+use flovyn_core::journal::OnDivergence;
+use flovyn_core::model::{TaskOptions, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// An agent that takes four steps, each with a tool call that its assistant message asks for and ten tokens used.
+fn walker() -> NativeHost {
+    let walker = agent("walker", |ctx, _| {
+        Box::pin(async move {
+            for n in 0..4 {
+                ctx.step()?.await?;
+                ctx.append_entry("assistant", &n)?;
+                ctx.schedule::<Value>("note", &n)?.await?;
+                ctx.record_usage("m", Usage { calls: 1, input_tokens: 10, ..Usage::default() })?;
+            }
+            let branch = ctx.messages().await?;
+            branch.iter().map(|entry| entry.new.content.parse()).collect::<Result<Vec<Value>>>().map(Value::Array)
+        })
+    });
+    let note = job("note", TaskOptions::default(), |_, input| {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Ok(input)
+        })
+    });
+    NativeHost::default().agent(walker).unwrap().task(note).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_run_goes_on_as_its_resume_says() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(walker()).await;
+    house.post(BASE, json!({ "kind": "walker", "id": "w", "maxSteps": 1 })).await;
+    let paused = house.until("w", "PAUSED").await;
+    let steps = paused["stepCount"].as_u64().unwrap();
+    assert_eq!((&paused["waitReason"], &paused["stepLimit"]), (&json!("step_limit"), &json!(1)), "{paused:#}");
+
+    let resume = format!("{BASE}/w/resume");
+    let body = json!({ "maxSteps": 1, "message": { "text": "go on" } }).to_string();
+    let key = [("idempotency-key", "k")];
+    let (status, resumed) = house.ask("POST", &resume, &key, &body).await;
+    assert_eq!((status, &resumed["stepLimit"]), (200, &json!(steps + 1)), "{resumed:#}");
+    let (status, again) = house.ask("POST", &resume, &key, &body).await;
+    assert_eq!((status, &again["id"]), (200, &resumed["id"]));
+    let paused = house.until("w", "PAUSED").await;
+    assert_eq!((&paused["waitReason"], &paused["stepLimit"]), (&json!("step_limit"), &json!(steps + 1)));
+    house.post(&resume, json!({ "maxSteps": 9 })).await;
+    let ended = house.until("w", "COMPLETED").await;
+    let said = ended["output"].as_array().unwrap();
+    let told = |content: &Value| said.iter().filter(|found| *found == content).count();
+    assert_eq!((told(&json!({ "text": "go on" })), said.len()), (1, 5), "{ended:#}");
+    let entries = house.get(&format!("{BASE}/w/entries")).await;
+    let entries = entries["items"].as_array().unwrap();
+    let message = entries.iter().find(|entry| entry["content"] == json!({ "text": "go on" })).unwrap();
+    assert_eq!((&message["role"], &message["entryType"]), (&json!("user"), &json!("message")));
+
+    // A tool call says which message asked for it, in which step, and how long it took.
+    let calls = house.get(&format!("{BASE}/w/tool-calls")).await;
+    let calls = calls["items"].as_array().unwrap();
+    assert_eq!(calls.len(), 4);
+    for (n, call) in calls.iter().enumerate() {
+        assert_eq!((&call["arguments"], &call["stepNumber"]), (&json!(n), &json!(n + 1)), "{call:#}");
+        let asked = entries.iter().find(|entry| entry["id"] == call["messageId"]).expect("its message is an entry");
+        assert_eq!((&asked["role"], &asked["content"]), (&json!("assistant"), &json!(n)));
+        let took = call["durationMs"].as_f64().unwrap();
+        assert!((1.0..60_000.0).contains(&took), "{call:#}");
+        let alone = house.get(&format!("{BASE}/w/tool-calls/{}", call["id"].as_str().unwrap())).await;
+        assert_eq!(&alone, call);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_used_its_budget_up_gets_another() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(walker()).await;
+    house.post(BASE, json!({ "kind": "walker", "id": "w", "budget": "15 tokens" })).await;
+    let paused = house.until("w", "PAUSED").await;
+    assert_eq!(paused["waitReason"], "budget", "{paused:#}");
+    let resume = format!("{BASE}/w/resume");
+    let (status, problem) = house.ask("POST", &resume, &[], r#"{"budget":"much"}"#).await;
+    assert_eq!((status, &problem["code"]), (400, &json!("InvalidArgument")), "{problem:#}");
+    house.post(&resume, json!({ "budget": r#"{"maxTokens":1000}"# })).await;
+    let ended = house.until("w", "COMPLETED").await;
+    assert_eq!(ended["output"], json!([0, 1, 2, 3]));
+}
+
+#[derive(Default, Serialize, Deserialize, AgentState)]
+struct Heard {
+    words: Vec<Value>,
+}
+
+/// Makes a checkpoint of each word it hears, and tells all at the end.
+struct Listener;
+
+#[async_trait]
+impl AgentDefinition for Listener {
+    type State = Heard;
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "listener"
+    }
+
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, input: Value) -> Result<Value> {
+        let mut heard: Heard = ctx.state()?;
+        while heard.words.len() < 3 {
+            let word: Value = ctx.wait_for_signal("word")?.await?;
+            ctx.append_entry("user", &word)?;
+            heard.words.push(word);
+            ctx.checkpoint(&heard)?.await?;
+        }
+        Ok(json!({ "input": input, "words": heard.words }))
+    }
+}
+
+/// Says words to a run, each when it is waited for.
+async fn say(house: &House, id: &str, words: &[&str]) {
+    for word in words {
+        house.until(id, "WAITING").await;
+        house.post(&format!("{BASE}/{id}/signal"), json!({ "signalName": "word", "signalValue": word })).await;
+    }
+}
+
+/// Waits until a run has made a checkpoint.
+async fn checkpoint(house: &House, id: &str, sequence: u32) -> Value {
+    for _ in 0..4_000 {
+        let (status, checkpoint) = house.ask("GET", &format!("{BASE}/{id}/checkpoints/{sequence}"), &[], "").await;
+        if status == 200 {
+            return checkpoint;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the run {id} made no checkpoint {sequence}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(NativeHost::default().agent(Listener).unwrap()).await;
+    let run = house.post(BASE, json!({ "kind": "listener", "input": "old", "id": "l" })).await;
+    say(&house, "l", &["a"]).await;
+    let first = checkpoint(&house, "l", 1).await;
+    say(&house, "l", &["b"]).await;
+    let second = checkpoint(&house, "l", 2).await;
+    let entries = house.get(&format!("{BASE}/l/entries")).await["items"].clone();
+    for (n, (checkpoint, words)) in [(&first, json!(["a"])), (&second, json!(["a", "b"]))].into_iter().enumerate() {
+        assert_eq!((&checkpoint["sequence"], &checkpoint["state"]), (&json!(n + 1), &json!({ "words": words })));
+        assert_eq!((&checkpoint["agentExecutionId"], &checkpoint["metadata"]), (&run["id"], &json!({})));
+        assert_eq!(checkpoint["leafEntryId"], entries[n]["id"], "{checkpoint:#}");
+        assert!(checkpoint["createdAt"].is_string() && checkpoint["usage"].is_object(), "{checkpoint:#}");
+    }
+    assert_ne!(first["id"], second["id"]);
+    assert_eq!(house.get(&format!("{BASE}/l/checkpoints/latest")).await, second);
+    assert_eq!(house.get(&format!("{BASE}/l/checkpoints")).await["checkpoints"], json!([first, second]));
+
+    let fork = format!("{BASE}/l/fork");
+    let at_checkpoint = json!({ "checkpoint": 1, "id": "f", "state": { "words": ["other"] }, "input": "new" });
+    let forked = house.post(&fork, at_checkpoint).await;
+    assert_eq!((&forked["key"], &forked["input"]), (&json!("f"), &json!("new")));
+    assert_eq!(forked["forkedFrom"], json!({ "id": run["id"], "segment": 1, "sequence": null }));
+    say(&house, "f", &["x", "y"]).await;
+    let words = json!(["other", "x", "y"]);
+    assert_eq!(house.until("f", "COMPLETED").await["output"], json!({ "input": "new", "words": words }));
+
+    let at_entry = json!({ "entryId": entries[0]["id"], "id": "e", "input": "newer" });
+    let forked = house.post(&fork, at_entry).await;
+    assert_eq!((&forked["forkedFrom"]["id"], &forked["leafEntryId"]), (&run["id"], &entries[0]["id"]), "{forked:#}");
+    assert_eq!(house.get(&format!("{BASE}/e/messages")).await["items"], json!([entries[0]]));
+    let (status, problem) = house.ask("POST", &fork, &[], r#"{"checkpoint":9}"#).await;
+    assert!((400..500).contains(&status), "{problem:#}");
+}
+
+/// An agent whose code has versions, and that pauses where they differ.
+struct Edited(&'static str, &'static [&'static str]);
+
+#[async_trait]
+impl AgentDefinition for Edited {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "edited"
+    }
+
+    fn version(&self) -> Option<String> {
+        Some(self.0.into())
+    }
+
+    fn on_divergence(&self) -> OnDivergence {
+        OnDivergence::Pause
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Value> {
+        for step in self.1 {
+            ctx.schedule::<Value>("echo", step)?.await?;
+        }
+        ctx.wait_for_signal::<Value>("go")?.await?;
+        Ok(json!(self.1))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_is_decided_about() {
+    let house = House::open().await;
+    let host = |version, steps| {
+        let echo = job("echo", TaskOptions::default(), |_, input| Box::pin(async move { Ok(input) }));
+        NativeHost::default().agent(Edited(version, steps)).unwrap().task(echo).unwrap()
+    };
+    let (first, worker) = house.worker(host("1", &["a", "b"])).await;
+    for decision in ["continue", "fork"] {
+        house.post(BASE, json!({ "kind": "edited", "id": decision })).await;
+        house.until(decision, "WAITING").await;
+    }
+    worker.close(Duration::from_secs(5)).await.unwrap();
+    drop(first);
+    let (_second, _worker) = house.worker(host("2", &["b"])).await;
+    let decide = async |id: &str, decision: &str| {
+        house.post(&format!("{BASE}/{id}/divergence"), json!({ "decision": decision })).await
+    };
+    for id in ["continue", "fork"] {
+        house.post(&format!("{BASE}/{id}/signal"), json!({ "signalName": "go" })).await;
+        let paused = house.until(id, "PAUSED").await;
+        assert_eq!(paused["waitReason"], "divergence", "{paused:#}");
+        let stays = decide(id, "stay").await;
+        assert_eq!((&stays["id"], &stays["status"]), (&paused["id"], &json!("PAUSED")), "{stays:#}");
+    }
+    let goes_on = decide("continue", "continue").await;
+    assert_eq!(goes_on["key"], "continue");
+    assert_eq!(house.until("continue", "COMPLETED").await["output"], json!(["b"]));
+    let fork = decide("fork", "fork").await;
+    let from = house.get(&format!("{BASE}/fork")).await;
+    assert_eq!(fork["forkedFrom"]["id"], from["id"], "{fork:#}");
+    assert_ne!(fork["id"], from["id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_now_cuts_the_call_in_flight_short() {
+    let house = House::open().await;
+    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let options = TaskOptions { interruptible: true, ..TaskOptions::default() };
+    let model = job("model", options, move |ctx, _| {
+        let began = began.clone();
+        Box::pin(async move {
+            ctx.stream_token("once ");
+            ctx.stream_token("upon");
+            began.send(()).unwrap();
+            std::future::pending().await
+        })
+    });
+    let teller = agent("teller", |ctx, _| {
+        Box::pin(async move {
+            let said: Value = ctx.schedule("model", &())?.await?;
+            Ok(json!([said, ctx.drain_signals::<Value>("steer")?]))
+        })
+    });
+    let (_worker, _) = house.worker(NativeHost::default().agent(teller).unwrap().task(model).unwrap()).await;
+    house.post(BASE, json!({ "kind": "teller", "id": "t" })).await;
+    begun.recv().await.unwrap();
+    let patient = json!({ "signalName": "steer", "signalValue": "patience", "delivery": "next_step" });
+    house.post(&format!("{BASE}/t/signal"), patient).await;
+    let now = json!({ "signalName": "steer", "signalValue": "shorter", "delivery": "now" });
+    let sent = house.post(&format!("{BASE}/t/signal"), now).await;
+    assert_eq!(sent["signaled"], true);
+    assert_eq!(house.until("t", "COMPLETED").await["output"], json!(["once upon", ["patience", "shorter"]]));
+}
