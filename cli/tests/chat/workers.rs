@@ -31,3 +31,42 @@ fn a_worker_does_what_is_asked_through_a_server() {
     assert_eq!(text, "Written far away.\n");
     assert_eq!(std::fs::read_to_string(user.project().join("a.txt")).expect("the file"), "otter\n");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_worker_that_is_terminated_gives_back_what_it_has() {
+    let user = User::new();
+    let served = format!("sqlite:{}", user.folder.path().join("served.db").display());
+    let dev = user.flovyn(&["dev", "--json", "--db", &served, "--http-port", "0", "--grpc-port", "0"]);
+    let (_server, line) = start(dev);
+    let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let url = said["grpc"].as_str().expect("an address");
+    // A model that never says its first word.
+    let fake = user.script("[pace]\nttftMs = 3600000\n[[turns]]\ntext = \"Too late.\"\n");
+    let (mut first, _) = start(user.flovyn(&["worker", url, "--json", "--yes", &fake]));
+    let asking = user
+        .flovyn(&["chat", "-p", "Go", "--db", url, "--model", "fake/scripted", "--yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let runs = || {
+        let listed = user.run(&["runs", "list", url, "--json"]);
+        assert!(listed.status.success(), "{}", told(&listed));
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        listed["items"].as_array().expect("a list").clone()
+    };
+    until("the run is at work", || runs().iter().any(|run| run["status"] == "RUNNING"));
+
+    let since = Instant::now();
+    let terminated = Command::new("kill").args(["-TERM", &first.0.id().to_string()]).status().expect("it runs");
+    assert!(terminated.success() && first.0.wait().expect("it ends").code() == Some(0));
+    println!("the worker ended after {:?}", since.elapsed());
+    // At once: the lease would hold for 30 s.
+    assert!(runs().iter().all(|run| run["status"] == "PENDING"), "{:?}", runs());
+
+    let fake = user.script("[[turns]]\ntext = \"By another.\"\n");
+    let (_second, _) = start(user.flovyn(&["worker", url, "--json", "--yes", &fake]));
+    let output = asking.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stdout == b"By another.\n", "{}", told(&output));
+}
