@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from . import _native
 from .activation import Activation, OwnTask, failure_of
 from .agent import Agent
+from .ends import told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .scope import current, once_name
@@ -174,13 +175,21 @@ class Worker:
             self.hub.__exit__()
 
     async def run(self) -> None:
-        """Serve until the client or the worker is closed, or this is cancelled."""
-        await self.start()
-        assert self._closed is not None
-        try:
-            await self._closed.wait()
-        finally:
-            await self.close()
+        """Serve until the client or the worker is closed, this is cancelled, or the process is asked to end (SIGTERM).
+
+        However it ends, runs are put away and given back at once, instead of when their lease is over.
+        """
+        asked = asyncio.Event()
+        with told_to_end(asked.set):
+            await self.start()
+            assert self._closed is not None
+            ends = [asyncio.ensure_future(event.wait()) for event in (self._closed, asked)]
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
+                await self.close()
 
     async def __aenter__(self) -> Worker:
         return await self.start()

@@ -1,0 +1,54 @@
+"""What ends in order when the process is asked to end (SIGTERM), as service managers and containers ask.
+
+A program that has a handler of its own keeps it: then the program decides what ends, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Generator
+
+_told: dict[int, list[Callable[[], object]]] = {}
+
+
+@contextlib.contextmanager
+def told_to_end(tell: Callable[[], object]) -> Generator[None, None, None]:
+    """Call ``tell`` on the running loop at the first SIGTERM; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    listening = _told.get(id(loop))
+    if listening is None:
+        if not _listen(loop):
+            yield
+            return
+        listening = _told[id(loop)] = []
+    listening.append(tell)
+    try:
+        yield
+    finally:
+        listening.remove(tell)
+        if not listening and _told.get(id(loop)) is listening:
+            _deafen(loop)
+
+
+def _listen(loop: asyncio.AbstractEventLoop) -> bool:
+    if not hasattr(signal, "SIGTERM") or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return False
+    try:
+        loop.add_signal_handler(signal.SIGTERM, _tell, loop)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Not on this platform, or not on a thread that is not the first.
+        return False
+    return True
+
+
+def _tell(loop: asyncio.AbstractEventLoop) -> None:
+    for tell in _deafen(loop):
+        tell()
+
+
+def _deafen(loop: asyncio.AbstractEventLoop) -> list[Callable[[], object]]:
+    if not loop.is_closed():
+        loop.remove_signal_handler(signal.SIGTERM)
+    return list(_told.pop(id(loop), ()))
