@@ -11,6 +11,8 @@ const work = task("work", async (ms) => {
 });
 const one = agent("one", async (_, ms) => work(ms));
 
+const two = agent("two", async (ctx) => ctx.waitForSignal("more"));
+
 const flaky = task("flaky", { retries: 3 }, async () => {
   console.log("failed once");
   throw new Error("not yet");
@@ -43,8 +45,9 @@ const ways = {
   },
   async serve() {
     const client = await connect(url);
+    await client.start(two, undefined, { id: "wait" });
     await client.start(one, 60_000, { id: "work" });
-    await client.worker({ agents: [one] }).run();
+    await client.worker({ agents: [one, two] }).run();
     console.log("run() has ended");
     await client.close();
     process.exit(0);

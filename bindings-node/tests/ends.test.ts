@@ -1,10 +1,11 @@
-// How processes end: not held open by an idle client, in order on Ctrl-C, and with nothing left to do after a close.
+// How processes end: not held open by an idle client, in order on Ctrl-C and SIGTERM, and with nothing left to do after a close.
 
 import { readFileSync } from "node:fs";
 
-import { connect } from "@flovyn/sdk";
+import { agent, connect, task } from "@flovyn/sdk";
 import { expect, test } from "vitest";
 
+import { server } from "./backends.js";
 import { fileUrl, start, until } from "./support.js";
 
 test("a client that was never closed does not hold the process open", async () => {
@@ -47,6 +48,30 @@ test("Ctrl-C gives the runs of a worker back, and run() ends", async () => {
   expect(["PENDING", "WAITING"]).toContain(run.status);
   await client.close();
 });
+
+test("SIGTERM gives the runs of a worker back at once, and another worker ends them", async () => {
+  const url = await server();
+  const child = start("endings.cjs", ["serve", url]);
+  await until(() => child.output().includes("at work"));
+  const client = await connect(url);
+  const waiting = await until(() => client.handle("wait").catch(() => undefined));
+  await until(async () => (await waiting.status()) === "WAITING");
+  child.process.kill("SIGTERM");
+  expect(await child.ended, child.errors()).toEqual({ code: 0, signal: null });
+  expect(child.output()).toContain("run() has ended");
+  // At once: the lease would hold for 30 s.
+  const run = await client.handle("work");
+  const told = await run.describe();
+  expect([told.status, told["worker"]]).toEqual(["PENDING", null]);
+  expect(await waiting.status()).toBe("WAITING");
+  const work = task("work", async () => 2);
+  const one = agent("one", async (_, ms: number) => work(ms));
+  const two = agent("two", async (ctx) => ctx.waitForSignal<number>("more"));
+  await client.worker({ agents: [one, two] }).start();
+  await waiting.signal("more", 5);
+  expect([await run.result(), await waiting.result()]).toEqual([2, 5]);
+  await client.close();
+}, 60_000);
 
 test("Ctrl-C ends a run() in order, with the signal as its reason", async () => {
   const url = fileUrl();
