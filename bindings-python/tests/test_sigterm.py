@@ -84,6 +84,26 @@ async def test_sigterm_gives_runs_back_at_once(server: dict[str, str]) -> None:
             assert await waits.result(timeout=20) == 6
 
 
+RUNS = """
+async def main():
+    await asyncio.gather(*(flovyn.run_async(t.busy, 1, id=f"run-{n}", url=sys.argv[1]) for n in range(3)))
+asyncio.run(main())
+"""
+
+
+async def test_sigterm_gives_back_what_run_serves_and_ends_the_process(server: dict[str, str]) -> None:
+    process = start(RUNS, server["grpc"])
+    for _ in range(3):
+        until_at_work(process)
+    process.send_signal(signal.SIGTERM)
+    _, complaints = process.communicate(timeout=25)
+    assert process.returncode == -signal.SIGTERM, complaints
+    async with flovyn.connect(server["grpc"]) as client:
+        for n in range(3):
+            told = await (await client.handle(f"run-{n}")).describe()
+            assert (told.status, told["worker"]) == ("PENDING", None)
+
+
 OWN = """
 async def main():
     signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))

@@ -11,6 +11,8 @@ import signal
 from collections.abc import Callable, Generator
 
 _told: dict[int, list[Callable[[], object]]] = {}
+_ending = 0
+"""How many of those that give back what they have, before the process ends, are not done with it."""
 
 
 @contextlib.contextmanager
@@ -30,6 +32,30 @@ def told_to_end(tell: Callable[[], object]) -> Generator[None, None, None]:
         listening.remove(tell)
         if not listening and _told.get(id(loop)) is listening:
             _deafen(loop)
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Generator[None, None, None]:
+    """Cancel the current task at SIGTERM; once all such have left this, the process ends as it would have."""
+    global _ending
+    task, told = asyncio.current_task(), False
+
+    def tell() -> None:
+        global _ending
+        nonlocal told
+        told = True
+        _ending += 1
+        if task is not None:
+            task.cancel()
+
+    with told_to_end(tell):
+        try:
+            yield
+        finally:
+            if told:
+                _ending -= 1
+                if _ending == 0:
+                    signal.raise_signal(signal.SIGTERM)
 
 
 def _listen(loop: asyncio.AbstractEventLoop) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .agent import Agent
 from .client import Client, connect
+from .ends import ended_in_order
 from .errors import InvalidArgument, Timeout, Waiting
 from .handle import Handle
 from .task import Task
@@ -43,7 +44,8 @@ def run(
     The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
     its code calls, and ``tasks``; ``toolkit`` is what the agent may use of the toolkit. With ``on_wait="return"`` a
     run that waits for a signal is left waiting and None is returned; one that waits for a decision raises ``InDoubt``,
-    a paused one ``Waiting``. Inside a running event loop it works on a thread of its own.
+    a paused one ``Waiting``. Inside a running event loop it works on a thread of its own. Ctrl-C and SIGTERM give the
+    run back before they end the process.
     """
 
     def work() -> Any:
@@ -99,6 +101,21 @@ async def run_async(
 ) -> R:
     """Run an agent to its end on the running loop and return its result; see ``run``."""
     _check(agent)
+    with ended_in_order():
+        return await _run(agent, input, id, url, tasks, toolkit, timeout, on_wait, on_event)
+
+
+async def _run(
+    agent: Agent[Any, Any],
+    input: Any,
+    id: str | None,
+    url: str | None,
+    tasks: Iterable[Task[..., Any]],
+    toolkit: Toolkit | None,
+    timeout: float | None,
+    on_wait: OnWait,
+    on_event: Callable[[Event], Any] | None,
+) -> Any:
     async with connect(url) as client:
         handle = await client.start(agent, input, id=id)
         async with _own_worker(client, handle, agent, tasks, toolkit):
