@@ -13,11 +13,13 @@ use flovyn_core::storage::{ClaimRequest, WorkSource};
 use flovyn_core::wire::raw;
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
-use flovyn_core::wire::v2::{HintsRequest, WatchRequest};
+use flovyn_core::wire::v2::{HintsRequest, ListExecutionsRequest, PageRequest, WatchRequest};
 use flovyn_server::{Access, Doors, Limits, ServerConfig, serve_behind};
-use house::{BASE, House};
+use futures::future::try_join_all;
+use house::{BASE, House, TOKEN};
 use http_body_util::BodyExt;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -171,6 +173,32 @@ async fn a_revoked_key_ends_its_streams() {
         while theirs.2.message().await.expect("it is open").expect("it is open").execution != raw(run) {}
     };
     tokio::time::timeout(Duration::from_secs(60), told).await.expect("streams of other keys stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_fits_into_messages() {
+    const RUNS: usize = 700;
+    let house = House::open().await;
+    let client = house.runtime.client();
+    let input = Payload::of(&"x".repeat(8_000)).unwrap();
+    let start = |_| client.start("nobody", input.clone(), StartOptions::default());
+    try_join_all((0..RUNS).map(start)).await.unwrap();
+    let channel = Channel::from_shared(house.serving.url()).unwrap().connect().await.unwrap();
+    let mut agents = AgentsClient::new(channel).max_decoding_message_size(4 << 20);
+    let (mut seen, mut after) = (HashSet::new(), None);
+    loop {
+        let page = Some(PageRequest { limit: 1_000, after: after.take() });
+        let mut asked = Request::new(ListExecutionsRequest { page, ..ListExecutionsRequest::default() });
+        asked.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+        let listed = agents.list_executions(asked).await.unwrap().into_inner();
+        let ids = listed.items.into_iter().map(|run| run.new.unwrap().id);
+        assert!(ids.into_iter().all(|id| seen.insert(id)), "a run is listed twice");
+        match listed.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), RUNS);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The calls of clients.
 
 use super::payloads::{receive, send};
-use super::streams::{Answers, all, cut, failed, wired};
+use super::streams::{Answers, all, cut, failed, fitting, wired};
 use super::{Grpc, told};
 use crate::service::Act;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
@@ -145,17 +145,23 @@ impl Agents for Grpc {
     async fn list_executions(&self, request: Request<v2::ListExecutionsRequest>) -> Answer<v2::ListExecutionsResponse> {
         let org = self.org(&request)?;
         let (filter, page) = execution_filter(request.into_inner()).map_err(told)?;
-        let page = self.0.storage.executions(org, filter, page).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListExecutionsResponse { items: wired(&page.items), next }))
+        fitting(
+            page,
+            |page| self.0.storage.executions(org, filter.clone(), page),
+            |items, next| v2::ListExecutionsResponse { items, next },
+        )
+        .await
     }
 
     async fn list_entries(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListEntriesResponse> {
         let org = self.org(&request)?;
         let (execution, page) = listed(request.into_inner())?;
-        let page = self.0.storage.entries(org, execution, page).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListEntriesResponse { items: wired(&page.items), next }))
+        fitting(
+            page,
+            |page| self.0.storage.entries(org, execution, page),
+            |items, next| v2::ListEntriesResponse { items, next },
+        )
+        .await
     }
 
     async fn get_entry(&self, request: Request<v2::IdRequest>) -> Answer<v2::Entry> {
@@ -188,9 +194,13 @@ impl Agents for Grpc {
 
     async fn list_schedules(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListSchedulesResponse> {
         let org = self.org(&request)?;
-        let page = self.0.storage.schedules(org, request.into_inner().into()).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListSchedulesResponse { items: wired(&page.items), next }))
+        let page = request.into_inner().into();
+        fitting(
+            page,
+            |page| self.0.storage.schedules(org, page),
+            |items, next| v2::ListSchedulesResponse { items, next },
+        )
+        .await
     }
 
     async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Empty> {
@@ -216,9 +226,12 @@ impl Agents for Grpc {
     async fn list_tasks(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListTasksResponse> {
         let org = self.org(&request)?;
         let (execution, page) = listed(request.into_inner())?;
-        let page = self.0.storage.tasks(org, execution, page).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListTasksResponse { items: wired(&page.items), next }))
+        fitting(
+            page,
+            |page| self.0.storage.tasks(org, execution, page),
+            |items, next| v2::ListTasksResponse { items, next },
+        )
+        .await
     }
 
     async fn get_task(&self, request: Request<v2::TaskRequest>) -> Answer<v2::Task> {
@@ -233,17 +246,23 @@ impl Agents for Grpc {
     async fn list_checkpoints(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListCheckpointsResponse> {
         let org = self.org(&request)?;
         let (execution, page) = listed(request.into_inner())?;
-        let page = self.0.storage.checkpoints(org, execution, page).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListCheckpointsResponse { items: wired(&page.items), next }))
+        fitting(
+            page,
+            |page| self.0.storage.checkpoints(org, execution, page),
+            |items, next| v2::ListCheckpointsResponse { items, next },
+        )
+        .await
     }
 
     async fn list_signals(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListSignalsResponse> {
         let org = self.org(&request)?;
         let (execution, page) = listed(request.into_inner())?;
-        let page = self.0.storage.signals(org, execution, page).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListSignalsResponse { items: wired(&page.items), next }))
+        fitting(
+            page,
+            |page| self.0.storage.signals(org, execution, page),
+            |items, next| v2::ListSignalsResponse { items, next },
+        )
+        .await
     }
 
     async fn list_events(&self, request: Request<v2::ListEventsRequest>) -> Answer<Self::ListEventsStream> {
@@ -269,9 +288,9 @@ impl Agents for Grpc {
 
     async fn list_workers(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListWorkersResponse> {
         let org = self.org(&request)?;
-        let page = self.0.storage.workers(org, request.into_inner().into()).await.map_err(told)?;
-        let next = page.next.map(|cursor| cursor.0);
-        Ok(Response::new(v2::ListWorkersResponse { items: wired(&page.items), next }))
+        let page = request.into_inner().into();
+        fitting(page, |page| self.0.storage.workers(org, page), |items, next| v2::ListWorkersResponse { items, next })
+            .await
     }
 
     async fn unserved(&self, request: Request<v2::Empty>) -> Answer<v2::UnservedResponse> {

@@ -56,7 +56,8 @@ where
     let grpc = Grpc(service, Links::default());
     let first = V1::over(grpc.clone());
     let (health, healthy) = health::open().await;
-    let routes = Routes::new(AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+    let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
+    let routes = Routes::new(agents.max_encoding_message_size(MAX_MESSAGE))
         .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(AgentDispatchServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
         .add_service(TaskExecutionServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))

@@ -1,9 +1,12 @@
-//! Answers that are streams: paged by size, ended when the server stops.
+//! Answers that are streams or pages: cut by size, ended when the server stops.
 
 use flovyn_core::error::Error;
+use flovyn_core::model::{Page, PageRequest};
+use flovyn_core::wire::MAX_MESSAGE;
 use futures::{Stream, StreamExt, stream};
+use prost::Message;
 use std::pin::Pin;
-use tonic::Status;
+use tonic::{Response, Status};
 
 /// The stream of an answer.
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -51,6 +54,28 @@ pub(super) fn pages<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>>
 /// The items of an answer, in their form on the wire.
 pub(super) fn wired<M, W: for<'a> From<&'a M>>(items: &[M]) -> Vec<W> {
     items.iter().map(Into::into).collect()
+}
+
+/// The page of a listing, as an answer that is no larger than a message may be: one that is has fewer items.
+pub(super) async fn fitting<M, W, A, L>(
+    mut page: PageRequest,
+    list: impl Fn(PageRequest) -> L,
+    answer: impl Fn(Vec<W>, Option<String>) -> A,
+) -> Result<Response<A>, Status>
+where
+    W: for<'a> From<&'a M>,
+    A: Message,
+    L: Future<Output = flovyn_core::Result<Page<M>>>,
+{
+    loop {
+        let listed = list(page.clone()).await.map_err(failed)?;
+        let items = listed.items.len();
+        let answer = answer(wired(&listed.items), listed.next.map(|cursor| cursor.0));
+        if items <= 1 || answer.encoded_len() <= MAX_MESSAGE {
+            return Ok(Response::new(answer));
+        }
+        page.limit = items / 2;
+    }
 }
 
 /// What an item of a stream says when it is an error.
