@@ -72,7 +72,8 @@ fn thinker() -> NativeHost {
             let found: Value = ctx.schedule("search", &"otters")?.await?;
             let usage =
                 Usage { calls: 1, input_tokens: 20, cache_read_tokens: 5, output_tokens: 7, ..Usage::default() };
-            ctx.record_usage("model-1", Usage { cost_micros: Some(1_500), ..usage })?;
+            ctx.record_usage("fake/model-1", Usage { cost_micros: Some(1_500), ..usage })?;
+            ctx.record_usage("nameless", usage)?;
             ctx.append_entry("assistant", &found)?;
             ctx.wait_for_signal::<Value>("more")?.await?;
             let refused: Result<Value, Error> = ctx.schedule("refuse", &())?.await;
@@ -107,8 +108,11 @@ async fn a_run_is_one_trace_however_often_it_was_entered() {
     let spans = next(&mut taken).await;
     let named: BTreeMap<&str, &Span> = spans.iter().map(|span| (&span.name[..], span)).collect();
     let names: Vec<_> = named.keys().copied().collect();
-    assert_eq!(names, ["chat model-1", "execute_tool refuse", "execute_tool search", "invoke_agent thinker"]);
-    assert_eq!((spans.len(), spans.iter().map(|span| &span.span_id).collect::<HashSet<_>>().len()), (4, 4));
+    assert_eq!(
+        names,
+        ["chat fake/model-1", "chat nameless", "execute_tool refuse", "execute_tool search", "invoke_agent thinker"]
+    );
+    assert_eq!((spans.len(), spans.iter().map(|span| &span.span_id).collect::<HashSet<_>>().len()), (5, 5));
     let run = named["invoke_agent thinker"];
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert!(spans.iter().all(|span| hex(&span.trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736"));
@@ -121,9 +125,14 @@ async fn a_run_is_one_trace_however_often_it_was_entered() {
     let of_run = attributes(run);
     assert_eq!(of_run["gen_ai.operation.name"], "invoke_agent");
     assert_eq!((&of_run["gen_ai.agent.name"], &of_run["gen_ai.conversation.id"]), (&json!("thinker"), &json!("t")));
-    assert_eq!((&of_run["flovyn.status"], &of_run["gen_ai.usage.output_tokens"]), (&json!("COMPLETED"), &json!(7)));
-    let chat = attributes(named["chat model-1"]);
-    assert_eq!((&chat["gen_ai.operation.name"], &chat["gen_ai.request.model"]), (&json!("chat"), &json!("model-1")));
+    assert_eq!((&of_run["flovyn.status"], &of_run["gen_ai.usage.output_tokens"]), (&json!("COMPLETED"), &json!(14)));
+    let chat = attributes(named["chat fake/model-1"]);
+    assert_eq!(chat["gen_ai.operation.name"], "chat");
+    assert_eq!(
+        (&chat["gen_ai.request.model"], &chat["gen_ai.provider.name"]),
+        (&json!("fake/model-1"), &json!("fake"))
+    );
+    assert_eq!(attributes(named["chat nameless"]).get("gen_ai.provider.name"), None, "nobody knows whose model it is");
     assert_eq!(chat["gen_ai.usage.input_tokens"], 25, "those from the cache are input too");
     assert_eq!(chat["flovyn.cost_usd"], 0.0015);
     let tool = attributes(named["execute_tool search"]);

@@ -13,6 +13,7 @@ pub(super) const TOOL_NAME: &str = "gen_ai.tool.name";
 pub(super) const TOOL_CALL: &str = "gen_ai.tool.call.id";
 pub(super) const TOOL_TYPE: &str = "gen_ai.tool.type";
 pub(super) const MODEL: &str = "gen_ai.request.model";
+pub(super) const PROVIDER: &str = "gen_ai.provider.name";
 /// Those from the cache included, as the conventions count them.
 pub(super) const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 pub(super) const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";

@@ -118,6 +118,7 @@ impl Trace {
             KeyValue::new(MODEL, model.clone()),
             KeyValue::new(RUN, self.run.to_string()),
         ];
+        attributes.extend(provider(&model).map(|provider| KeyValue::new(PROVIDER, provider.to_owned())));
         attributes.extend(of_usage(&usage));
         let id = span_id(self.run, &format!("event {}", event.number));
         let span = self.span(id, format!("{CHAT} {model}"), (before, event.at), attributes, None);
@@ -172,6 +173,12 @@ fn of_usage(usage: &Usage) -> Vec<KeyValue> {
     attributes
 }
 
+/// The provider of a model that is named as `provider/model`; the model's own name may hold slashes.
+fn provider(model: &str) -> Option<&str> {
+    let (provider, model) = model.split_once('/')?;
+    (!provider.is_empty() && !model.is_empty()).then_some(provider)
+}
+
 fn moment(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0))
 }
@@ -196,6 +203,17 @@ fn parent(text: &str) -> Option<(TraceId, SpanId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_may_name_its_provider() {
+        let known = [("anthropic/claude-haiku-4-5", "anthropic"), ("openrouter/z-ai/glm-4.7", "openrouter")];
+        for (model, wanted) in known {
+            assert_eq!(provider(model), Some(wanted));
+        }
+        for model in ["", "model-1", "/model-1", "anthropic/"] {
+            assert_eq!(provider(model), None, "{model:?}");
+        }
+    }
 
     #[test]
     fn a_trace_parent_is_read_or_passed_over() {
