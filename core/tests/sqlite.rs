@@ -264,7 +264,7 @@ async fn another_process_is_heard() {
     let (here, there) = (open(&file), open(&file));
     let id = start(&here).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
-    let mut watch = here.hints().watch(id);
+    let mut watch = here.hints().watch(OrgId::DEFAULT, id);
     claim_as(&there, WorkerId::fresh(), Some(id)).await;
     tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.expect("a write elsewhere is a hint here");
     assert_eq!(here.execution(ORG, id).await.unwrap().status, Status::Running);

@@ -85,7 +85,7 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
         ("Agents", "GetSchedule" | "ListSchedules" | "ListQueueLimits") => Need::Read,
         ("Agents", "ListQueues" | "ListWorkers") => Need::Read,
         ("Agents", "ListEvents" | "Watch" | "GetTask" | "ListEntries") => Need::Read,
-        ("Agents", "GetExecution" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
+        ("Agents", "GetExecution" | "Standings" | "GetEntry" | "Branch" | "GetPayload") => Need::ReadOrWork,
         ("Agents", "PutPayload") => Need::WriteOrWork,
         ("Worker", "Hints") => Need::ReadOrWork,
         ("Worker", "Register" | "Unregister" | "Heartbeat" | "PollAgents" | "PollTasks" | "LoadSegment") => Need::Work,

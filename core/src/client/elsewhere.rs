@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::id::WorkerId;
 use crate::storage::{Previews, Storage};
-use crate::streaming::{Chunks, Lease, OpKey, RENEW_EVERY, RunKey};
+use crate::streaming::{Chunks, Follow, Lease, OpKey, RENEW_EVERY, RunKey};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,22 @@ pub(super) struct Elsewhere {
     epoch: u64,
     /// The tasks that queues have handed to workers of other processes.
     tasks: HashSet<OpKey>,
+    /// Rings when another process has written.
+    bell: Follow,
+}
+
+/// Why a reader looks up.
+pub(super) enum Stir {
+    /// Another process has written something.
+    Written,
+    /// It is time to say again that the run is read here.
+    Due,
 }
 
 impl Elsewhere {
     pub(super) fn new(storage: Arc<dyn Storage>, chunks: Chunks, run: RunKey) -> Self {
-        Self { storage, chunks, run, holder: None, epoch: 0, tasks: HashSet::new() }
+        let bell = storage.hints().elsewhere();
+        Self { storage, chunks, run, holder: None, epoch: 0, tasks: HashSet::new(), bell }
     }
 
     /// Takes notice of the run's holder. Where that is another process, ends once its previews are on the board here.
@@ -103,11 +114,14 @@ impl Elsewhere {
         rows.watch(org, execution, self.chunks.process(), lease == Lease::New).await
     }
 
-    /// Ends when it is to be said again.
-    pub(super) async fn due(&self) {
-        match self.is_wanted() {
-            true => sleep(RENEW_EVERY).await,
-            false => std::future::pending().await,
+    /// Ends when there is something to do for a run whose previews another process makes.
+    pub(super) async fn stirs(&mut self) -> Stir {
+        if !self.is_wanted() {
+            return std::future::pending().await;
+        }
+        tokio::select! {
+            () = self.bell.changed() => Stir::Written,
+            () = sleep(RENEW_EVERY) => Stir::Due,
         }
     }
 

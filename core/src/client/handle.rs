@@ -54,6 +54,11 @@ impl Handle {
         self.id
     }
 
+    /// Whose run it is.
+    pub fn org(&self) -> OrgId {
+        self.org
+    }
+
     /// The user's own name for it.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
@@ -96,7 +101,7 @@ impl Handle {
     /// Waits for the end. Past `timeout`: `Timeout`, or `InDoubt` where a decision is waited for.
     pub async fn outcome(&self, timeout: Option<Duration>) -> Result<Outcome> {
         let wait = async {
-            let mut watch = self.storage.hints().watch(self.id);
+            let mut watch = self.storage.hints().watch(self.org, self.id);
             loop {
                 let execution = self.describe().await?;
                 if let Some(outcome) = self.ended(&execution).await? {
@@ -114,7 +119,7 @@ impl Handle {
 
     /// Waits until the run ends or cannot go on by itself: WAITING for a signal or a decision, or PAUSED.
     pub async fn outcome_or_wait(&self) -> Result<Result<Outcome, Box<Execution>>> {
-        let mut watch = self.storage.hints().watch(self.id);
+        let mut watch = self.storage.hints().watch(self.org, self.id);
         loop {
             let execution = self.describe().await?;
             if let Some(outcome) = self.ended(&execution).await? {

@@ -1,6 +1,6 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
-use super::elsewhere::Elsewhere;
+use super::elsewhere::{Elsewhere, Stir};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, Event, EventId, EventKind, StreamEvent};
@@ -91,7 +91,7 @@ impl Watching {
         execution: ExecutionId,
         after: EventId,
     ) -> Self {
-        let news = storage.hints().watch(execution);
+        let news = storage.hints().watch(org, execution);
         let previews = chunks.follow((org, execution));
         let elsewhere = Elsewhere::new(storage.clone(), chunks.clone(), (org, execution));
         Self {
@@ -155,7 +155,10 @@ impl Watching {
                         self.previews = self.chunks.follow((self.org, self.execution));
                     }
                 }
-                () = self.elsewhere.due() => self.elsewhere.renew().await?,
+                stir = self.elsewhere.stirs() => match stir {
+                    Stir::Written => self.look = Look::Store,
+                    Stir::Due => self.elsewhere.renew().await?,
+                },
             }
         }
     }

@@ -3,6 +3,7 @@
 mod builder;
 mod flovyn;
 mod hybrid;
+mod lookout;
 mod previews;
 mod signals;
 mod token;
@@ -104,7 +105,10 @@ impl Runtime {
     /// Runs over a backend that is open already.
     pub fn over(storage: Arc<dyn Storage>) -> Self {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
-        let mut beside = vec![tokio::spawn(housekeep(open, clock)).abort_handle()];
+        let mut beside = vec![
+            tokio::spawn(housekeep(open, clock)).abort_handle(),
+            tokio::spawn(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
+        ];
         if storage.previews().is_some() {
             beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
         }

@@ -57,7 +57,7 @@ impl Listener {
 
     /// Ends when the run waits for signals, with their names. Does not end for a run that has ended.
     pub async fn wanted(&self) -> Result<Vec<String>> {
-        let mut news = self.storage.hints().watch(self.handle.id());
+        let mut news = self.storage.hints().watch(self.handle.org(), self.handle.id());
         loop {
             let run = self.handle.describe().await?;
             match run.wait {

@@ -4,7 +4,7 @@
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Queues, Schedules, Storage, Told, Unfenced, WorkSource, WorkerInfo,
+    Previews, Queues, Schedules, Standing, Storage, Told, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -124,8 +124,8 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         self.gate.pass(Call::FactsAfter, self.inner.facts_after(org, execution, after)).await
     }
 
-    async fn highs(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
-        self.inner.highs(org, executions).await
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
+        self.inner.standings(org, executions).await
     }
 
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {

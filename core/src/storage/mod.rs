@@ -36,7 +36,7 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, Resolution, ResumeRequest, Segment, Signal, SignalStored, StreamEvent, Task, TaskReport,
+    PageRequest, Resolution, ResumeRequest, Segment, Signal, SignalStored, Status, StreamEvent, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -52,6 +52,24 @@ pub use schedules::Schedules;
 use std::sync::Arc;
 use std::time::Duration;
 pub use unfenced::Unfenced;
+
+/// How far a run has come, as one look tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The run.
+    pub execution: ExecutionId,
+    /// The number of its last event.
+    pub high: u64,
+    /// It has ended.
+    pub ended: bool,
+}
+
+impl Standing {
+    /// Of a run with this last event and status.
+    pub fn of(execution: ExecutionId, high: u64, status: Status) -> Self {
+        Self { execution, high, ended: status.is_terminal() }
+    }
+}
 
 /// Events of a run as they come.
 pub type Told = BoxStream<'static, Result<StreamEvent>>;
@@ -74,10 +92,8 @@ pub trait AgentStorage: Send + Sync {
     /// Facts of the current segment newer than `after`, and the highest number. Reads only.
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)>;
 
-    /// Up to which number there may be facts of each of these runs, as far as one look tells. Unknown ones are left out.
-    async fn highs(&self, _org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
-        Ok(executions.iter().map(|execution| (*execution, u64::MAX)).collect())
-    }
+    /// How far each of these runs has come, in one look. Unknown ones are left out.
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>>;
 
     /// Makes a batch durable in one transaction: fence, request id, base, then the rows and the end of the batch.
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;

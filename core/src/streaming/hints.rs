@@ -2,11 +2,11 @@
 
 use crate::id::{ExecutionId, OrgId};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// How often who waits for the end of a run looks, at most, while nobody says whether it has ended.
@@ -25,8 +25,10 @@ struct Board {
     leases: Bell,
     elsewhere: Bell,
     ever_at_risk: AtomicBool,
-    watched: Mutex<HashMap<ExecutionId, watch::Sender<Heard>>>,
+    watched: Mutex<HashMap<(OrgId, ExecutionId), watch::Sender<Heard>>>,
     listeners: RwLock<Arc<[Arc<Listener>]>>,
+    /// Who looks where anything may have changed.
+    lookout: RwLock<Option<Arc<Notify>>>,
     herald: RwLock<Option<Arc<Herald>>>,
 }
 
@@ -41,6 +43,7 @@ impl Default for Board {
             ever_at_risk: AtomicBool::default(),
             watched: Mutex::default(),
             listeners: RwLock::new(Arc::new([])),
+            lookout: RwLock::default(),
             herald: RwLock::default(),
         }
     }
@@ -107,7 +110,13 @@ pub enum News {
 }
 
 type Herald = dyn Fn(News) + Send + Sync;
-type Listener = dyn Fn(Option<Change>) + Send + Sync;
+type Runs = Vec<(OrgId, ExecutionId)>;
+
+struct Listener {
+    hear: Box<dyn Fn(Option<Change>) + Send + Sync>,
+    /// The only runs it cares for.
+    follows: Option<Box<dyn Fn() -> Runs + Send + Sync>>,
+}
 
 impl Hints {
     /// Some run became runnable.
@@ -147,15 +156,25 @@ impl Hints {
         *self.0.herald.write() = herald;
     }
 
-    /// Anything may have changed: another process wrote.
+    /// Anything may have changed: another process wrote. Who follows some runs hears of those that a [`Lookout`] finds changed;
+    /// without one, that any of them may have.
     pub fn everything_changed(&self) {
         for bell in [&self.0.agents, &self.0.tasks, &self.0.timers, &self.0.elsewhere] {
             bell.ring();
         }
-        for watched in self.0.watched.lock().values() {
-            watched.send_modify(Heard::of_everything);
+        let lookout = self.0.lookout.read().clone();
+        match &lookout {
+            Some(lookout) => lookout.notify_one(),
+            None => self.0.doubt(),
         }
-        self.0.tell(None);
+        self.0.tell(None, |listener| listener.follows.is_none());
+    }
+
+    /// Takes over looking where anything may have changed, for as long as it is kept.
+    pub fn lookout(&self) -> Lookout {
+        let rung = Arc::new(Notify::new());
+        *self.0.lookout.write() = Some(rung.clone());
+        Lookout { board: self.0.clone(), rung }
     }
 
     /// Follows runs that become runnable.
@@ -190,10 +209,19 @@ impl Hints {
     /// Calls back on every change of a run until the guard is dropped; `None` stands for any run of any org. The callback
     /// must be quick and must not block.
     #[must_use = "nothing is heard any more once it is dropped"]
-    pub fn listen(&self, listener: impl Fn(Option<Change>) + Send + Sync + 'static) -> Listening {
-        let listener: Arc<Listener> = Arc::new(listener);
-        self.0.listen(|heard| heard.push(listener.clone()));
-        Listening { board: Arc::downgrade(&self.0), listener }
+    pub fn listen(&self, hear: impl Fn(Option<Change>) + Send + Sync + 'static) -> Listening {
+        self.0.clone().keep(Listener { hear: Box::new(hear), follows: None })
+    }
+
+    /// As [`listen`](Self::listen), for a caller whom only some runs concern: those it follows when it is asked. `None` stands for
+    /// any of them.
+    #[must_use = "nothing is heard any more once it is dropped"]
+    pub fn follow(
+        &self,
+        follows: impl Fn() -> Vec<(OrgId, ExecutionId)> + Send + Sync + 'static,
+        hear: impl Fn(Option<Change>) + Send + Sync + 'static,
+    ) -> Listening {
+        self.0.clone().keep(Listener { hear: Box::new(hear), follows: Some(Box::new(follows)) })
     }
 
     /// How many listen now.
@@ -202,10 +230,11 @@ impl Hints {
     }
 
     /// Watches one run until dropped.
-    pub fn watch(&self, execution: ExecutionId) -> Watch {
-        let heard = self.0.watched.lock().entry(execution).or_default().subscribe();
+    pub fn watch(&self, org: OrgId, execution: ExecutionId) -> Watch {
+        let run = (org, execution);
+        let heard = self.0.watched.lock().entry(run).or_default().subscribe();
         let known = *heard.borrow();
-        Watch { board: self.0.clone(), execution, heard: Some(heard), known }
+        Watch { board: self.0.clone(), run, heard: Some(heard), known }
     }
 }
 
@@ -224,20 +253,32 @@ impl Board {
             News::Tasks => self.tasks.ring(),
             News::Timers => self.timers.ring(),
             News::Run(change) => {
-                if let Some(watched) = self.watched.lock().get(&change.execution) {
+                if let Some(watched) = self.watched.lock().get(&(change.org, change.execution)) {
                     watched.send_modify(|heard| heard.of(change));
                 }
-                self.tell(Some(change));
+                self.tell(Some(change), |_| true);
             }
         }
     }
 
-    fn tell(&self, news: Option<Change>) {
+    /// Any run may have changed, and nobody looks which.
+    fn doubt(&self) {
+        for watched in self.watched.lock().values() {
+            watched.send_modify(Heard::of_everything);
+        }
+        self.tell(None, |listener| listener.follows.is_some());
+    }
+
+    fn tell(&self, news: Option<Change>, whom: impl Fn(&Listener) -> bool) {
         // Called without the lock: a callback may end a listener.
         let listeners = self.listeners.read().clone();
-        for listener in &*listeners {
-            listener(news);
-        }
+        listeners.iter().filter(|listener| whom(listener)).for_each(|listener| (listener.hear)(news));
+    }
+
+    fn keep(self: Arc<Self>, listener: Listener) -> Listening {
+        let listener = Arc::new(listener);
+        self.listen(|heard| heard.push(listener.clone()));
+        Listening { board: Arc::downgrade(&self), listener }
     }
 
     fn listen(&self, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
@@ -262,6 +303,56 @@ impl Drop for Listening {
     }
 }
 
+/// Looks for all who follow runs here, where anything may have changed: one question instead of one each.
+pub struct Lookout {
+    board: Arc<Board>,
+    rung: Arc<Notify>,
+}
+
+impl Lookout {
+    /// Ends when anything may have changed since the last time.
+    pub async fn rung(&self) {
+        self.rung.notified().await;
+    }
+
+    /// The runs that somebody follows now.
+    pub fn followed(&self) -> BTreeMap<OrgId, BTreeSet<ExecutionId>> {
+        let mut all: BTreeMap<OrgId, BTreeSet<ExecutionId>> = BTreeMap::new();
+        let mut runs: Runs = self.board.watched.lock().keys().copied().collect();
+        let listeners = self.board.listeners.read().clone();
+        runs.extend(listeners.iter().filter_map(|listener| listener.follows.as_ref()).flat_map(|follows| follows()));
+        for (org, run) in runs {
+            all.entry(org).or_default().insert(run);
+        }
+        all
+    }
+
+    /// One of them stands there; who knows that already is not told again.
+    pub fn seen(&self, change: Change) {
+        if let Some(watched) = self.board.watched.lock().get(&(change.org, change.execution)) {
+            watched.send_if_modified(|heard| heard.of_look(change));
+        }
+        self.board.tell(Some(change), |listener| listener.follows.is_some());
+    }
+
+    /// The look failed: each looks for itself.
+    pub fn missed(&self) {
+        self.board.doubt();
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        let mut there = self.board.lookout.write();
+        if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, &self.rung)) {
+            *there = None;
+        }
+        drop(there);
+        // It may have been rung for nothing.
+        self.board.doubt();
+    }
+}
+
 /// Waits for rings of one bell. A ring between two waits is not missed.
 pub struct Follow(watch::Receiver<()>);
 
@@ -275,11 +366,12 @@ impl Follow {
     }
 }
 
-/// What was heard of a run: how often that it ended, and how often something that does not tell.
+/// What was heard of a run: how often that it ended, how often something that does not tell, and up to which event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heard {
     ends: u64,
     unsure: u64,
+    high: u64,
 }
 
 impl Heard {
@@ -288,6 +380,16 @@ impl Heard {
             Some(ended) => self.ends += u64::from(ended),
             None => self.unsure += 1,
         }
+        self.high = self.high.max(change.high);
+    }
+
+    /// What a look has seen; false where that is known.
+    fn of_look(&mut self, change: Change) -> bool {
+        let news = change.high > self.high || change.ended == Some(true) && self.ends == 0;
+        if news {
+            self.of(change);
+        }
+        news
     }
 
     fn of_everything(&mut self) {
@@ -298,7 +400,7 @@ impl Heard {
 /// News of one run. Create it before looking at the store, so that no change is missed.
 pub struct Watch {
     board: Arc<Board>,
-    execution: ExecutionId,
+    run: (OrgId, ExecutionId),
     heard: Option<watch::Receiver<Heard>>,
     known: Heard,
 }
@@ -342,8 +444,8 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.heard = None;
         let mut watched = self.board.watched.lock();
-        if watched.get(&self.execution).is_some_and(|sender| sender.receiver_count() == 0) {
-            watched.remove(&self.execution);
+        if watched.get(&self.run).is_some_and(|sender| sender.receiver_count() == 0) {
+            watched.remove(&self.run);
         }
     }
 }
@@ -351,6 +453,7 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
 
     fn change(execution: ExecutionId, ended: Option<bool>) -> Change {
         Change { org: OrgId::DEFAULT, execution, high: 1, ended, here: true }
@@ -359,7 +462,7 @@ mod tests {
     /// How often a waiter looks within 10 seconds in which this comes every 10 ms.
     async fn looks(say: impl Fn(&Hints, ExecutionId)) -> u32 {
         let (hints, run) = (Hints::default(), ExecutionId::fresh());
-        let mut watch = hints.watch(run);
+        let mut watch = hints.watch(OrgId::DEFAULT, run);
         let (end, mut looks) = (Instant::now() + Duration::from_secs(10), 0);
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         while Instant::now() < end {
@@ -390,7 +493,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_end_that_is_told_is_looked_at_at_once_and_silence_now_and_then() {
         let (hints, run) = (Hints::default(), ExecutionId::fresh());
-        let mut watch = hints.watch(run);
+        let mut watch = hints.watch(OrgId::DEFAULT, run);
         hints.changed(change(run, Some(true)));
         let begun = Instant::now();
         watch.ended().await;
@@ -402,5 +505,57 @@ mod tests {
         let begun = Instant::now();
         watch.ended().await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "not held back by what else is heard");
+    }
+
+    /// Whether a future has ended by now.
+    fn ended_now(future: impl Future<Output = ()>) -> bool {
+        future.now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn a_look_tells_who_follows_only_what_is_news() {
+        let (hints, run) = (Hints::default(), ExecutionId::fresh());
+        let heard: Arc<Mutex<Vec<Option<Change>>>> = Arc::default();
+        let into = heard.clone();
+        let _listening = hints.follow(move || vec![(OrgId::DEFAULT, run)], move |change| into.lock().push(change));
+        let lookout = hints.lookout();
+        let (mut watch, other) = (hints.watch(OrgId::DEFAULT, run), ExecutionId::fresh());
+        let _other = hints.watch(OrgId(uuid::Uuid::max()), other);
+        hints.everything_changed();
+        assert!(ended_now(lookout.rung()) && !ended_now(lookout.rung()));
+        assert!(!ended_now(watch.changed()) && heard.lock().is_empty(), "who follows a run is told by the look alone");
+        let followed = [(OrgId::DEFAULT, BTreeSet::from([run])), (OrgId(uuid::Uuid::max()), BTreeSet::from([other]))];
+        assert_eq!(lookout.followed(), BTreeMap::from(followed));
+        let stands = |high, ended| Change { high, ..change(run, Some(ended)) };
+        lookout.seen(stands(7, false));
+        assert!(ended_now(watch.changed()));
+        assert_eq!(heard.lock().pop(), Some(Some(stands(7, false))));
+        lookout.seen(stands(7, false));
+        assert!(!ended_now(watch.changed()), "nothing has happened since");
+        hints.changed(stands(8, false));
+        assert!(ended_now(watch.changed()));
+        lookout.seen(stands(8, false));
+        assert!(!ended_now(watch.changed()), "it was told before");
+        lookout.seen(stands(9, true));
+        assert!(ended_now(watch.changed()) && ended_now(watch.ended()));
+        lookout.missed();
+        assert!(ended_now(watch.changed()));
+        assert_eq!(heard.lock().last(), Some(&None), "where the look failed, anything may have changed");
+    }
+
+    #[tokio::test]
+    async fn without_a_lookout_each_looks_for_itself() {
+        let (hints, run) = (Hints::default(), ExecutionId::fresh());
+        let mut watch = hints.watch(OrgId::DEFAULT, run);
+        let lookout = hints.lookout();
+        let second = hints.lookout();
+        drop(lookout);
+        assert!(ended_now(watch.changed()), "what the first was rung for may be lost");
+        hints.everything_changed();
+        assert!(ended_now(second.rung()) && !ended_now(watch.changed()), "the second has taken over");
+        drop(second);
+        assert!(ended_now(watch.changed()));
+        hints.everything_changed();
+        assert!(ended_now(watch.changed()));
     }
 }

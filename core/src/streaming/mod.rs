@@ -9,5 +9,5 @@ mod outgoing;
 
 pub use chunks::{Chunks, OpKey, Place, RunKey, Shown, Told};
 pub use free::FreeRow;
-pub use hints::{Change, Follow, Hints, Listening, News, Watch};
+pub use hints::{Change, Follow, Hints, Listening, Lookout, News, Watch};
 pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Reach, Read, Rows, Said, Superseded, WATCH_TTL};

@@ -115,10 +115,8 @@ pub(crate) struct Core {
     listening: Mutex<Option<Listening>>,
     /// Counts claims of runs: whose turn it is.
     turn: AtomicUsize,
-    /// How often anything may have changed.
+    /// How often anything may have changed, or a look at the runs that advance here began.
     everything: AtomicU64,
-    /// A look at all runs that advance here is about to begin.
-    looking: AtomicBool,
     /// The loops that claim.
     claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
     pub closing: AtomicBool,
@@ -161,7 +159,6 @@ impl Worker {
             listening: Mutex::default(),
             turn: AtomicUsize::default(),
             everything: AtomicU64::default(),
-            looking: AtomicBool::new(false),
             claiming: Mutex::default(),
             closing: AtomicBool::new(false),
             freed: Notify::new(),
@@ -169,9 +166,10 @@ impl Worker {
             closed: Notify::new(),
             gone: watch::Sender::new(false),
         });
-        let weak = Arc::downgrade(&core);
-        *core.listening.lock() = Some(core.storage.hints().listen(move |changed| {
-            if let Some(core) = weak.upgrade() {
+        let (followed, heard) = (Arc::downgrade(&core), Arc::downgrade(&core));
+        let follows = move || followed.upgrade().map(|core| core.follows()).unwrap_or_default();
+        *core.listening.lock() = Some(core.storage.hints().follow(follows, move |changed| {
+            if let Some(core) = heard.upgrade() {
                 core.hinted(changed);
             }
         }));
@@ -344,34 +342,16 @@ impl Core {
             }
             None => {
                 self.everything.fetch_add(1, Ordering::AcqRel);
-                if !self.looking.swap(true, Ordering::AcqRel)
-                    && let Some(me) = self.me.upgrade()
-                {
-                    self.runtime.spawn(async move { me.look_around().await });
-                }
+                let sessions: Vec<_> = self.active.lock().values().cloned().collect();
+                sessions.iter().for_each(|session| session.hinted(u64::MAX));
             }
         }
     }
 
-    /// Finds out in one look which of the runs that advance here have news.
-    async fn look_around(&self) {
-        self.looking.store(false, Ordering::Release);
-        let sessions: HashMap<_, _> = self.active.lock().iter().map(|(id, session)| (*id, session.clone())).collect();
-        let ids: Vec<_> = sessions.keys().copied().collect();
-        if ids.is_empty() {
-            return;
-        }
-        match self.storage.highs(self.options.org, &ids).await {
-            Ok(highs) => highs.into_iter().for_each(|(id, high)| {
-                if let Some(session) = sessions.get(&id) {
-                    session.hinted(high);
-                }
-            }),
-            Err(error) => {
-                tracing::debug!(%error, "the store did not tell which runs have news; each looks for itself");
-                sessions.values().for_each(|session| session.hinted(u64::MAX));
-            }
-        }
+    /// The runs that advance here, for a look at whether they have news. One that is claimed meanwhile looks for itself.
+    fn follows(&self) -> Vec<(OrgId, ExecutionId)> {
+        self.everything.fetch_add(1, Ordering::AcqRel);
+        self.active.lock().keys().map(|id| (self.options.org, *id)).collect()
     }
 }
 

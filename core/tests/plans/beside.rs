@@ -191,7 +191,7 @@ async fn first_protocol(storage: &dyn Storage, client: &Client) {
     assert!(storage.heartbeat(beat).await.unwrap().lost_executions.is_empty());
     storage.release(ORG, held[0].execution.new.id, held[0].lease).await.unwrap();
     let known: Vec<_> = held.iter().map(|held| held.execution.new.id).collect();
-    assert_eq!(storage.highs(ORG, &known).await.unwrap().len(), 20);
+    assert_eq!(storage.standings(ORG, &known).await.unwrap().len(), 20);
     storage.facts_after(ORG, known[1], 0).await.unwrap();
     storage.unregister_worker(ORG, worker).await.unwrap();
 

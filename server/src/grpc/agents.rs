@@ -12,6 +12,9 @@ use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, o
 use futures::stream;
 use tonic::{Request, Response, Status, Streaming};
 
+/// Runs that one call may ask the standing of.
+const STANDINGS: usize = 1_000;
+
 type Answer<T> = Result<Response<T>, Status>;
 
 fn execution(bytes: &[u8]) -> Result<ExecutionId, Status> {
@@ -37,6 +40,23 @@ impl Agents for Grpc {
     async fn identify(&self, request: Request<v2::Empty>) -> Answer<v2::IdentifyResponse> {
         let org = raw(self.org(&request)?.0);
         Ok(Response::new(v2::IdentifyResponse { org, version: env!("CARGO_PKG_VERSION").into() }))
+    }
+
+    async fn standings(&self, request: Request<v2::StandingsRequest>) -> Answer<v2::StandingsResponse> {
+        let org = self.org(&request)?;
+        let asked = request.into_inner().executions;
+        if asked.len() > STANDINGS {
+            let message = format!("{} runs were asked for at once; ask for at most {STANDINGS}", asked.len());
+            return Err(Status::invalid_argument(message));
+        }
+        let runs = asked.iter().map(|run| execution(run)).collect::<Result<Vec<_>, _>>()?;
+        let told_of = self.0.storage.standings(org, &runs).await.map_err(told)?;
+        let items = told_of.into_iter().map(|one| v2::Standing {
+            execution: raw(one.execution.0),
+            high: one.high,
+            ended: one.ended,
+        });
+        Ok(Response::new(v2::StandingsResponse { items: items.collect() }))
     }
 
     async fn start(&self, request: Request<v2::NewExecution>) -> Answer<v2::StartResponse> {

@@ -3,12 +3,15 @@
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, TTL, done, ended, failed, for_signal, for_tasks, json};
 use crate::error::Code;
+use crate::id::{ExecutionId, OrgId};
 use crate::model::{BatchEnd, Event, EventKind, FactKind, Failure, RetryPolicy, TaskOptions};
+use crate::storage::Standing;
 use crate::streaming::Change;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 async fn a_busy_life<'a>(rig: &'a Rig) -> Holder<'a> {
     let mut holder = rig.running().await;
@@ -126,7 +129,7 @@ pub async fn changes_are_announced(factory: &dyn Factory) {
     let id = rig.start().await;
     soon(Box::pin(async move { agents.changed().await })).await;
     let mut holder = rig.claim(id).await;
-    let (mut watch, mut tasks, mut timers) = (hints.watch(id), hints.tasks(), hints.timers());
+    let (mut watch, mut tasks, mut timers) = (hints.watch(ORG, id), hints.tasks(), hints.timers());
     let ops = vec![holder.queued(TaskOptions::default()), holder.sleep(Duration::from_secs(1))];
     holder.suspend(ops, for_tasks()).await;
     soon(Box::pin(async move { watch.changed().await })).await;
@@ -136,7 +139,7 @@ pub async fn changes_are_announced(factory: &dyn Factory) {
     let mut agents = hints.agents();
     rig.report(&task, done(1)).await.unwrap();
     soon(Box::pin(async move { agents.changed().await })).await;
-    let mut watch = hints.watch(id);
+    let mut watch = hints.watch(ORG, id);
     rig.signal(id, "s").await;
     soon(Box::pin(async move { watch.changed().await })).await;
 }
@@ -172,4 +175,24 @@ pub async fn ends_are_told(factory: &dyn Factory) {
             assert_eq!(change.ended, Some(change.high >= last), "{change:?} of {last}");
         }
     }
+}
+
+/// One look tells how far many runs have come: the number of the last event and whether it was the end.
+pub async fn one_look_tells_of_many_runs(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut done = rig.running().await;
+    done.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let (busy, idle, unknown) = (a_busy_life(&rig).await, rig.start().await, ExecutionId::fresh());
+    let asked = [idle, unknown, done.id, busy.id];
+    let mut told = rig.storage.standings(ORG, &asked).await.unwrap();
+    told.sort_by_key(|one| asked.iter().position(|id| *id == one.execution));
+    let mut expected = Vec::new();
+    for execution in [idle, done.id, busy.id] {
+        let (high, ended) = (rig.high(execution).await, rig.status(execution).await.is_terminal());
+        expected.push(Standing { execution, high, ended });
+    }
+    assert_eq!(told, expected);
+    assert_eq!(expected.iter().filter(|one| one.ended).count(), 1);
+    assert_eq!(rig.storage.standings(ORG, &[]).await.unwrap(), []);
+    assert_eq!(rig.storage.standings(OrgId(Uuid::max()), &asked).await.unwrap(), [], "another org's are unknown");
 }

@@ -145,7 +145,7 @@ macro_rules! conformance_cases {
             events {
                 numbers_are_gapless facts_share_numbers readers_continue_anywhere one_event_a_transition
                 changes_are_announced
-                ends_are_told
+                ends_are_told one_look_tells_of_many_runs
             }
             forks {
                 a_fork_at_a_checkpoint state_and_input_may_be_replaced a_fork_at_an_op what_is_in_flight_is_left_out

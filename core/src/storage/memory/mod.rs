@@ -25,7 +25,7 @@ mod unserved;
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Storage, Unfenced, WorkSource, WorkerInfo,
+    Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -91,6 +91,13 @@ impl AgentStorage for MemoryStorage {
         self.call(|state, _| {
             let run = state.run(org, execution)?;
             Ok((run.facts_after(after, Some(run.exec.segment)), run.high))
+        })
+    }
+
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
+        self.call(|state, _| {
+            let there = executions.iter().filter_map(|&id| state.run(org, id).ok());
+            Ok(there.map(|run| Standing::of(run.exec.new.id, run.high, run.exec.status)).collect())
         })
     }
 

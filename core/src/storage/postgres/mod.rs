@@ -47,7 +47,7 @@ use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Storage, Unfenced, WorkSource, WorkerInfo,
+    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -79,7 +79,8 @@ use watcher::Watcher;
 /// How a database is used.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// Connections that commit; each run has one of them.
+    /// Connections that commit; each run has one of them. As many as this machine has cores, but 2 to 4: what waits for one
+    /// shares its next transaction, so more of them make smaller ones.
     pub committers: usize,
     /// Connections that claim work and do what time brings.
     pub keepers: usize,
@@ -96,7 +97,8 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { committers: 4, keepers: 2, readers: 4, max_payload: MAX_PAYLOAD, ca: None, clock: None }
+        let committers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4));
+        Self { committers, keepers: 2, readers: 4, max_payload: MAX_PAYLOAD, ca: None, clock: None }
     }
 }
 
@@ -350,9 +352,9 @@ impl AgentStorage for PostgresStorage {
         .await
     }
 
-    async fn highs(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<(ExecutionId, u64)>> {
-        let ids: Vec<_> = executions.iter().map(|id| id.0).collect();
-        self.read("look for news of runs", org, move |tx| tx::highs(tx, org, &ids)).await
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
+        let ids = executions.to_vec();
+        self.read("look how far runs have come", org, move |tx| tx::standings(tx, org, &ids)).await
     }
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {

@@ -10,11 +10,12 @@ use super::request::Request;
 use super::run::{Home, Run};
 use super::sets::{Set, Value, Writes, row};
 use super::task::TaskRow;
-use super::values::{Key, Place, Row, cell, text_of};
+use super::values::{Key, Place, Row, cell, one_of, text_of};
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId};
-use crate::model::{Failure, TaskStatus};
+use crate::model::{Failure, Status, TaskStatus};
 use crate::payload::Payload;
+use crate::storage::Standing;
 use crate::storage::sql::log::Numbered;
 use crate::storage::sql::{self, Statements};
 use crate::streaming::Change;
@@ -233,13 +234,16 @@ pub(super) fn high(tx: &Tx, key: Key) -> Done<u64> {
     Ok(tx.first(sql, row![key.org.0, key.run], |row| row.get(0))?.unwrap_or(0))
 }
 
-/// The number of the last event of each run.
-pub(super) fn highs(tx: &Tx, org: OrgId, ids: &[uuid::Uuid]) -> Done<Vec<(ExecutionId, u64)>> {
-    let sql = "SELECT x.id, h.number FROM UNNEST($2::uuid[]) AS k(id) JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
+/// How far runs have come: their last event, their status.
+pub(super) fn standings(tx: &Tx, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+    let sql = "SELECT x.id, x.status, h.number FROM (SELECT * FROM UNNEST($2::uuid[]) AS u(id) LIMIT cardinality($2)) k \
+               JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
                CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
                ORDER BY number DESC LIMIT 1) h";
-    let ids: Vec<Value> = ids.iter().map(|&id| Value::from(id)).collect();
-    tx.all(sql, row![org.0, ids], |row| Ok((ExecutionId(row.get(0)?), row.get(1)?)))
+    let ids: Vec<Value> = ids.iter().map(|id| Value::from(id.0)).collect();
+    tx.all(sql, row![org.0, ids], |row| {
+        Ok(Standing::of(ExecutionId(row.get(0)?), row.get(2)?, one_of(&Status::ALL, 1, row)?))
+    })
 }
 
 static EVENT: Set = Set::insert(

@@ -9,7 +9,7 @@ use crate::model::{
     SignalStored, Task,
 };
 use crate::payload::{Body, ContentHash, Encoding, INLINE_LIMIT, Payload, RowOf};
-use crate::storage::{AgentStorage, ClaimRequest};
+use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use crate::wire::v2::{fork_request, payload_part, resolve_task_request};
 use crate::wire::{OfOrg, Parts, attach, error_of_status, facts, id, micros, parts, raw, stored, v2, word};
 use async_trait::async_trait;
@@ -20,6 +20,8 @@ use tonic::Streaming;
 
 /// Parts of an upload that wait for the connection.
 const AHEAD: usize = 16;
+/// Runs asked for in one call.
+const STANDINGS: usize = 1_000;
 /// Bytes of payloads that a commit carries itself; the rest is uploaded before it.
 const CARRIED: usize = 16 << 20;
 
@@ -64,6 +66,20 @@ impl AgentStorage for RemoteStorage {
             high = to;
         }
         Ok((all, high))
+    }
+
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
+        let mut all = Vec::with_capacity(executions.len());
+        for some in executions.chunks(STANDINGS) {
+            let request = v2::StandingsRequest { executions: some.iter().map(|id| raw(id.0)).collect() };
+            let answer = self.agents().standings(self.ask(org, request)).await;
+            let answer = answer.map_err(|status| error_of_status("look how far runs have come", &status))?;
+            for one in answer.into_inner().items {
+                let execution = ExecutionId(id(&one.execution, "execution")?);
+                all.push(Standing { execution, high: one.high, ended: one.ended });
+            }
+        }
+        Ok(all)
     }
 
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {

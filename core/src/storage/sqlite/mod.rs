@@ -44,7 +44,7 @@ use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Storage, Unfenced, WorkSource, WorkerInfo,
+    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -267,6 +267,11 @@ impl AgentStorage for SqliteStorage {
             Ok((facts::between(conn, &run, after, high, Some(run.segment))?, high))
         })
         .await
+    }
+
+    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
+        let ids = executions.to_vec();
+        self.read("look how far runs have come", move |conn| tx::standings(conn, org, &ids)).await
     }
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {

@@ -4,11 +4,12 @@ use super::fault::{Done, Fault};
 use super::request::Request;
 use super::run::{Home, Run};
 use super::task::TaskRow;
-use super::values::{Cell, key, number_of, span, text_of};
+use super::values::{Cell, blob, key, number_of, one_of, span, text_of};
 use crate::clock::Timestamp;
-use crate::id::OrgId;
-use crate::model::{Failure, TaskStatus};
+use crate::id::{ExecutionId, OrgId};
+use crate::model::{Failure, Status, TaskStatus};
 use crate::payload::Payload;
+use crate::storage::Standing;
 use crate::storage::sql::log::Numbered;
 use crate::storage::sql::{self, Statements};
 use crate::streaming::Change;
@@ -99,6 +100,21 @@ pub(super) fn high(conn: &Connection, run: i64) -> Done<u64> {
         |row| row.get(0),
     )?;
     Ok(found.map_or(0, number_of))
+}
+
+/// How far runs have come: their last event, their status.
+pub(super) fn standings(conn: &Connection, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+    let sql = "SELECT run, status FROM agent_execution WHERE org_id = ?1 AND id = ?2";
+    let mut there = Vec::with_capacity(ids.len());
+    for &id in ids {
+        let found = first(conn, sql, [blob(&org.0), blob(&id.0)], |row| {
+            Ok((row.get::<_, i64>(0)?, one_of(&Status::ALL, 1, row)?))
+        })?;
+        if let Some((run, status)) = found {
+            there.push(Standing::of(id, high(conn, run)?, status));
+        }
+    }
+    Ok(there)
 }
 
 /// The events of one run.
