@@ -116,28 +116,6 @@ async fn processes_share_the_work() {
     assert_eq!((count, claimed.len()), (41, 41));
 }
 
-/// Commands that share a transaction: those that are refused leave the others alone.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_young_database_gets_statistics_as_it_fills() {
-    let cluster = Cluster::shared();
-    let url = cluster.fresh().unwrap();
-    let schema = url.rsplit("%3D").next().unwrap();
-    let store = connect(&url).unwrap();
-    // Nobody else looks at this table.
-    let table = format!("{schema}.agent_execution");
-    cluster.sql("postgres", &format!("ALTER TABLE {table} SET (autovacuum_enabled = false)")).unwrap();
-    for _ in 0..100 {
-        store.create_execution(start()).await.unwrap();
-    }
-    let counted = format!("SELECT reltuples >= 50 FROM pg_class WHERE oid = '{table}'::regclass");
-    let told = async {
-        while cluster.sql("postgres", &counted).unwrap() != "t" {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the planner knows how many runs there are");
-}
-
 /// Takes so many steps.
 struct Walker;
 
@@ -181,6 +159,7 @@ async fn a_commit_reads_no_more_when_many_went_before_it() {
     assert!((STEPS..STEPS * 20).contains(&read), "{read} index entries of events were read in {STEPS} steps");
 }
 
+/// Commands that share a transaction: those that are refused leave the others alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_command_leaves_its_neighbours_alone() {
     let url = Cluster::shared().fresh().unwrap();

@@ -232,7 +232,7 @@ fn whole(keys: &[Key]) -> (&'static str, Vec<Value>) {
     let (orgs, runs) = split(keys);
     let sql = concat!(
         select_execution!(),
-        "JOIN UNNEST($1::uuid[], $2::bigint[]) WITH ORDINALITY AS k(org_id, run, n) \
+        "JOIN (SELECT * FROM UNNEST($1::uuid[], $2::bigint[]) WITH ORDINALITY AS u(org_id, run, n) LIMIT cardinality($1)) k \
          ON k.org_id = x.org_id AND k.run = x.run ORDER BY k.n"
     );
     (sql, row![orgs, runs])
@@ -323,7 +323,7 @@ fn tasks_of(tx: &Tx, ids: &[(OrgId, crate::id::TaskId)]) -> Done<Vec<TaskRow>> {
         ids.iter().map(|(org, task)| (Value::from(org.0), Value::from(task.0))).unzip();
     let sql = concat!(
         select_task!(),
-        "JOIN UNNEST($1::uuid[], $2::uuid[]) WITH ORDINALITY AS k(org_id, id, n) ON k.org_id = t.org_id AND k.id = t.id \
+        "JOIN (SELECT * FROM UNNEST($1::uuid[], $2::uuid[]) WITH ORDINALITY AS u(org_id, id, n) LIMIT cardinality($1)) k ON k.org_id = t.org_id AND k.id = t.id \
          ORDER BY k.n"
     );
     tx.all(sql, row![orgs, tasks], TaskRow::read)

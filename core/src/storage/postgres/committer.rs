@@ -184,7 +184,7 @@ fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work>>, desk
     let mut waiting: VecDeque<Box<dyn Work>> = VecDeque::new();
     loop {
         if waiting.is_empty() {
-            match link.rest(queue.recv()) {
+            match link.wait(queue.recv()) {
                 Some(work) => waiting.push_back(work),
                 None => return,
             }

@@ -5,7 +5,6 @@ use crate::error::{Code, Error, Result};
 use crate::storage::trust;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -21,10 +20,6 @@ pub(super) struct Reach {
     pub tls: Option<MakeRustlsConnect>,
     /// Whether sessions see the rows of every org; else those of the org that a transaction names.
     pub all_orgs: bool,
-    /// Rings when the tables have been looked at, which makes the plans of all sessions worthless.
-    pub looked: Arc<watch::Sender<()>>,
-    /// Whose turn it is to make plans again: one session's at a time, beside those that work.
-    pub planning: Arc<Semaphore>,
 }
 
 impl Reach {
@@ -32,7 +27,7 @@ impl Reach {
     pub(super) fn of(url: &str, ca: Option<&Path>) -> Result<Self> {
         let config = configure(url)?;
         let tls = if config.get_ssl_mode() == SslMode::Require { Some(encrypted(ca)?) } else { None };
-        Ok(Self { config, tls, all_orgs: true, looked: Arc::default(), planning: Arc::new(Semaphore::new(1)) })
+        Ok(Self { config, tls, all_orgs: true })
     }
 
     /// Whether it may be reached through a socket of this machine, which has no host name.

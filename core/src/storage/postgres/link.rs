@@ -9,38 +9,31 @@ use super::fault::{Done, Fault, explain};
 use super::pipeline::{Over, Plain};
 use crate::error::{Code, Error, Result};
 use futures::future::{MaybeDone, maybe_done};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Connection, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
 
 /// How long opening a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What every session is told. Each statement has an index made for it that brings its rows in their order, and plans are
-/// made once: statistics of tables that were empty a minute ago must not talk the planner into reading all of them, nor all
-/// rows of a run to sort them for the last one.
+/// made once: what the planner knows of tables that were empty a minute ago must not talk it into reading all of them, nor all
+/// rows of a run to sort them for the last one. A list of keys is given with a limit, which it takes for few rows: it looks each
+/// of them up, however small the table.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
                        SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET client_min_messages = warning; \
                        SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '20s'";
 
 /// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
 const ALL_ORGS: &str = "SET flovyn.org = '*'";
-
-/// What makes the plan of each statement that a session has prepared, and does nothing of it; what is used most comes first.
-const PLANS: &str = "SELECT 'EXPLAIN EXECUTE ' || quote_ident(name) || CASE cardinality(parameter_types) WHEN 0 THEN '' \
-    ELSE '(' || repeat('NULL, ', cardinality(parameter_types) - 1) || 'NULL)' END FROM pg_prepared_statements \
-    WHERE statement ~* '^\\s*(SELECT|WITH|INSERT|UPDATE|DELETE)' ORDER BY generic_plans DESC";
-/// Plans made at a time: whoever comes meanwhile waits for so many, some milliseconds.
-const PIECE: usize = 4;
 
 /// A statement with its parameters.
 pub(super) struct Ask<'a> {
@@ -60,9 +53,6 @@ pub(super) struct Link {
     reach: Arc<Reach>,
     runtime: Runtime,
     open: Option<Open>,
-    looked: watch::Receiver<()>,
-    /// What makes the plans that a look made worthless.
-    unplanned: VecDeque<String>,
 }
 
 struct Open {
@@ -77,8 +67,7 @@ impl Link {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             Error::new(Code::StorageUnavailable, format!("no event loop for a connection: {error}")).caused_by(error)
         })?;
-        let looked = reach.looked.subscribe();
-        Ok(Self { reach, runtime, open: None, looked, unplanned: VecDeque::new() })
+        Ok(Self { reach, runtime, open: None })
     }
 
     /// Opens the connection if it is not open.
@@ -87,7 +76,6 @@ impl Link {
             return Ok(());
         }
         self.open = None;
-        self.unplanned.clear();
         let reach = self.reach.clone();
         let opened = self.runtime.block_on(async move {
             let client = match reach.tls.clone() {
@@ -120,38 +108,6 @@ impl Link {
         self.runtime.block_on(what)
     }
 
-    /// The same where nobody waits for the connection: should the tables be looked at meanwhile, the plans that this made
-    /// worthless are made again now, not when they are needed, by one connection at a time.
-    pub(super) fn rest<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let mut until = std::pin::pin!(until);
-        let (looked, unplanned, open) = (&mut self.looked, &mut self.unplanned, &self.open);
-        self.runtime.block_on(async {
-            loop {
-                let planned = tokio::select! {
-                    biased;
-                    come = &mut until => return come,
-                    Ok(()) = looked.changed() => plans(open.as_ref()).await.map(|plans| *unplanned = plans),
-                    Ok(_turn) = self.reach.planning.acquire(), if !unplanned.is_empty() => {
-                        let piece: Vec<_> = unplanned.drain(..PIECE.min(unplanned.len())).collect();
-                        match open {
-                            Some(open) => open.client.simple_query(&piece.join("; ")).await.map(drop),
-                            None => Ok(()),
-                        }
-                    }
-                };
-                if let Err(error) = planned {
-                    tracing::debug!(%error, "statements could not be planned ahead");
-                    unplanned.clear();
-                }
-            }
-        })
-    }
-
-    /// Tells all connections that the tables have been looked at.
-    pub(super) fn has_looked(&self) {
-        self.reach.looked.send_replace(());
-    }
-
     /// Runs several statements of the simple protocol, for migrations.
     pub(super) fn batch(&mut self, sql: &str) -> Done<()> {
         let Some(open) = &self.open else { return Err(closed()) };
@@ -179,17 +135,6 @@ impl Link {
             self.open = None;
         }
     }
-}
-
-/// What makes the plans of all statements that a session has prepared.
-async fn plans(open: Option<&Open>) -> std::result::Result<VecDeque<String>, tokio_postgres::Error> {
-    let Some(open) = open else { return Ok(VecDeque::new()) };
-    let told = open.client.simple_query(PLANS).await?;
-    let text = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(Into::into),
-        _ => None,
-    };
-    Ok(told.iter().filter_map(text).collect())
 }
 
 impl Open {
@@ -240,31 +185,4 @@ async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 fn closed() -> Fault {
     Error::new(Code::StorageUnavailable, "the connection to PostgreSQL is gone; the same request may be sent again")
         .into()
-}
-
-#[cfg(all(test, feature = "testing"))]
-mod tests {
-    use super::*;
-    use crate::testing::postgres::Cluster;
-
-    #[test]
-    fn what_a_look_makes_worthless_is_planned_while_nobody_waits() {
-        let reach = Arc::new(Reach::of(&Cluster::shared().fresh().unwrap(), None).unwrap());
-        let mut link = Link::new(reach.clone()).unwrap();
-        link.connect().unwrap();
-        let (add, begin) = ("SELECT $1::int8 + 1", "BEGIN");
-        let one = 1_i64;
-        let rows = link.exchange(&[Ask { sql: add, params: vec![&one] }]).unwrap();
-        assert_eq!(rows[0][0].get::<_, i64>(0), 2);
-        link.exchange(&[Ask::plain(begin), Ask::plain("ROLLBACK")]).unwrap();
-        let planned = |link: &mut Link| {
-            let count = "SELECT generic_plans FROM pg_prepared_statements WHERE statement LIKE '%int8 + 1'";
-            link.exchange(&[Ask::plain(count)]).unwrap()[0][0].get::<_, i64>(0)
-        };
-        assert_eq!((planned(&mut link), link.rest(async { 7 })), (1, 7));
-        link.has_looked();
-        link.rest(async { tokio::time::sleep(Duration::from_millis(500)).await });
-        assert_eq!(planned(&mut link), 2);
-        assert!(link.is_open());
-    }
 }

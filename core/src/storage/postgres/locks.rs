@@ -56,7 +56,7 @@ impl Locked {
 pub(super) const LOCK: &str = concat!(
     "SELECT ",
     run_columns!(),
-    " FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
+    " FROM (SELECT * FROM UNNEST($1::uuid[], $2::uuid[]) AS u(org_id, id) LIMIT cardinality($1)) k JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
      ORDER BY x.org_id, x.run FOR NO KEY UPDATE OF x"
 );
 
@@ -64,7 +64,7 @@ pub(super) const LAST: &str = concat!(
     "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, x.parent_id, ",
     request_columns!(),
     ", pg_current_xact_id_if_assigned()::text::bigint \
-     FROM UNNEST($1::uuid[], $2::uuid[]) AS k(org_id, id) JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
+     FROM (SELECT * FROM UNNEST($1::uuid[], $2::uuid[]) AS u(org_id, id) LIMIT cardinality($1)) k JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
      LEFT JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run ORDER BY number DESC LIMIT 1) h \
      ON TRUE \
      LEFT JOIN LATERAL (SELECT * FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \

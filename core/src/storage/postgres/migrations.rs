@@ -25,6 +25,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0013_lone.sql"),
     include_str!("migrations/0014_sealed_audit.sql"),
     include_str!("migrations/0015_task_previews.sql"),
+    include_str!("migrations/0016_expectations.sql"),
 ];
 
 /// Names the lock ("FLVN").

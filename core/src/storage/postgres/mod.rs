@@ -35,7 +35,6 @@ mod run;
 mod schedules;
 mod segment;
 mod sets;
-mod statistics;
 mod task;
 mod tx;
 mod unfenced;

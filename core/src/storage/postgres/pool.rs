@@ -114,7 +114,7 @@ fn serve(board: &Mutex<Board>, mut link: Link) {
         match next {
             Next::Job(job) => job(&mut link),
             Next::Wait(coming) => {
-                if let Ok(job) = link.rest(coming) {
+                if let Ok(job) = link.wait(coming) {
                     job(&mut link);
                 }
             }

@@ -227,7 +227,11 @@ impl Set {
         let (table, names, params) = (self.table, names.join(", "), params.join(", "));
         let (found, changes) = (found.join(" AND "), changes.join(", "));
         let rows = if many { format!("SELECT * FROM UNNEST({params})") } else { format!("VALUES ({params})") };
-        let from = |word: &str| if many { format!(" {word} UNNEST({params}) AS v({names})") } else { String::new() };
+        // With a limit the planner takes them for few rows, and looks each of them up.
+        let from = |word: &str| match many {
+            true => format!(" {word} (SELECT * FROM UNNEST({params}) AS u({names}) LIMIT cardinality($1)) v"),
+            false => String::new(),
+        };
         match self.verb {
             Verb::Insert => format!("INSERT INTO {table} ({names}) {rows}"),
             Verb::Add => format!("INSERT INTO {table} ({names}) {rows} ON CONFLICT DO NOTHING"),
@@ -295,7 +299,8 @@ mod tests {
     #[test]
     fn sets_are_one_statement_each() {
         assert_eq!(ADDED.many(), "INSERT INTO t (a, b) SELECT * FROM UNNEST($1::bigint[], $2::text[])");
-        let update = "UPDATE t t SET b = v.b FROM UNNEST($1::bigint[], $2::text[]) AS v(a, b) WHERE t.a = v.a";
+        let update = "UPDATE t t SET b = v.b FROM (SELECT * FROM UNNEST($1::bigint[], $2::text[]) AS u(a, b) \
+                      LIMIT cardinality($1)) v WHERE t.a = v.a";
         assert_eq!(CHANGED.many(), update);
     }
 

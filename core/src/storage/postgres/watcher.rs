@@ -7,7 +7,6 @@ use super::committer::Desk;
 use super::config::Reach;
 use super::link::{Ask, Link};
 use super::pool::spawn;
-use super::statistics::Statistics;
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -137,7 +136,7 @@ impl Drop for Watcher {
 
 fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
     let (mut pause, mut calm) = (BUSY, 0);
-    let (mut sight, mut statistics) = (Sight::default(), Statistics::default());
+    let mut sight = Sight::default();
     loop {
         let stopped = link.wait(async {
             tokio::select! {
@@ -153,7 +152,6 @@ fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
             (sight, pause) = (Sight::default(), GONE);
             continue;
         };
-        statistics.refresh(&mut link, seen.next);
         if sight.news(seen, &desk.own) {
             desk.hints.everything_changed();
             calm = 0;
