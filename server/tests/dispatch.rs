@@ -1,12 +1,12 @@
 //! Who gets a run, over two workers that share nothing but the database or the server: the worker that has it parked, one
-//! at a time of a concurrency key, and nobody behind another org's backlog.
+//! at a time of a concurrency key whoever dies, and nobody behind another org's backlog.
 
 mod house;
 
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
-use flovyn_core::client::{Handle, StartOptions};
+use flovyn_core::client::{Client, Handle, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
 use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OpId, OrgId, RequestId, Slot, TaskId, WorkerId};
@@ -21,10 +21,12 @@ use flovyn_core::storage::ClaimRequest;
 use flovyn_core::testing::postgres::Cluster;
 use flovyn_core::worker::WorkerOptions;
 use futures::StreamExt;
+use futures::future::{try_join, try_join_all};
 use house::{House, job};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often each run is woken.
 const ROUNDS: usize = 10;
@@ -107,37 +109,50 @@ async fn a_parked_copy_goes_on_over_grpc() -> Result<()> {
     parked_copies_go_on([house.remote().await, house.remote().await]).await
 }
 
-/// Counts how many of its runs advance at the same time, and the most there were.
-#[derive(Clone, Default)]
-struct Gauge(Arc<(AtomicUsize, AtomicUsize)>);
+/// Counts how many runs of a key advance at the same time, and the most there were.
+#[derive(Default)]
+struct Gauge {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A run that advances; also one that ends with its process ends this.
+struct Advancing<'a>(&'a Gauge);
 
 impl Gauge {
-    fn up(&self) {
-        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.1.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn down(&self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    fn advance(&self) -> Advancing<'_> {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        Advancing(self)
     }
 }
 
-/// Advances alone: three steps, a wait in which others may advance, three more.
-struct Alone(Gauge);
+impl Drop for Advancing<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Keys of the storm; the gauge after theirs is of runs without one.
+const KEYS: usize = 4;
+type Gauges = Arc<[Gauge; KEYS + 1]>;
+
+/// Advances alone among those of its key: three steps, a wait in which others may advance, three more.
+struct Alone(Gauges);
 
 #[async_trait]
 impl AgentDefinition for Alone {
     type State = ();
-    type Input = ();
+    type Input = usize;
     type Output = ();
 
     fn kind(&self) -> &str {
         "alone"
     }
 
-    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<()> {
+    async fn execute(&self, ctx: &dyn AgentContext, key: usize) -> Result<()> {
         for part in 0..2 {
-            self.0.up();
+            let advancing = self.0[key].advance();
             for _ in 0..3 {
                 ctx.run("step", async {
                     tokio::task::yield_now().await;
@@ -145,7 +160,7 @@ impl AgentDefinition for Alone {
                 })?
                 .await?;
             }
-            self.0.down();
+            drop(advancing);
             if part == 0 {
                 ctx.wait_for_signal::<()>("go")?.await?;
             }
@@ -154,37 +169,115 @@ impl AgentDefinition for Alone {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_concurrency_key_one_run_advances() -> Result<()> {
-    let db = Cluster::shared().fresh().expect("a database");
-    let doors = [Runtime::open(&db).await?, Runtime::open(&db).await?];
-    let (keyed, free) = (Gauge::default(), Gauge::default());
-    for door in &doors {
-        let host = NativeHost::default().agent(Alone(keyed.clone()))?;
-        door.worker(Arc::new(host), WorkerOptions::default()).await?;
-        let host = NativeHost::default().agent(Alone(free.clone()))?;
-        let options = WorkerOptions { queue: "free".into(), ..WorkerOptions::default() };
-        door.worker(Arc::new(host), options).await?;
+/// A worker that ends all at once, as a killed process does.
+struct Process(WorkerId, Option<tokio::runtime::Runtime>);
+
+impl Process {
+    async fn start(db: &str, gauges: &Gauges) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("threads start");
+        let (db, gauges) = (db.to_owned(), gauges.clone());
+        let (ready, worker) = tokio::sync::oneshot::channel();
+        runtime.spawn(async move {
+            let door = Runtime::open(&db).await?;
+            let host = NativeHost::default().agent(Alone(gauges))?;
+            let worker = door.worker(Arc::new(host), WorkerOptions::default()).await?;
+            let _ = ready.send(worker.id());
+            std::future::pending::<Result<()>>().await
+        });
+        Self(worker.await.expect("a worker starts"), Some(runtime))
     }
-    let mut handles = Vec::new();
-    for n in 0..80 {
-        let (queue, key) = if n % 2 == 0 { ("default", Some("k".to_owned())) } else { ("free", None) };
-        let options = StartOptions { queue: Some(queue.into()), concurrency_key: key, ..StartOptions::default() };
-        let handle = doors[n % 2].client().start("alone", Payload::null(), options).await?;
-        handles.push(handle);
+
+    /// None of its code runs any more when this returns.
+    async fn kill(mut self) -> WorkerId {
+        let runtime = self.1.take().expect("it lives");
+        tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE)).await.expect("it ends");
+        self.0
     }
-    for handle in &handles {
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.1.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    }
+}
+
+/// Starts runs of a key one after the other, and sees each to its end. Tells how many there were.
+async fn drive(client: &Client, key: usize, over: &AtomicBool) -> Result<usize> {
+    let mut ended = 0;
+    while !over.load(Ordering::SeqCst) {
+        let concurrency_key = (key < KEYS).then(|| format!("key {key}"));
+        let options = StartOptions { concurrency_key, ..StartOptions::default() };
+        let handle = client.start("alone", Payload::of(&key)?, options).await?;
         handle.signal("go", Payload::null(), Delivery::NextStep, None).await?;
-    }
-    for handle in &handles {
         handle.result(Some(PATIENCE)).await?;
+        ended += 1;
     }
-    assert_eq!(keyed.0.1.load(Ordering::SeqCst), 1);
-    println!("without a key up to {} advanced together", free.0.1.load(Ordering::SeqCst));
-    for door in doors {
-        door.close().await?;
-    }
-    Ok(())
+    Ok(ended)
+}
+
+/// Workers die all the time, and in no moment are two runs of a key RUNNING: neither by the rows nor by what the code does.
+/// `SCALE=n` makes it n times as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_concurrency_key_one_run_advances_whoever_dies() -> Result<()> {
+    let scale = std::env::var("SCALE").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
+    let (began, storm) = (Instant::now(), Duration::from_secs(10 * scale));
+    let db = Cluster::shared().fresh().expect("a database");
+    let schema = db.rsplit("%3D").next().expect("a schema").to_owned();
+    let door = Runtime::open(&db).await?;
+    let (client, gauges, over) = (door.client(), Gauges::default(), Arc::new(AtomicBool::new(false)));
+    let looking = {
+        // All keys at one moment: how many runs each has that are RUNNING.
+        let running = format!(
+            "SELECT concurrency_key, count(*) FROM {schema}.agent_execution \
+             WHERE status = 1 AND concurrency_key IS NOT NULL GROUP BY 1"
+        );
+        let over = over.clone();
+        tokio::task::spawn_blocking(move || {
+            let (mut looks, mut seen) = (0, 0);
+            while !over.load(Ordering::SeqCst) {
+                let rows = Cluster::shared().sql("postgres", &running).expect("the rows are read");
+                assert!(rows.lines().all(|row| row.ends_with("|1")), "more than one is RUNNING: {rows}");
+                (looks, seen) = (looks + 1, seen + rows.lines().count());
+            }
+            (looks, seen)
+        })
+    };
+    let (mut dead, done) = (Vec::new(), AtomicBool::new(false));
+    let killing = async {
+        let mut workers = VecDeque::new();
+        for _ in 0..3 {
+            workers.push_back(Process::start(&db, &gauges).await);
+        }
+        while !done.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if began.elapsed() < storm {
+                dead.push(workers.pop_front().expect("three live").kill().await);
+                workers.push_back(Process::start(&db, &gauges).await);
+            }
+            over.store(began.elapsed() >= storm, Ordering::SeqCst);
+            // As a server does when a worker's connection breaks; a claim that the dead had asked for may have come since.
+            for worker in &dead {
+                door.storage().cut_leases(OrgId::DEFAULT, *worker, Duration::ZERO).await?;
+            }
+        }
+        Ok(())
+    };
+    let driving = async {
+        let ended = try_join_all((0..30).map(|n| drive(&client, n % (KEYS + 1), &over))).await;
+        done.store(true, Ordering::SeqCst);
+        ended
+    };
+    let ((), ended) = try_join(killing, driving).await?;
+    let (looks, seen) = looking.await.expect("the rows are as they must be");
+    let deaths = dead.len();
+    let most = gauges.each_ref().map(|gauge| gauge.most.load(Ordering::SeqCst));
+    let ended: usize = ended.iter().sum();
+    println!("{ended} runs, {deaths} deaths; {looks} looks saw {seen} RUNNING; most of each key at once {most:?}");
+    assert_eq!(most[..KEYS], [1; KEYS]);
+    assert!(most[KEYS] > 1, "those without a key advance together");
+    assert!(deaths > 3 && seen > 10 && ended > 30, "{deaths} deaths, {seen} seen, {ended} runs");
+    door.close().await
 }
 
 /// The answer of a commit over gRPC hands the tasks of its batch straight to its sender, as many as it has places for.
