@@ -117,6 +117,11 @@ async fn resumed_behind_any_event_it_is_the_same_stream() {
         whole.len(),
         "every id is one event's"
     );
+    for event in &whole {
+        for field in ["agentExecutionId", "op", "epoch", "attempt", "seq"] {
+            assert!(event.data.get(field).is_some(), "{field} of {event:?}");
+        }
+    }
     let thought = whole.iter().find(|event| event.name == "data").unwrap();
     assert_eq!(thought.data["data"], json!({ "type": "thinking_delta", "delta": "…\n" }));
     let retract = names.iter().position(|name| *name == "retract").unwrap();
@@ -277,6 +282,7 @@ async fn lost_previews_are_told() {
     let gap = resumed.next().await.unwrap();
     let token = resumed.next().await.unwrap();
     assert_eq!((&gap.name[..], &gap.id, &token.data["data"]), ("gap", &format!("{number}.3"), &json!("ninth")));
+    assert_eq!((&gap.data["seq"], &gap.data["position"]), (&json!(number), &json!(gap.id)));
     assert_eq!(token.id, format!("{number}.4"));
 }
 

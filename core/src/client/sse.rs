@@ -2,21 +2,27 @@
 
 use super::StreamEvent;
 use crate::id::ExecutionId;
-use crate::model::{Chunk, ChunkKind, Event, EventKind, Status};
+use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, Status};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// One event as it goes over a `text/event-stream`, with the id to resume after.
+/// One event as it goes over a `text/event-stream`, with the id to resume after. Each says execution, op, epoch, attempt and
+/// seq: null where it is about no op or no attempt, or where the epoch does not matter to it.
 pub fn server_sent(execution: ExecutionId, event: &StreamEvent) -> Vec<u8> {
     let (name, body) = match event {
         StreamEvent::Durable(event) => (name(event.kind), json_of(&durable(event))),
         StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&Made::of(chunk))),
-        StreamEvent::Retract { op: (segment, sequence), .. } => {
-            let op = format!("{segment}-{sequence}");
-            ("retract", json_of(&json!({ "agentExecutionId": execution, "op": op })))
+        StreamEvent::Retract { id, op: (segment, sequence) } => {
+            let mut body = at(execution, *id);
+            body.insert("op".into(), format!("{segment}-{sequence}").into());
+            ("retract", json_of(&body))
         }
-        StreamEvent::Gap(_) => ("gap", json_of(&json!({ "agentExecutionId": execution }))),
+        StreamEvent::Gap(id) => {
+            let mut body = at(execution, *id);
+            body.insert("position".into(), id.to_string().into());
+            ("gap", json_of(&body))
+        }
     };
     format!("id: {}\nevent: {name}\ndata: {body}\n\n", event.id()).into_bytes()
 }
@@ -90,10 +96,19 @@ fn status(kind: EventKind) -> Option<Status> {
     })
 }
 
-fn durable(event: &Event) -> Value {
+/// What every event says, of one about no op and no attempt: `seq` is the durable event that the reader has.
+fn at(execution: ExecutionId, id: EventId) -> Map<String, Value> {
     let mut body = Map::new();
-    body.insert("agentExecutionId".into(), json!(event.execution));
-    body.insert("seq".into(), event.number.into());
+    body.insert("agentExecutionId".into(), json!(execution));
+    body.insert("seq".into(), id.number.into());
+    for name in ["op", "epoch", "attempt"] {
+        body.insert(name.into(), Value::Null);
+    }
+    body
+}
+
+fn durable(event: &Event) -> Value {
+    let mut body = at(event.execution, EventId { number: event.number, chunk: 0 });
     body.insert("at".into(), event.at.to_string().into());
     body.insert("op".into(), event.sequence.map(|sequence| format!("{}-{sequence}", event.segment)).into());
     if let Some(status) = status(event.kind) {
@@ -200,6 +215,39 @@ mod tests {
         for (told, wire) in [("entry_type", "entryType"), ("cache_read_tokens", "cacheReadTokens"), ("kind", "kind")] {
             assert_eq!(camel(told), wire);
         }
+    }
+
+    #[test]
+    fn every_event_says_where_it_belongs() {
+        let body = |event: &StreamEvent| -> Value {
+            let text = sent(event);
+            let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+            serde_json::from_str(data).unwrap()
+        };
+        let chunk = Chunk {
+            execution: ExecutionId::default(),
+            segment: 1,
+            sequence: 3,
+            epoch: 2,
+            attempt: 4,
+            seq: 9,
+            kind: ChunkKind::Token,
+            data: "a".into(),
+        };
+        let id = EventId { number: 7, chunk: 2 };
+        for (event, told) in [
+            (durable_of(EventKind::Resumed, json!({ "epoch": 5 })), json!(["1-3", 5, null, 7])),
+            (durable_of(EventKind::TaskStarted, json!({ "task": "t", "attempt": 2 })), json!(["1-3", null, 2, 7])),
+            (StreamEvent::Chunk(id, chunk.into()), json!(["1-3", 2, 4, 9])),
+            (StreamEvent::Retract { id, op: (1, 3) }, json!(["1-3", null, null, 7])),
+            (StreamEvent::Gap(id), json!([null, null, null, 7])),
+        ] {
+            let body = body(&event);
+            assert_eq!(body["agentExecutionId"], json!(ExecutionId::default()), "{body}");
+            let fields = ["op", "epoch", "attempt", "seq"].map(|name| body.get(name).expect(name));
+            assert_eq!(json!(fields), told, "{body}");
+        }
+        assert_eq!(body(&StreamEvent::Gap(id))["position"], "7.2");
     }
 
     #[test]
