@@ -121,7 +121,7 @@ async fn every_route_refuses_whom_it_must() {
 /// Whether a role may call a method, said once more than the server says it.
 fn may_call(role: &str, service: &str, method: &str) -> bool {
     let looks = ["Get", "List"].iter().any(|start| method.starts_with(start))
-        || ["Branch", "Journal", "Unserved", "Watch", "Identify"].contains(&method);
+        || ["Branch", "Journal", "Standings", "Unserved", "Watch", "Identify"].contains(&method);
     match (role, service) {
         (_, "Agents") if method == "Identify" => true,
         ("admin", _) => true,
@@ -133,7 +133,9 @@ fn may_call(role: &str, service: &str, method: &str) -> bool {
         ("viewer" | "member", "Worker") => method == "Hints",
         ("member", "Agents") => true,
         ("worker", "Worker") => true,
-        ("worker", "Agents") => ["GetExecution", "GetEntry", "Branch", "GetPayload", "PutPayload"].contains(&method),
+        ("worker", "Agents") => {
+            ["GetExecution", "Standings", "GetEntry", "Branch", "GetPayload", "PutPayload"].contains(&method)
+        }
         ("exec:signal", "Agents") => method == "Signal",
         _ => false,
     }
