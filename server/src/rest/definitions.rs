@@ -223,12 +223,14 @@ pub(super) async fn frozen(caller: &Caller, name: &str, said: Said) -> Result<(D
     let mut spec = definition.spec;
     spec.config.extend(said.config.unwrap_or_default());
     spec.metadata.insert(DEFINITION.into(), definition.id.to_string());
-    let input = json!({
+    let mut input = json!({
         "systemPrompt": spec.system_prompt,
-        "userPrompt": said.user_prompt,
         "models": spec.models,
         "tools": spec.tools,
         "config": spec.config,
     });
+    if let Some(prompt) = said.user_prompt {
+        input["userPrompt"] = prompt;
+    }
     Ok((spec, input))
 }
