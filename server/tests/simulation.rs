@@ -1,7 +1,7 @@
-//! The real gRPC server and real workers over a network that is made up: links break, hosts die, time is virtual.
+//! Two real servers and real workers over a network that is made up: links break, hosts die, time is virtual.
 //!
-//! What is durable is a backend in memory that outlives its server. Whatever happens, every run ends with what it would have
-//! ended with, nothing lost, nothing doubled. `SEED` runs one sequence of faults alone, `SCALE` multiplies their number; ids
+//! What is durable is a backend in memory that outlives its servers. Whatever happens, every run ends with what it would have
+//! ended with, nothing lost, nothing doubled; who follows it over HTTP, from server to server, reads each event once. `SEED` runs one sequence of faults alone, `SCALE` multiplies their number; ids
 //! are random, so a seed repeats the faults and their moments, not every byte.
 
 use async_trait::async_trait;
@@ -21,10 +21,14 @@ use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::worker::WorkerOptions;
 use flovyn_core::{Error, Payload};
 use flovyn_server::{Access, Identity, serve_connections};
-use futures::future::try_join_all;
-use futures::stream;
+use futures::future::{join, join_all, try_join_all};
+use futures::{Stream, stream};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
@@ -39,9 +43,13 @@ use turmoil::Builder;
 use turmoil::net::{TcpListener, TcpStream};
 
 const TOKEN: &str = "simulated";
-const PORT: u16 = 9090;
-const WORKERS: [&str; 3] = ["worker-0", "worker-1", "worker-2"];
-const RUNS: u64 = 8;
+const GRPC: u16 = 9090;
+const HTTP: u16 = 8080;
+static SERVERS: [&str; 2] = ["server", "twin"];
+static WORKERS: [&str; 3] = ["worker-0", "worker-1", "worker-2"];
+const RUNS: u64 = 6;
+/// Those of them that are started, told and followed over HTTP.
+const OVER_HTTP: u64 = 2;
 /// Signals that each run waits for, and so its turns.
 const TURNS: u64 = 5;
 /// How long faults happen, and how long the runs may take after the last, in virtual time.
@@ -87,8 +95,8 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Makes connections of the simulation for a client.
-struct Connector;
+/// Makes connections of the simulation for a client, to each server in turn.
+struct Connector(usize);
 
 impl Service<Uri> for Connector {
     type Response = TokioIo<TcpStream>;
@@ -100,7 +108,9 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        Box::pin(async { Ok(TokioIo::new(TcpStream::connect(("server", PORT)).await?)) })
+        self.0 += 1;
+        let server = SERVERS[self.0 % SERVERS.len()];
+        Box::pin(async move { Ok(TokioIo::new(TcpStream::connect((server, GRPC)).await?)) })
     }
 }
 
@@ -178,30 +188,37 @@ async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-async fn connect() -> Result<Runtime> {
+/// Connects to one server, and to the other where that cannot be reached.
+async fn connect(mut first: usize) -> Result<Runtime> {
     let options = RemoteOptions { token: Some(TOKEN.into()) };
-    let url = format!("http://server:{PORT}");
-    insist(async || RemoteStorage::connect_through(&url, options.clone(), Connector).await)
-        .await
-        .map(|remote| Runtime::over(Arc::new(remote)))
+    let connecting = insist(async || {
+        first += 1;
+        RemoteStorage::connect_through("http://servers:9090", options.clone(), Connector(first)).await
+    });
+    connecting.await.map(|remote| Runtime::over(Arc::new(remote)))
 }
 
-/// A server's process: the listener and the house's keeping, over what outlives it.
+/// What comes to a port.
+async fn listen(port: u16) -> io::Result<impl Stream<Item = io::Result<Wire>>> {
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    Ok(stream::unfold(listener, |listener| async {
+        let connection = listener.accept().await.map(|(connection, _)| Wire(connection));
+        Some((connection, listener))
+    }))
+}
+
+/// A server's process: its doors and the house's keeping, over what outlives it.
 async fn server(storage: Arc<dyn Storage>) -> turmoil::Result {
     let runtime = Runtime::over(storage.clone());
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
-    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-    let connections = stream::unfold(listener, |listener| async {
-        let connection = listener.accept().await.map(|(connection, _)| Wire(connection));
-        Some((connection, listener))
-    });
-    serve_connections(storage, runtime.chunks().clone(), access, connections, stream::pending()).await?;
+    let (grpc, http) = (listen(GRPC).await?, listen(HTTP).await?);
+    serve_connections(storage, runtime.chunks().clone(), access, grpc, http).await?;
     Ok(())
 }
 
 /// A worker's process: serves until it dies.
-async fn worker(starts: Starts) -> turmoil::Result {
-    let runtime = connect().await?;
+async fn worker(number: usize, starts: Starts) -> turmoil::Result {
+    let runtime = connect(number).await?;
     let host = Arc::new(NativeHost::default().agent(Sums)?.task(Trace(starts))?);
     let _worker = insist(async || runtime.worker(host.clone(), WorkerOptions::default()).await).await?;
     std::future::pending().await
@@ -223,9 +240,9 @@ async fn talk(client: Client, run: u64) -> Result<Handle> {
 
 /// What somebody sees who asks the server.
 async fn customer() -> turmoil::Result {
-    let runtime = connect().await?;
-    let handles = try_join_all((0..RUNS).map(|run| talk(runtime.client(), run))).await?;
-    for (run, handle) in (0..).zip(&handles) {
+    let runtime = connect(0).await?;
+    let handles = try_join_all((OVER_HTTP..RUNS).map(|run| talk(runtime.client(), run))).await?;
+    for (run, handle) in (OVER_HTTP..).zip(&handles) {
         let outcome = insist(async || handle.outcome(Some(HEAL)).await).await?;
         let Outcome::Completed(output) = outcome else { panic!("run {run} ended with {outcome:?}") };
         assert_eq!(output.parse::<u64>()?, (0..TURNS).map(|turn| run * 1_000 + turn).sum::<u64>(), "run {run}");
@@ -233,6 +250,126 @@ async fn customer() -> turmoil::Result {
         let turns = entries.iter().map(|entry| entry.new.content.parse()).collect::<Result<Vec<u64>>>()?;
         assert_eq!(turns, (1..=TURNS).collect::<Vec<_>>(), "run {run}");
     }
+    Ok(())
+}
+
+/// Asks over a connection of its own.
+async fn ask(server: &str, path: &str, after: Option<&str>, body: &Value) -> io::Result<Response<Incoming>> {
+    let connection = TokioIo::new(TcpStream::connect((server, HTTP)).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(connection).await.map_err(io::Error::other)?;
+    tokio::spawn(connection);
+    let mut request = Request::builder().uri(format!("/api/orgs/default/agent-executions{path}"));
+    request = request.header("host", server).header("authorization", format!("Bearer {TOKEN}"));
+    if let Some(after) = after {
+        request = request.header("last-event-id", after);
+    }
+    let body = match body {
+        Value::Null => Bytes::new(),
+        body => {
+            request = request.method("POST").header("content-type", "application/json");
+            body.to_string().into()
+        }
+    };
+    let request = request.body(Full::new(body)).map_err(io::Error::other)?;
+    sender.send_request(request).await.map_err(io::Error::other)
+}
+
+/// Asks one server after the other until one answers; whose turn it is first.
+async fn answered(turn: usize, path: &str, after: Option<&str>, body: &Value) -> Response<Incoming> {
+    for server in SERVERS.iter().cycle().skip(turn % SERVERS.len()) {
+        let asked = tokio::time::timeout(Duration::from_secs(5), ask(server, path, after, body)).await;
+        match asked {
+            Ok(Ok(answer)) if answer.status().is_success() => return answer,
+            Ok(Ok(answer)) if answer.status() != 503 => panic!("{path} was refused: {answer:?}"),
+            _ => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+    unreachable!("there are servers")
+}
+
+/// An event's id and all of its lines.
+type Told = (String, String);
+
+/// Reads a stream of events to where it ends or breaks, or until so many were seen.
+async fn listen_to(answer: Response<Incoming>, enough: usize, seen: &mut Vec<Told>) {
+    let (mut body, mut text) = (answer.into_body(), String::new());
+    // A server that lives says so every 15 s.
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(Duration::from_secs(20), body.frame()).await {
+        let Ok(bytes) = frame.into_data() else { continue };
+        text.push_str(std::str::from_utf8(&bytes).expect("no frame cuts a character"));
+        while let Some((event, rest)) = text.split_once("\n\n") {
+            let id = event.lines().find_map(|line| line.strip_prefix("id: "));
+            seen.extend(id.map(|id| (id.to_owned(), event.to_owned())));
+            if seen.len() >= enough {
+                return;
+            }
+            text = rest.to_owned();
+        }
+    }
+}
+
+/// Follows a run to its end, behind the last event that came, from server to server. Leaves
+/// streams that do not break, too, wherever they are.
+async fn follow(path: &str) -> Vec<Told> {
+    let mut seen = Vec::new();
+    for turn in 0.. {
+        let after = seen.last().map(|(id, _): &Told| id.clone());
+        let answer = answered(turn, path, after.as_deref(), &Value::Null).await;
+        if answer.status() == 204 {
+            break;
+        }
+        let enough = seen.len() + 3;
+        listen_to(answer, enough, &mut seen).await;
+    }
+    seen
+}
+
+/// Starts a run over HTTP, sends its signals and follows it.
+async fn talk_over_http(run: u64) {
+    let body = json!({ "kind": "sums", "id": format!("sum-{run}"), "input": run });
+    answered(0, "", None, &body).await;
+    let signals = async {
+        for turn in 0..TURNS {
+            let key = format!("turn {turn}");
+            let server = usize::try_from(turn + run).expect("few turns");
+            let body = json!({ "signalName": "number", "signalValue": run * 1_000 + turn, "idempotencyKey": key });
+            answered(server, &format!("/sum-{run}/signal"), None, &body).await;
+            tokio::time::sleep(TROUBLE / (TURNS as u32 + 1)).await;
+        }
+    };
+    let path = format!("/sum-{run}/stream/consolidated");
+    let (seen, ()) = join(follow(&path), signals).await;
+    // What is told in one piece, however often it takes until nothing breaks in between.
+    let whole = loop {
+        let mut whole = Vec::new();
+        listen_to(answered(0, &path, None, &Value::Null).await, usize::MAX, &mut whole).await;
+        if whole.last().is_some_and(|(_, event)| event.contains("event: agent.completed\n")) {
+            break whole;
+        }
+    };
+    assert_eq!(seen, whole, "what was read of run {run}");
+    let of = |name: &str| {
+        let named = format!("event: {name}\n");
+        let data = |event: &str| event.lines().find_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok());
+        whole
+            .iter()
+            .filter(|(_, event)| event.contains(&named))
+            .filter_map(|(_, event)| data(event))
+            .collect::<Vec<_>>()
+    };
+    let entries: Vec<Value> = of("entry").into_iter().map(|mut entry: Value| entry["content"].take()).collect();
+    assert_eq!(entries, (1..=TURNS).map(Value::from).collect::<Vec<_>>(), "run {run}");
+    let sum: u64 = (0..TURNS).map(|turn| run * 1_000 + turn).sum();
+    let ended = of("agent.completed");
+    assert!(ended.len() == 1 && ended[0]["status"] == "COMPLETED", "run {run}: {ended:?}");
+    let shown = answered(1, &format!("/sum-{run}"), None, &Value::Null).await.into_body().collect().await.unwrap();
+    let shown: Value = serde_json::from_slice(&shown.to_bytes()).unwrap();
+    assert_eq!(shown["output"], sum, "run {run}: {shown}");
+}
+
+/// What somebody sees who has HTTP alone.
+async fn browser() -> turmoil::Result {
+    join_all((0..OVER_HTTP).map(talk_over_http)).await;
     Ok(())
 }
 
@@ -247,13 +384,17 @@ fn play(seed: u64) {
         .max_message_latency(Duration::from_millis(20))
         .build();
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(Arc::new(Simulated)));
-    sim.host("server", move || server(storage.clone()));
+    for name in SERVERS {
+        let storage = storage.clone();
+        sim.host(name, move || server(storage.clone()));
+    }
     let starts = Starts::default();
-    for name in WORKERS {
+    for (number, name) in WORKERS.into_iter().enumerate() {
         let starts = starts.clone();
-        sim.host(name, move || worker(starts.clone()));
+        sim.host(name, move || worker(number, starts.clone()));
     }
     sim.client("customer", customer());
+    sim.client("browser", browser());
 
     let (mut next, mut over): (Duration, Option<(Duration, Fault)>) = (Duration::from_secs(1), None);
     let mut faults = 0;
@@ -290,32 +431,37 @@ fn check(seed: u64, starts: &BTreeMap<u64, Vec<u64>>) {
 
 /// What goes wrong for a while.
 enum Fault {
-    Cut(&'static str),
-    Dead(&'static str),
+    Cut(&'static str, &'static [&'static str]),
+    Dead(&'static [&'static str]),
 }
 
 impl Fault {
     fn any(random: &mut Random) -> Self {
-        let worker = WORKERS[random.below(WORKERS.len())];
-        match random.below(6) {
-            0 => Self::Cut("customer"),
-            1 | 2 => Self::Cut(worker),
-            3 => Self::Dead("server"),
-            _ => Self::Dead(worker),
+        let worker = random.below(WORKERS.len());
+        let servers = match random.below(4) {
+            0 => &SERVERS[..],
+            one => &SERVERS[one % 2..][..1],
+        };
+        match random.below(9) {
+            0 => Self::Cut("customer", servers),
+            1 | 2 => Self::Cut("browser", servers),
+            3 | 4 => Self::Cut(WORKERS[worker], servers),
+            5 | 6 => Self::Dead(servers),
+            _ => Self::Dead(&WORKERS[worker..][..1]),
         }
     }
 
     fn begin(&self, sim: &mut turmoil::Sim<'_>) {
         match self {
-            Self::Cut(host) => sim.partition(*host, "server"),
-            Self::Dead(host) => sim.crash(*host),
+            Self::Cut(host, servers) => servers.iter().for_each(|server| sim.partition(*host, *server)),
+            Self::Dead(hosts) => hosts.iter().for_each(|host| sim.crash(*host)),
         }
     }
 
     fn end(self, sim: &mut turmoil::Sim<'_>) {
         match self {
-            Self::Cut(host) => sim.repair(host, "server"),
-            Self::Dead(host) => sim.bounce(host),
+            Self::Cut(host, servers) => servers.iter().for_each(|server| sim.repair(host, *server)),
+            Self::Dead(hosts) => hosts.iter().for_each(|host| sim.bounce(*host)),
         }
     }
 }
@@ -343,7 +489,7 @@ fn a_wrong_token_is_told_at_once() {
     sim.host("server", move || server(storage.clone()));
     sim.client("stranger", async {
         let options = RemoteOptions { token: Some("guessed".into()) };
-        let refused = RemoteStorage::connect_through("http://server:9090", options, Connector).await;
+        let refused = RemoteStorage::connect_through("http://servers:9090", options, Connector(1)).await;
         let error: Error = refused.expect_err("the token is none");
         assert!(error.message().contains("FLOVYN_TOKEN"), "{error}");
         Ok(())
