@@ -1,14 +1,19 @@
 //! What steering does where it succeeds: pauses that go on, forks, edits that are decided, calls that are answered.
 
-use crate::house::{BASE, House, agent, job};
+use crate::house::{BASE, House, Job, agent, job};
 use async_trait::async_trait;
+use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, AgentState, NativeHost};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
+use flovyn_core::id::{OrgId, RequestId, WorkerId};
 use flovyn_core::journal::OnDivergence;
-use flovyn_core::model::{TaskOptions, Usage};
+use flovyn_core::model::{Batch, BatchEnd, CommitRequest, NewCheckpoint, TaskOptions, Usage};
+use flovyn_core::payload::Digest;
+use flovyn_core::storage::ClaimRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// An agent that takes four steps, each with a tool call that its assistant message asks for and ten tokens used.
@@ -25,13 +30,17 @@ fn walker() -> NativeHost {
             branch.iter().map(|entry| entry.new.content.parse()).collect::<Result<Vec<Value>>>().map(Value::Array)
         })
     });
-    let note = job("note", TaskOptions::default(), |_, input| {
+    NativeHost::default().agent(walker).unwrap().task(note()).unwrap()
+}
+
+/// A tool that takes a moment.
+fn note() -> Job {
+    job("note", TaskOptions::default(), |_, input| {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             Ok(input)
         })
-    });
-    NativeHost::default().agent(walker).unwrap().task(note).unwrap()
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +106,7 @@ struct Heard {
     words: Vec<Value>,
 }
 
-/// Makes a checkpoint of each word it hears, and tells all at the end.
+/// Notes each word it hears in a step of its own and makes a checkpoint of it, and tells all at the end.
 struct Listener;
 
 #[async_trait]
@@ -119,6 +128,8 @@ impl AgentDefinition for Listener {
         while heard.words.len() < 3 {
             let word: Value = ctx.wait_for_signal("word")?.await?;
             ctx.append_entry("user", &word)?;
+            ctx.step()?.await?;
+            ctx.schedule::<Value>("note", &word)?.await?;
             heard.words.push(word);
             ctx.checkpoint(&heard)?.await?;
         }
@@ -149,7 +160,7 @@ async fn checkpoint(house: &House, id: &str, sequence: u32) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
     let house = House::open().await;
-    let (_worker, _) = house.worker(NativeHost::default().agent(Listener).unwrap()).await;
+    let (_worker, _) = house.worker(NativeHost::default().agent(Listener).unwrap().task(note()).unwrap()).await;
     let run = house.post(BASE, json!({ "kind": "listener", "input": "old", "id": "l" })).await;
     say(&house, "l", &["a"]).await;
     let first = checkpoint(&house, "l", 1).await;
@@ -175,12 +186,60 @@ async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
     let words = json!(["other", "x", "y"]);
     assert_eq!(house.until("f", "COMPLETED").await["output"], json!({ "input": "new", "words": words }));
 
+    // Steps are counted over checkpoints; a fork counts its own.
+    for (id, words) in [("l", ["a", "b"]), ("f", ["x", "y"])] {
+        let calls = house.get(&format!("{BASE}/{id}/tool-calls")).await["items"].clone();
+        let told = [0, 1].map(|n| json!([calls[n]["arguments"], calls[n]["stepNumber"]]));
+        assert_eq!(told, [json!([words[0], 1]), json!([words[1], 2])], "{calls:#}");
+        let second = house.get(&format!("{BASE}/{id}/tool-calls/{}", calls[1]["id"].as_str().unwrap())).await;
+        assert_eq!(second, calls[1]);
+    }
+
     let at_entry = json!({ "entryId": entries[0]["id"], "id": "e", "input": "newer" });
     let forked = house.post(&fork, at_entry).await;
     assert_eq!((&forked["forkedFrom"]["id"], &forked["leafEntryId"]), (&run["id"], &entries[0]["id"]), "{forked:#}");
     assert_eq!(house.get(&format!("{BASE}/e/messages")).await["items"], json!([entries[0]]));
     let (status, problem) = house.ask("POST", &fork, &[], r#"{"checkpoint":9}"#).await;
     assert!((400..500).contains(&status), "{problem:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_author_says_of_a_checkpoint_is_told_as_it_was_said() {
+    let house = House::open().await;
+    house.post(BASE, json!({ "kind": "by hand", "id": "h" })).await;
+    let (storage, org, worker) = (house.runtime.storage(), OrgId::DEFAULT, WorkerId::fresh());
+    let (queue, kinds, ttl) = ("default".to_owned(), vec!["by hand".to_owned()].into(), Duration::from_secs(60));
+    let claim = ClaimRequest { org, worker, queue, kinds, limit: 1, ttl, only: None };
+    let claimed = storage.claim_agents(claim).await.unwrap().remove(0);
+    let said = r#"{"reason":"a turn","entry_count":2,"own":{"n":1.5}}"#;
+    let (state, leaves) = (Payload::of(&1).unwrap(), BTreeMap::new());
+    let request = CommitRequest {
+        org,
+        execution: claimed.execution.new.id,
+        lease: claimed.lease,
+        request_id: RequestId::fresh(),
+        digest: Digest::default(),
+        base: claimed.execution.base,
+        known: claimed.high,
+        batch: Batch {
+            segment: 0,
+            ops: Vec::new(),
+            attempts: Vec::new(),
+            restarted: Vec::new(),
+            read_counts: Vec::new(),
+            consumed: Vec::new(),
+            disarmed: Vec::new(),
+            orphaned: Vec::new(),
+            events: Vec::new(),
+            code: None,
+            end: BatchEnd::Checkpoint(NewCheckpoint { state, leaves, metadata: said.into() }),
+        },
+    };
+    storage.commit(request).await.unwrap();
+    let told: Value = serde_json::from_str(said).unwrap();
+    for path in ["latest", "1"] {
+        assert_eq!(house.get(&format!("{BASE}/h/checkpoints/{path}")).await["metadata"], told);
+    }
 }
 
 /// An agent whose code has versions, and that pauses where they differ.
