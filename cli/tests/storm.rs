@@ -1,5 +1,7 @@
 //! The kill loop of an installation: three servers over one PostgreSQL and four workers, each a process, killed at random
 //! again and again, the database too. Every run ends with what it would have ended with, nothing lost, nothing doubled.
+//! Whoever starts runs, sends signals and asks for results does it through the servers: where one does not answer, another is
+//! asked the same again.
 //!
 //! `SCALE=n` makes it n times as long; `SEED=n` repeats a sequence of kills. A program of its own, since its workers are it.
 
@@ -8,12 +10,13 @@ mod house;
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
-use flovyn_core::client::{Client, Handle, Outcome, StartOptions};
+use flovyn_core::client::{Client, Outcome, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Delivery, NewKey, TokenHash, fresh_token};
 use flovyn_core::runtime::{FlovynClient, Runtime};
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::testing::postgres::Cluster;
 use futures::future::try_join_all;
@@ -23,15 +26,20 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::{OnceCell, watch};
 
 const SERVERS: usize = 3;
 const WORKERS: usize = 4;
 const RUNS: u64 = 24;
 /// Signals that each run waits for, and so its turns.
 const TURNS: u64 = 12;
-/// Kills at scale 1.
-const KILLS: u64 = 110;
+/// Kills at scale 1, and how many of 40 are the database's and a server's; the others are a worker's.
+const KILLS: usize = 110;
+const OF_DATABASE: usize = 1;
+const OF_SERVERS: usize = 15;
 /// How long the runs may take to end once nothing is killed any more.
 const HEAL: Duration = Duration::from_secs(60);
 
@@ -109,6 +117,29 @@ async fn worker(url: &str) -> Result<()> {
     std::future::pending().await
 }
 
+/// What can be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Victim {
+    Database,
+    Server,
+    Worker,
+}
+
+/// So many kills in a random order, of which each victim has its part: the database is killed twice at least.
+fn schedule(kills: usize, dice: &mut Dice) -> Vec<Victim> {
+    let databases = (kills * OF_DATABASE / 40).max(2);
+    let servers = kills * OF_SERVERS / 40;
+    let mut all: Vec<_> = (0..kills)
+        .map(|n| match n {
+            n if n < databases => Victim::Database,
+            n if n < databases + servers => Victim::Server,
+            _ => Victim::Worker,
+        })
+        .collect();
+    (1..all.len()).for_each(|n| all.swap(n, dice.below(n + 1)));
+    all
+}
+
 /// A sequence that looks random and can be repeated.
 struct Dice(u64);
 
@@ -160,26 +191,20 @@ impl Installation {
     }
 
     /// Kills one of them and starts another in its place.
-    fn strike(&mut self, dice: &mut Dice, kills: &mut BTreeMap<&str, u32>) {
-        let what = match dice.below(40) {
-            0 => {
-                self.cluster.crash_and_restart().expect("PostgreSQL comes back");
-                "database"
-            }
-            1..16 => {
+    fn strike(&mut self, victim: Victim, dice: &mut Dice) {
+        match victim {
+            Victim::Database => self.cluster.crash_and_restart().expect("PostgreSQL comes back"),
+            Victim::Server => {
                 let n = dice.below(SERVERS);
                 self.servers[n].end();
                 self.servers[n] = serve(self.folder.path(), &self.db, self.ports[n]);
-                "server"
             }
-            _ => {
+            Victim::Worker => {
                 let n = dice.below(WORKERS);
                 end(&mut self.workers[n]);
                 self.workers[n] = self.worker(n);
-                "worker"
             }
-        };
-        *kills.entry(what).or_default() += 1;
+        }
     }
 }
 
@@ -193,6 +218,7 @@ fn end(child: &mut Child) {
     let _ = child.kill().and_then(|()| child.wait());
 }
 
+/// Makes the key of all callers, as an operator does before the first server is up.
 async fn key(db: &str) -> Result<String> {
     let runtime = Runtime::open(db).await?;
     let token = fresh_token();
@@ -216,18 +242,80 @@ async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Starts the runs and sends their signals, each once however often it must be repeated.
-async fn talk(client: Client, run: u64, pause: Duration) -> Result<Handle> {
-    let options = || StartOptions::with_id(format!("sum-{run}"));
-    let input = Payload::of(&run)?;
-    let handle = insist(async || client.start("sums", input.clone(), options()).await).await?;
-    for turn in 0..TURNS {
-        let number = Payload::of(&(run * 1_000 + turn))?;
-        let key = Some(format!("turn {turn}"));
-        insist(async || handle.signal("number", number.clone(), Delivery::default(), key.clone()).await).await?;
-        tokio::time::sleep(pause).await;
+/// The servers as a client of several URLs has them.
+struct Doors {
+    urls: Vec<String>,
+    token: String,
+    open: Vec<OnceCell<Runtime>>,
+    /// What each of them has answered, and how often another had to be asked.
+    answered: Vec<AtomicUsize>,
+    turned: AtomicUsize,
+}
+
+impl Doors {
+    fn new(urls: Vec<String>, token: String) -> Self {
+        let (open, answered) = urls.iter().map(|_| (OnceCell::new(), AtomicUsize::new(0))).unzip();
+        Self { urls, token, open, answered, turned: AtomicUsize::new(0) }
     }
-    Ok(handle)
+
+    async fn client(&self, n: usize) -> Result<Client> {
+        let connect = async || {
+            let options = RemoteOptions { token: Some(self.token.clone()) };
+            Ok(Runtime::over(Arc::new(RemoteStorage::connect(&self.urls[n], options).await?)))
+        };
+        Ok(self.open[n].get_or_try_init(connect).await?.client())
+    }
+
+    /// Asks one server, and where that does not answer the next.
+    async fn ask<T>(&self, mut n: usize, ask: impl AsyncFn(Client) -> Result<T>) -> Result<T> {
+        loop {
+            n = (n + 1) % self.urls.len();
+            let answer = async { ask(self.client(n).await?).await }.await;
+            match answer {
+                Err(error) if error.code() == Code::StorageUnavailable => {
+                    self.turned.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                answer => {
+                    self.answered[n].fetch_add(1, Ordering::Relaxed);
+                    return answer;
+                }
+            }
+        }
+    }
+}
+
+/// What became of a run.
+struct Ended {
+    outcome: Outcome,
+    turns: Vec<u64>,
+}
+
+/// Starts a run, sends its signals as the storm goes on, each once however often it must be repeated, and waits for its end.
+async fn talk(doors: &Doors, run: u64, mut storm: watch::Receiver<u64>) -> Result<Ended> {
+    let input = Payload::of(&run)?;
+    let start = async |client: Client| {
+        client.start("sums", input.clone(), StartOptions::with_id(format!("sum-{run}"))).await.map(|handle| handle.id())
+    };
+    let first: ExecutionId = doors.ask(run as usize, start).await?;
+    assert_eq!(doors.ask(run as usize + 1, start).await?, first, "run {run} is started once");
+    for turn in 0..TURNS {
+        // Fails where the storm is over, and then nothing is waited for.
+        let _ = storm.wait_for(|part| *part >= turn).await;
+        let (number, key) = (Payload::of(&(run * 1_000 + turn))?, format!("turn {turn}"));
+        let signal = async |client: Client| {
+            let handle = client.handle(&first.to_string()).await?;
+            handle.signal("number", number.clone(), Delivery::default(), Some(key.clone())).await
+        };
+        doors.ask((run + turn) as usize, signal).await?;
+    }
+    let end = async |client: Client| {
+        let handle = client.handle(&first.to_string()).await?;
+        let outcome = handle.outcome(None).await?;
+        let turns = handle.messages().await?.iter().map(|entry| entry.new.content.parse()).collect::<Result<_>>()?;
+        Ok(Ended { outcome, turns })
+    };
+    doors.ask(run as usize, end).await
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -237,42 +325,58 @@ fn number(name: &str) -> Option<u64> {
 #[tokio::main]
 async fn storm() -> Result<()> {
     let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    let kills = KILLS * number("SCALE").unwrap_or(1);
-    println!("storm: seed {seed}, {kills} kills over {SERVERS} servers, {WORKERS} workers and PostgreSQL");
+    let kills = KILLS * number("SCALE").unwrap_or(1) as usize;
+    println!("storm: SEED={seed}, {kills} kills over {SERVERS} servers, {WORKERS} workers and PostgreSQL");
     let cluster = Cluster::start("").expect("PostgreSQL starts");
     let db = cluster.fresh().expect("a database");
     let token = key(&db).await?;
-    let mut installation = Installation::start(cluster, token, &db);
+    let mut installation = Installation::start(cluster, token.clone(), &db);
 
-    // Whoever looks on does it where the rows are: its own connection survives what the servers do not.
-    let watcher = Runtime::open(&db).await?;
-    let pause = Duration::from_millis(kills * 1_000 / TURNS / 12);
+    let doors = Doors::new((0..SERVERS).map(|n| installation.url(n)).collect(), token);
+    // Tells which of its turns the storm has come to: so the runs live through all of it.
+    let (tell, storm) = watch::channel(0);
     let striking = tokio::task::spawn_blocking(move || {
-        let (mut dice, mut killed, began) = (Dice(seed), BTreeMap::new(), Instant::now());
-        for _ in 0..kills {
-            installation.strike(&mut dice, &mut killed);
+        let (mut dice, mut killed, began) = (Dice(seed), BTreeMap::<_, usize>::new(), Instant::now());
+        for (n, victim) in schedule(kills, &mut dice).into_iter().enumerate() {
+            installation.strike(victim, &mut dice);
+            *killed.entry(victim).or_default() += 1;
+            tell.send_replace(n as u64 * TURNS / kills as u64);
             std::thread::sleep(Duration::from_millis(20 + dice.below(80) as u64));
         }
         println!("storm: killed {killed:?} in {:.1} s", began.elapsed().as_secs_f64());
-        installation
+        (installation, killed, Instant::now())
     });
-    let handles = try_join_all((0..RUNS).map(|run| talk(watcher.client(), run, pause))).await?;
-    let installation = striking.await.expect("the kills end");
-    let healed = Instant::now();
-    for (run, handle) in (0..).zip(&handles) {
-        let left = HEAL.saturating_sub(healed.elapsed());
-        let outcome = insist(async || handle.outcome(Some(left)).await).await?;
+    let talking = try_join_all((0..RUNS).map(|run| talk(&doors, run, storm.clone())));
+    let (ended, installation, killed, last) = {
+        let mut talking = std::pin::pin!(talking);
+        let mut striking = std::pin::pin!(striking);
+        tokio::select! {
+            ended = &mut talking => {
+                let (installation, killed, last) = striking.await.expect("the kills end");
+                (ended?, installation, killed, last)
+            }
+            struck = &mut striking => {
+                let (installation, killed, last) = struck.expect("the kills end");
+                let ended = tokio::time::timeout(HEAL, talking).await.expect("all runs end once nothing is killed");
+                (ended?, installation, killed, last)
+            }
+        }
+    };
+    println!("storm: all {RUNS} runs ended {:.1} s after the last kill", last.elapsed().as_secs_f64());
+    for victim in [Victim::Server, Victim::Worker, Victim::Database] {
+        assert!(killed.get(&victim).is_some_and(|times| *times >= 2), "{victim:?}: {killed:?}");
+    }
+    for (run, Ended { outcome, turns }) in (0..).zip(ended) {
         let Outcome::Completed(output) = outcome else { panic!("run {run} ended with {outcome:?}") };
         let expected: u64 = (0..TURNS).map(|turn| run * 1_000 + turn).sum();
         assert_eq!(output.parse::<u64>()?, expected, "run {run}");
-        let entries = insist(async || handle.messages().await).await?;
-        let turns: Vec<u64> = entries.iter().map(|entry| entry.new.content.parse()).collect::<Result<_>>()?;
         assert_eq!(turns, (1..=TURNS).collect::<Vec<_>>(), "run {run}");
     }
-    println!("storm: all {RUNS} runs ended {:.1} s after the last kill", healed.elapsed().as_secs_f64());
+    println!("storm: the servers answered {:?}, another was asked {:?} times", doors.answered, doors.turned);
+    assert!(doors.answered.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{:?}", doors.answered);
     let again = repeated(&installation.log());
     println!("storm: {} steps, {again} of them started again, each while it was in flight", RUNS * TURNS * 2);
-    watcher.close().await
+    Ok(())
 }
 
 /// How many starts were repeated; none after the next step of its run had started, for then it was finished.
