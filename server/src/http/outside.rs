@@ -53,6 +53,8 @@ pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, String
         (status = 200, content_type = "application/openmetrics-text", body = String),
         (status = 401, content_type = "application/problem+json", body = inline(serde_json::Value)),
         (status = 403, content_type = "application/problem+json", body = inline(serde_json::Value)),
+        (status = 429, content_type = "application/problem+json", body = inline(serde_json::Value)),
+        (status = 503, content_type = "application/problem+json", body = inline(serde_json::Value)),
     )
 )]
 pub(super) async fn metrics(
