@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod definitions;
 pub mod directory;
 pub mod guarded;
+pub mod limits;
 mod load;
 pub mod memory;
 #[cfg(feature = "postgres")]

@@ -132,6 +132,7 @@ macro_rules! conformance_cases {
                 signals_are_kept_in_order a_signal_wakes_who_waits a_signal_is_consumed_once a_key_makes_one_signal
                 a_signal_that_comes_back_is_free_at_once
                 keys_belong_to_one_run others_take_signals_too concurrent_signals_all_arrive
+                a_mailbox_may_be_full
             }
             timers {
                 a_timer_is_never_early a_timer_fires_once timers_fire_in_order a_disarmed_timer_never_fires

@@ -3,7 +3,9 @@
 use super::Factory;
 use super::rig::{ORG, Rig, for_signal, json, refused};
 use crate::error::Code;
-use crate::model::{BatchEnd, Consumed, Delivery, EventKind, FactKind, Status, WaitReason};
+use crate::model::{BatchEnd, Consumed, Delivery, EventKind, FactKind, NewSignal, PageRequest, Status, WaitReason};
+use crate::storage::limits::PENDING_SIGNALS;
+use futures::future::join_all;
 use std::time::Duration;
 
 /// Signals are kept in the order they came, with all their fields, also before the run is claimed.
@@ -168,4 +170,28 @@ pub async fn concurrent_signals_all_arrive(factory: &dyn Factory) {
     assert!(mailbox.windows(2).all(|pair| pair[0].number < pair[1].number));
     let kinds = rig.kinds_after(holder.id, 0).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == EventKind::Woken).count(), 1);
+}
+
+/// A mailbox has its limit: what is over it is refused, and taken again once the run has consumed something.
+pub async fn a_mailbox_may_be_full(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let id = holder.id;
+    let new = |n: usize| NewSignal { idempotency_key: Some(n.to_string()), ..rig.new_signal(id, "a") };
+    let signals: Vec<_> = (0..PENDING_SIGNALS).map(new).collect();
+    for some in signals.chunks(500) {
+        let stored = join_all(some.iter().map(|signal| rig.storage.store_signal(signal.clone()))).await;
+        assert!(stored.into_iter().all(|stored| !stored.unwrap().repeated));
+    }
+    let late = new(PENDING_SIGNALS);
+    assert_eq!(refused(rig.storage.store_signal(late.clone()).await), Code::RateLimited);
+    assert!(rig.storage.store_signal(signals[7].clone()).await.unwrap().repeated, "what is there is told again");
+    let first = rig.storage.signals(ORG, id, PageRequest { limit: 1, after: None }).await.unwrap().items[0].id;
+    holder.known = rig.storage.standings(ORG, &[id]).await.unwrap()[0].high;
+    let wait = holder.wait("a", None);
+    let mut batch = holder.batch(vec![wait], BatchEnd::Continue);
+    batch.consumed.push(Consumed { signal: first, by: holder.slot(0) });
+    holder.commit_batch(batch).await;
+    assert!(!rig.storage.store_signal(late).await.unwrap().repeated);
+    assert_eq!(refused(rig.storage.store_signal(new(PENDING_SIGNALS + 1)).await), Code::RateLimited);
 }

@@ -12,6 +12,7 @@ use crate::model::{
     Status, TaskStatus, UsageTotals, WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::limits;
 use serde_json::json;
 
 /// Cumulative steps after which `resume` is refused, where steps are limited.
@@ -78,6 +79,10 @@ impl State {
         }
         if run.exec.status.is_terminal() {
             return Err(run.exec.takes_no_signals());
+        }
+        let pending = || run.signals.values().filter(|signal| signal.consumed_by.is_none()).count();
+        if run.signals.len() >= limits::PENDING_SIGNALS && pending() >= limits::PENDING_SIGNALS {
+            return Err(limits::mailbox_is_full(new.execution));
         }
         self.payloads.store(new.org, &mut new.payload)?;
         let run = self.run_mut(new.org, new.execution)?;

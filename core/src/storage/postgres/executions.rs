@@ -18,6 +18,7 @@ use crate::model::{
     Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::limits;
 use crate::storage::sql::Statements;
 use crate::storage::sql::run::{Cause, Ending, Stop};
 use serde_json::json;
@@ -152,6 +153,10 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         return Err(execution_at(tx, run.home.key)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
+    // Each of them is an event.
+    if log.high >= limits::PENDING_SIGNALS as u64 && facts::has_full_mailbox(tx, &run)? {
+        return Err(limits::mailbox_is_full(run.id).into());
+    }
     let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
     payloads::refer(tx, &run, &new.payload)?;
     tx.put(

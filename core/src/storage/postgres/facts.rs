@@ -9,6 +9,7 @@ use super::values::{Row, one_of, payload};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
 use crate::model::{Delivery, EventKind, Fact, FactKind, Signal};
+use crate::storage::limits::PENDING_SIGNALS;
 use std::collections::HashMap;
 
 const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
@@ -41,6 +42,14 @@ pub(super) fn signal(row: &Row) -> Done<Signal> {
         consumed_by,
         created_at: Timestamp(row.get(6)?),
     })
+}
+
+/// Whether as many signals of a run are pending as may be.
+pub(super) fn has_full_mailbox(tx: &Tx, run: &Run) -> Done<bool> {
+    let last =
+        "SELECT TRUE FROM agent_signal WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL LIMIT 1 OFFSET $3";
+    let key = run.home.key;
+    Ok(!tx.ask(last, row![key.org.0, key.run, PENDING_SIGNALS as i64 - 1])?.is_empty())
 }
 
 /// The questions for facts above a number and up to `$4`: marks, signals, tasks.

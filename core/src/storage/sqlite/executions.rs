@@ -16,6 +16,7 @@ use crate::model::{
     Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
+use crate::storage::limits;
 use crate::storage::sql::Statements;
 use crate::storage::sql::run::{Cause, Ending, Stop};
 use rusqlite::params;
@@ -112,6 +113,9 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         return Err(execution_at(tx.conn, run.home.run)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
+    if log.high >= limits::PENDING_SIGNALS as u64 && facts::has_full_mailbox(tx, &run)? {
+        return Err(limits::mailbox_is_full(run.id).into());
+    }
     let number = log.event(EventKind::Signal, &json!({ "signal": new.id, "name": new.name }))?;
     payloads::refer(tx, &run, &new.payload)?;
     tx.execute(

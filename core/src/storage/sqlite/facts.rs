@@ -3,12 +3,13 @@
 use super::fault::Done;
 use super::run::Run;
 use super::task::TaskRow;
-use super::tx::{all, first};
+use super::tx::{Tx, all, first};
 use super::values::{id, key, number_of, one_of, payload, span};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
 use crate::model::{Delivery, EventKind, Fact, FactKind, Signal};
-use rusqlite::{Connection, Row};
+use crate::storage::limits::PENDING_SIGNALS;
+use rusqlite::{Connection, Row, params};
 
 const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
 
@@ -40,6 +41,12 @@ pub(super) fn signal(row: &Row<'_>) -> rusqlite::Result<Signal> {
         consumed_by,
         created_at: Timestamp(row.get(6)?),
     })
+}
+
+/// Whether as many signals of a run are pending as may be.
+pub(super) fn has_full_mailbox(tx: &Tx, run: &Run) -> Done<bool> {
+    let last = "SELECT 1 FROM agent_signal WHERE run = ?1 AND consumed_segment IS NULL LIMIT 1 OFFSET ?2";
+    Ok(first(tx.conn, last, params![run.home.run, PENDING_SIGNALS as i64 - 1], |_| Ok(()))?.is_some())
 }
 
 /// The place of op 0 of a segment.
