@@ -1,6 +1,6 @@
 //! The storage contract of Flovyn, served.
 //!
-//! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http.rs`
+//! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http/`
 //! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `otlp/`
 //! sends traces; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
 //! one developer.
