@@ -274,6 +274,8 @@ async fn a_store_that_reads_for_an_org_sees_no_row_of_another() {
     let url = cluster.fresh().unwrap();
     let schema = url.rsplit("%3D").next().unwrap();
     let storage = connect(&url).unwrap();
+    assert!(storage.is_held());
+    assert!(!connect(&url.replacen("tenant@", "flovyn@", 1)).unwrap().is_held(), "a superuser passes the wall");
     let (own, other) = (OrgId::fresh(), OrgId::fresh());
     let mut runs = Vec::new();
     for org in [own, own, other, other, other] {

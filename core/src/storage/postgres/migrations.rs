@@ -74,6 +74,13 @@ fn steps(link: &mut Link) -> Done<()> {
     }
 }
 
+/// Whether row-level security holds for the session's user; where that is not told, it is taken not to.
+pub(super) fn is_held(link: &mut Link) -> bool {
+    let held = "SELECT NOT (rolsuper OR rolbypassrls) FROM pg_roles WHERE rolname = current_user";
+    let told = link.exchange(&[Ask::plain(held)]).ok();
+    told.and_then(|answers| answers.first()?.first()?.try_get(0).ok()).unwrap_or(false)
+}
+
 /// The database's version; none for one that was never migrated.
 fn version(link: &mut Link) -> Done<Option<usize>> {
     let there = link.exchange(&[Ask::plain("SELECT to_regclass('flovyn_schema') IS NOT NULL")])?;

@@ -112,6 +112,8 @@ struct Shared {
     database_clock: Option<Arc<DatabaseClock>>,
     desk: Desk,
     chunks: Chunks,
+    /// Whether row-level security holds for its sessions.
+    is_held: bool,
     committers: Committers,
     keepers: Pool,
     readers: Pool,
@@ -137,10 +139,16 @@ impl PostgresStorage {
         let ca = options.ca.clone().or_else(super::trust::named);
         let reach = Arc::new(Reach::of(url, ca.as_deref())?);
         // On a thread of its own: the caller's may be driving an event loop already.
-        let migrated = std::thread::scope(|scope| {
-            scope.spawn(|| Link::new(reach.clone()).and_then(|mut link| migrations::migrate(&mut link))).join()
-        });
-        migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+        let migrate = |mut link: Link| migrations::migrate(&mut link).map(|()| migrations::is_held(&mut link));
+        let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());
+        let is_held = migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+        if !is_held {
+            tracing::warn!(
+                user = reach.config.get_user(),
+                "row-level security does not hold for this user of PostgreSQL, a superuser or one with BYPASSRLS: the statements \
+                 alone keep organizations apart; connect as another user"
+            );
+        }
         let database_clock = options.clock.is_none().then(Arc::<DatabaseClock>::default);
         let clock: Arc<dyn Clock> = match (&options.clock, &database_clock) {
             (Some(clock), _) => clock.clone(),
@@ -163,10 +171,16 @@ impl PostgresStorage {
             options,
             database_clock,
             desk,
+            is_held,
             chunks: Chunks::shared(),
             pulse: Mutex::default(),
             process: std::process::id(),
         })))
+    }
+
+    /// Whether row-level security holds for the user that it is connected as: not for a superuser, nor with BYPASSRLS.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held
     }
 
     /// Refuses a process that was forked after the connections were opened: their threads did not come along.
