@@ -96,6 +96,23 @@ fn mode(file: &Path) -> Option<u32> {
     Some(std::fs::metadata(file).ok()?.permissions().mode() & 0o777)
 }
 
+#[test]
+fn a_person_is_shown_where_it_listens_and_the_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = flovyn(folder.path(), &["dev", "--grpc-port", "0", "--http-port", "0"]);
+    let child = command.env("FLOVYN_HOME", folder.path().join("home")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Serving { child, grpc: String::new(), http: String::new() };
+    let told = BufReader::new(server.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let told: Vec<_> = told.take_while(|line| !line.starts_with("Ctrl-C")).collect();
+    let token = told.iter().find_map(|line| line.trim().strip_prefix("token")).expect("the token is shown").trim();
+    let (token, file) = token.split_once("   (").unwrap();
+    assert_eq!(std::fs::read_to_string(file.trim_end_matches(')')).unwrap().trim(), token);
+    let http = told.iter().find_map(|line| line.split_once("http://")?.1.strip_suffix("/docs")).unwrap();
+    let (path, bearer) = ("/api/orgs/default/queues", format!("authorization: Bearer {token}"));
+    let status = ask(http, path, &[&format!("host: {http}"), &bearer]).unwrap().0;
+    assert_eq!(status, 200, "{told:#?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn who_sees_that_it_is_ready_finds_the_token() {

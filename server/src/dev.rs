@@ -26,6 +26,7 @@ pub struct DevOptions {
 pub struct Dev {
     serving: Serving,
     runtime: Runtime,
+    token: String,
     token_files: Vec<PathBuf>,
 }
 
@@ -43,7 +44,7 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
     let doors = Doors { limits: Limits::none(), certificate: None };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &doors) {
-        Ok(serving) => Ok(Dev { serving, runtime, token_files }),
+        Ok(serving) => Ok(Dev { serving, runtime, token, token_files }),
         Err(error) => {
             remove_all(&token_files);
             Err(error)
@@ -55,6 +56,11 @@ impl Dev {
     /// Where it listens.
     pub fn serving(&self) -> &Serving {
         &self.serving
+    }
+
+    /// The token of its callers.
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// The files that have the token.

@@ -20,7 +20,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         out.line(&format!("Flovyn serves {db}"))?;
         out.line(&format!("  workers and clients  FLOVYN_URL={grpc}"))?;
         out.line(&format!("  REST and events      {http}/docs"))?;
-        out.line(&format!("  token                {}", files.join(", ")))?;
+        out.line(&format!("  token                {}   ({})", server.token(), files.join(", ")))?;
         out.line("Ctrl-C ends it.")?;
     }
     told_to_end().await?;
