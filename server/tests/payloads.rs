@@ -1,4 +1,4 @@
-//! Results that are large together.
+//! Results that are large together, and payloads on their own.
 
 mod house;
 
@@ -9,10 +9,13 @@ use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, RequestId, WorkerId};
 use flovyn_core::model::TaskOptions;
+use flovyn_core::payload::MAX_PAYLOAD;
+use flovyn_core::wire::v2::agents_client::AgentsClient;
+use flovyn_core::wire::v2::payload_part::Part;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
-use flovyn_core::wire::{attach, raw, v2};
+use flovyn_core::wire::{CHUNK, attach, raw, v2};
 use futures::future::try_join_all;
-use futures::stream;
+use futures::{StreamExt, stream};
 use house::{House, TOKEN, agent, job};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -74,4 +77,102 @@ async fn an_endless_commit_is_refused() {
     let refused = tokio::time::timeout(Duration::from_secs(60), client.commit(asked)).await.expect("it is refused");
     let told = refused.unwrap_err();
     assert!(told.message().contains("commit more often"), "{told:?}");
+}
+
+const SIZE: usize = 100_000;
+
+fn header(size: usize, of: &[u8]) -> Part {
+    let hash = blake3::hash(of).as_bytes().to_vec().into();
+    Part::Header(v2::PayloadHeader { encoding: v2::Encoding::Raw.into(), size: size as u64, hash })
+}
+
+fn chunks(bytes: &[u8], length: usize) -> Vec<Part> {
+    bytes.chunks(length).map(|chunk| Part::Chunk(chunk.to_vec().into())).collect()
+}
+
+fn asking<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+    request
+}
+
+async fn agents(house: &House) -> AgentsClient<Channel> {
+    AgentsClient::new(Channel::from_shared(house.serving.url()).unwrap().connect().await.unwrap())
+}
+
+/// What is declared of a payload holds, or nothing of it is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_what_it_declares() {
+    let house = House::open().await;
+    let mut client = agents(&house).await;
+    let text: Vec<u8> = (0..SIZE).map(|n| (n * n % 251) as u8).collect();
+    let right = || chunks(&text, CHUNK);
+    let with = |first: Part, rest: Vec<Part>| [vec![first], rest].concat();
+    let other = header(SIZE, b"something else");
+    let cases = [
+        ("nothing", vec![], "starts with a header"),
+        ("no header", right(), "starts with a header"),
+        ("two headers", with(header(SIZE, &text), with(header(SIZE, &text), right())), "one header"),
+        ("a header at the end", [with(header(SIZE, &text), right()), vec![header(SIZE, &text)]].concat(), "one header"),
+        ("another hash", with(other, right()), "another hash"),
+        (
+            "a hash that is none",
+            {
+                let none = v2::PayloadHeader { size: SIZE as u64, hash: vec![1, 2, 3].into(), ..Default::default() };
+                with(Part::Header(none), right())
+            },
+            "another hash",
+        ),
+        ("a byte more", with(header(SIZE - 1, &text), right()), "that were declared"),
+        ("a byte fewer", with(header(SIZE + 1, &text), right()), "are not the 100001 declared"),
+        ("no byte", vec![header(SIZE, &text)], "the 0 bytes that came"),
+        ("a long chunk", with(header(SIZE, &text), chunks(&text, CHUNK + 1)), "exceeds the 65536 of a chunk"),
+        ("too large", vec![header(MAX_PAYLOAD as usize + 1, &text)], "bytes"),
+        ("small", with(header(10, &text[..10]), chunks(&text[..10], CHUNK)), "send it in place"),
+    ];
+    for (name, parts, why) in cases {
+        let parts = parts.into_iter().map(|part| v2::PayloadPart { part: Some(part) });
+        let refused = client.put_payload(asking(stream::iter(parts.collect::<Vec<_>>()))).await;
+        let told = refused.expect_err(name);
+        let code = if name == "too large" { tonic::Code::ResourceExhausted } else { tonic::Code::InvalidArgument };
+        assert_eq!((told.code(), told.message().contains(why)), (code, true), "{name}: {told:?}");
+    }
+    let stored = v2::Stored { hash: blake3::hash(&text).as_bytes().to_vec().into(), size: SIZE as u64 };
+    let wanted = || asking(v2::GetPayloadRequest { payload: Some(stored.clone()), offset: 0, length: None });
+    let missing = match client.get_payload(wanted()).await {
+        Ok(answer) => answer.into_inner().collect::<Vec<_>>().await.into_iter().find_map(Result::err),
+        Err(status) => Some(status),
+    };
+    assert_eq!(missing.expect("nothing was kept").code(), tonic::Code::InvalidArgument);
+
+    // As it is declared it is kept, however it is cut.
+    for length in [CHUNK, 1_000] {
+        let parts = with(header(SIZE, &text), chunks(&text, length)).into_iter();
+        let parts = parts.map(|part| v2::PayloadPart { part: Some(part) }).collect::<Vec<_>>();
+        assert_eq!(client.put_payload(asking(stream::iter(parts))).await.unwrap().into_inner(), stored);
+    }
+    let mut read = Vec::new();
+    let mut answer = client.get_payload(wanted()).await.unwrap().into_inner();
+    while let Some(part) = answer.message().await.unwrap() {
+        if let Some(Part::Chunk(chunk)) = part.part {
+            read.extend(chunk);
+        }
+    }
+    assert!(read == text);
+}
+
+/// Who begins an upload and sends nothing more is cut after half a minute.
+#[tokio::test]
+async fn an_upload_that_sends_nothing_is_cut() {
+    let house = House::open().await;
+    let mut client = agents(&house).await;
+    let began = [header(SIZE, b"whatever"), Part::Chunk(vec![7; 100].into())];
+    let parts = stream::iter(began.map(|part| v2::PayloadPart { part: Some(part) })).chain(stream::pending());
+    // Time passes at once whenever nothing is left to do.
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    let cut = client.put_payload(asking(parts)).await.unwrap_err();
+    assert_eq!(cut.code(), tonic::Code::DeadlineExceeded, "{cut:?}");
+    assert!(began.elapsed() >= Duration::from_secs(30), "{:?}", began.elapsed());
+    tokio::time::resume();
 }
