@@ -196,15 +196,17 @@ impl Watching {
             return Ok(true);
         }
         if self.look == Look::Store {
-            let events = self.storage.events(self.org, self.execution, self.read.id.number, PAGE).await?;
+            let (run, after) = ((self.org, self.execution), self.read.id.number);
+            let read = async || self.storage.events(run.0, run.1, after, PAGE).await.map(Arc::from);
+            let events: Arc<[Event]> = self.chunks.reads().events.ask((run, after), read).await?;
             let all = events.len() < PAGE;
             // Read after the events: what was made before one of them and written is there.
             self.look_elsewhere(&events).await?;
             // Before the board is asked: whoever publishes from now on is put behind these events, not between them.
             if let Some(last) = events.last() {
-                self.chunks.passed((self.org, self.execution), last.number);
+                self.chunks.passed(run, last.number);
             }
-            for event in events {
+            for event in events.iter().cloned() {
                 self.take_chunks(event.number);
                 self.read = EventId { number: event.number, chunk: 0 }.into();
                 self.take_event(event);
@@ -317,7 +319,8 @@ impl Watching {
             && event.number > self.after.number
             && self.lacks_content(&event)
         {
-            let entry = self.storage.entry(self.org, id).await?;
+            let (org, reads) = (self.org, self.chunks.reads());
+            let entry = reads.entries.ask((org, id), async || self.storage.entry(org, id).await).await?;
             let content = &entry.new.content;
             let mut size = 0;
             if content.size() > self.content_limit {
@@ -325,7 +328,10 @@ impl Watching {
                 event.data["content_hash"] = content.stored().map(|(hash, _)| format!("{hash:?}")).into();
             } else if content.encoding == Encoding::Json {
                 let content = match &content.body {
-                    Body::Stored { .. } => self.storage.read_payload(self.org, content).await?,
+                    Body::Stored { hash, .. } => {
+                        let read = async || self.storage.read_payload(org, content).await;
+                        reads.payloads.ask((org, *hash), read).await?
+                    }
                     _ => content.bytes()?.clone(),
                 };
                 size = content.len() as u64;

@@ -7,6 +7,7 @@
 //! and seq; who resumes anywhere is shown what is open of it anew.
 
 use super::outgoing::{Elsewhere, Outgoing, Reach, Said};
+use super::together::Reads;
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
@@ -39,6 +40,8 @@ pub(super) struct Board {
     relay: Option<Relay>,
     /// Of a board whose runs others may read through rows.
     pub outgoing: Option<Outgoing>,
+    /// What readers ask the store for now.
+    reads: Reads,
 }
 
 /// The previews of every run.
@@ -138,6 +141,11 @@ impl Chunks {
     /// A board of one of the processes that share a database.
     pub fn shared() -> Self {
         Self(Arc::new(Board { outgoing: Some(Outgoing::default()), ..Board::default() }))
+    }
+
+    /// Where readers of the same ask the store together.
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.0.reads
     }
 
     /// Publishes a preview of an org's run that follows the durable event `after`.

@@ -6,6 +6,7 @@ mod chunks;
 mod free;
 mod hints;
 mod outgoing;
+mod together;
 
 pub use chunks::{Chunks, OpKey, Place, RunKey, Shown, Told};
 pub use free::FreeRow;
