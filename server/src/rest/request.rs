@@ -1,6 +1,7 @@
 //! What requests bring: who calls for which org, a JSON body, the filters and page of a listing.
 
 use super::problem::Problem;
+use crate::access::bearer;
 use crate::http::Peer;
 use crate::limits::OpenStream;
 use crate::policy;
@@ -101,11 +102,6 @@ impl FromRequestParts<Service> for Caller {
         let by = By { who: identity, request: RequestId::of(&parts.extensions) };
         Ok(Self { service: service.clone(), client: service.client(org), by, path })
     }
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// The key under which a caller may repeat a request.
