@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 
-/// The argument of a run. A text is read as a run that is asked this and says nothing else.
+/// The argument of a run. A text is read as a run that is asked this and says nothing else. The list `models` of definitions is
+/// read as the model and its fallbacks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 pub struct AgentInput {
@@ -132,6 +133,12 @@ impl<'de> Deserialize<'de> for AgentInput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(user_prompt) => Ok(Self { user_prompt, ..Self::default() }),
+            Value::Object(mut fields) => {
+                let models = fields.remove("models").map(serde_json::from_value::<Vec<ModelChoice>>);
+                let models = models.transpose().map_err(D::Error::custom)?.unwrap_or_default();
+                let input = Self::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
+                Ok(input.with_models(models))
+            }
             other => Self::deserialize(other).map_err(D::Error::custom),
         }
     }
@@ -156,6 +163,19 @@ impl AgentInput {
     /// Asks a model, by `provider/model`, for something.
     pub fn new(model: &str, prompt: impl Into<String>) -> Self {
         Self { model: ModelChoice::parse(model), user_prompt: prompt.into(), ..Self::default() }
+    }
+
+    /// As definitions name models, in the order in which they are asked: the first is the run's, unless it has one, and the
+    /// others are its fallbacks, unless it has some.
+    fn with_models(mut self, models: Vec<ModelChoice>) -> Self {
+        let mut models = models.into_iter();
+        if self.model.is_empty() {
+            self.model = models.next().unwrap_or_default();
+        }
+        if self.config.fallback.is_empty() {
+            self.config.fallback = models.filter(|model| *model != self.model).collect();
+        }
+        self
     }
 
     /// A conversation that goes on until it is cancelled.
@@ -219,6 +239,17 @@ mod tests {
             serde_json::from_value(json!({"model": "openrouter/z-ai/glm-4.7", "userPrompt": "Why?"}))
                 .expect("an input");
         assert_eq!(input, AgentInput::new("openrouter/z-ai/glm-4.7", "Why?"));
+        let named = json!({"models": [{"provider": "a", "modelId": "b"}, "c/d"], "userPrompt": "Why?"});
+        let input: AgentInput = serde_json::from_value(named).expect("an input");
+        let fallback = vec![ModelChoice::parse("c/d")];
+        assert_eq!((input.model, input.config.fallback), (ModelChoice::parse("a/b"), fallback.clone()));
+        let own = json!({"models": ["a/b", "c/d"], "model": "a/b", "userPrompt": "Why?"});
+        let input: AgentInput = serde_json::from_value(own).expect("an input");
+        assert_eq!(input.config.fallback, fallback, "what is asked first is no fallback");
+        assert_eq!(
+            serde_json::from_value::<AgentInput>(json!({"models": []})).expect("an input"),
+            AgentInput::default()
+        );
         let wrong = serde_json::from_value::<AgentInput>(json!({"config": {"maxTurns": "many"}}));
         assert!(wrong.expect_err("no number").to_string().contains("u32"));
     }
