@@ -194,8 +194,8 @@ impl Bound {
         doors: &Doors,
     ) -> Result<Serving> {
         let Self { grpc: (grpc_listener, grpc), http: (http_listener, http) } = self;
-        let grpc_door = Door::open(grpc_listener, doors, &[b"h2"])?;
-        let http_door = Door::open(http_listener, doors, &[b"h2", b"http/1.1"])?;
+        let (grpc_door, grpc_address) = Door::open(grpc_listener, doors, &[b"h2"])?;
+        let (http_door, http_address) = Door::open(http_listener, doors, &[b"h2", b"http/1.1"])?;
         let (stop, stopping) = watch::channel(false);
         let service = service(storage, chunks, access, &doors.limits, stopping);
         let (calls, called) = oneshot::channel();
@@ -206,6 +206,8 @@ impl Bound {
                 of_grpc.await
             }),
             tokio::spawn(http::serve(service.clone(), http_door.guests(), http.ip().is_loopback(), called.map(drop))),
+            tokio::spawn(grpc_address.map(|_| Ok(()))),
+            tokio::spawn(http_address.map(|_| Ok(()))),
         ];
         let encrypted = doors.certificate.is_some();
         Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -69,8 +70,8 @@ impl Certificate {
 pub(crate) struct Door(mpsc::Receiver<Connection>);
 
 impl Door {
-    /// Opens a door at a listener. It closes when it is dropped.
-    pub(crate) fn open(listener: TcpListener, doors: &Doors, protocols: &[&[u8]]) -> Result<Self> {
+    /// Opens a door at a listener. It closes when it is dropped; the address is free once the task that is told too has ended.
+    pub(crate) fn open(listener: TcpListener, doors: &Doors, protocols: &[&[u8]]) -> Result<(Self, JoinHandle<()>)> {
         let tls = doors.certificate.as_ref().map(|certificate| certificate.acceptor(protocols)).transpose()?;
         let room = match doors.limits.connections {
             0 => Semaphore::MAX_PERMITS,
@@ -78,8 +79,8 @@ impl Door {
         };
         let neighbours = Neighbours::of(doors.limits.connections_each);
         let (ready, comes) = mpsc::channel(1);
-        tokio::spawn(accept(listener, tls, Arc::new(Semaphore::new(room)), neighbours, ready));
-        Ok(Self(comes))
+        let accepting = tokio::spawn(accept(listener, tls, Arc::new(Semaphore::new(room)), neighbours, ready));
+        Ok((Self(comes), accepting))
     }
 
     /// All connections, until nobody listens any more.
