@@ -131,6 +131,29 @@ fn choir(permits: Arc<[Semaphore; 2]>) -> (NativeHost, NativeHost) {
     (NativeHost::default().agent(choir).unwrap(), NativeHost::default().task(sing).unwrap())
 }
 
+/// An agent that waits for a signal in each of its rounds, and whose task then says the round's word and waits for leave.
+fn waiter(leave: Arc<Semaphore>) -> NativeHost {
+    let waiter = agent("waiter", |ctx, rounds| {
+        Box::pin(async move {
+            for round in 0..rounds.as_u64().unwrap() {
+                let _: Value = ctx.wait_for_signal("say")?.await?;
+                let _: Value = ctx.schedule("word", &round)?.await?;
+                ctx.append_entry("assistant", &round)?;
+            }
+            Ok(Value::Null)
+        })
+    });
+    let word = job("word", TaskOptions::default(), move |ctx, round| {
+        let leave = leave.clone();
+        Box::pin(async move {
+            ctx.stream_token(&format!("word {round}"));
+            leave.acquire().await.unwrap().forget();
+            Ok(Value::Null)
+        })
+    });
+    NativeHost::default().agent(waiter).unwrap().task(word).unwrap()
+}
+
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -197,6 +220,42 @@ async fn a_reader_at_another_server_sees_tokens_and_the_death_of_the_first() {
     let messages = two.get(&format!("{BASE}/s/messages")).await;
     let told: Vec<_> = messages["items"].as_array().unwrap().iter().map(|entry| entry["content"].clone()).collect();
     assert_eq!(told, shown.entries);
+}
+
+/// While a run waits nobody holds it, and whoever looks sees so. What its worker makes once it goes on is read elsewhere all the
+/// same, in every round, whoever wakes it and whether the reader came before or while it waited.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_come_to_other_servers_after_each_wait() {
+    const ROUNDS: u64 = 6;
+    let db = Cluster::shared().fresh().unwrap();
+    let (one, two) = (House::over(&db, folder()).await, House::over(&db, folder()).await);
+    let leave = Arc::new(Semaphore::new(0));
+    let (_remote, _worker) = one.worker(waiter(leave.clone())).await;
+    one.post(BASE, json!({ "kind": "waiter", "id": "w", "input": ROUNDS })).await;
+    let stream = format!("{BASE}/w/stream/consolidated");
+    let (mut events, mut last) = (two.events(&stream, None).await, None::<String>);
+    for round in 0..ROUNDS {
+        while next(&mut events).await.name != "agent.waiting" {}
+        // By now everybody has looked.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if round % 3 == 2 {
+            events = two.events(&stream, last.as_deref()).await;
+        }
+        let waker = [&one, &two][round as usize % 2];
+        waker.post(&format!("{BASE}/w/signal"), json!({ "signalName": "say", "signalValue": round })).await;
+        loop {
+            let event = next(&mut events).await;
+            last = Some(event.id.clone());
+            if event.name == "token" {
+                assert_eq!(event.data["data"], json!(format!("word {round}")));
+                break;
+            }
+        }
+        leave.add_permits(1);
+    }
+    let rest = tokio::time::timeout(PATIENCE, events.rest()).await.expect("the run ends");
+    assert_eq!(rest.last().unwrap().name, "agent.completed");
+    assert_eq!(rows(&two.runtime, "w").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -50,7 +50,7 @@ pub(super) async fn carry(storage: Weak<dyn Storage>) {
                 biased;
                 () = elsewhere.changed() => true,
                 waits = waiting(&mut made) => match waits {
-                    true => !readers.is_empty() && looked.elapsed() >= AGAIN,
+                    true => chunks.has_doubt() || !readers.is_empty() && looked.elapsed() >= AGAIN,
                     false => return,
                 },
                 () = sleep(if readers.is_empty() { ANYWAY } else { AGAIN }) => true,
@@ -75,12 +75,13 @@ async fn serve(chunks: &Chunks, previews: &dyn Previews, known: &mut HashSet<Kno
     let mut read = Vec::with_capacity(readers.len());
     for reader in readers {
         let run = (reader.org, reader.execution);
-        let is_home = reader.holder.is_some_and(|holder| chunks.is_home(reader.org, holder));
+        let held = reader.holder.map(|holder| chunks.is_home(reader.org, holder));
+        let is_home = held == Some(true);
         if is_home && !reader.served {
             came.entry(run).or_default().push(reader.process);
         }
         let is_new = !before.contains(&(run, reader.process));
-        read.push(Read { run, held: is_home, anew: is_new || is_home && !reader.served });
+        read.push(Read { run, held, anew: is_new || is_home && !reader.served });
         known.insert((run, reader.process));
     }
     chunks.set_read(read);

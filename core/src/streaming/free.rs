@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn elsewhere(anew: bool) -> Read {
-        Read { run: RUN, held: false, anew }
+        Read { run: RUN, held: Some(false), anew }
     }
 
     #[test]

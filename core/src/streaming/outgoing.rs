@@ -29,7 +29,7 @@ const ROW: usize = 64 << 10;
 const OF_AGENT: i32 = -1;
 
 /// What waits to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Made {
     /// Nothing.
     Nothing,
@@ -85,8 +85,9 @@ pub struct Rows {
 pub struct Read {
     /// The run.
     pub run: RunKey,
-    /// Whether a worker of this process holds it: else only tasks that its queues have handed out are of interest.
-    pub held: bool,
+    /// Whether a worker of this process holds it: else only tasks that its queues have handed out are of interest. `None`
+    /// while nobody does: whoever did may again.
+    pub held: Option<bool>,
     /// Whether everything that is kept is to be written.
     pub anew: bool,
 }
@@ -106,6 +107,8 @@ struct State {
     workers: HashMap<(OrgId, WorkerId), Instant>,
     /// Bytes that wait.
     waiting: usize,
+    /// The holder of a run that is read elsewhere made something here, where no worker was known to hold it.
+    doubt: bool,
 }
 
 impl Default for Outgoing {
@@ -123,7 +126,10 @@ impl Outgoing {
     /// A preview was made here.
     pub(super) fn made(&self, run: RunKey, size: usize, said: Said) {
         let mut state = self.state.lock();
-        if !state.read.get(&run).is_some_and(|read| read.held || said.chunk.epoch == Chunk::OF_A_QUEUE) {
+        let Some(Reading { held, .. }) = state.read.get(&run) else { return };
+        if !held && said.chunk.epoch != Chunk::OF_A_QUEUE {
+            state.doubt = true;
+            self.bell.send_if_modified(|made| std::mem::replace(made, (*made).max(Made::Some)) == Made::Nothing);
             return;
         }
         state.waiting += size;
@@ -300,12 +306,17 @@ impl Chunks {
         for Read { run, held, anew } in runs {
             let known = || before.remove(&run).unwrap_or_default();
             let reading = state.read.entry(run).or_insert_with(known);
-            reading.held = held;
+            reading.held = held.unwrap_or(reading.held);
             // Two readers of one run: it is enough that one of them has nothing.
             if anew {
                 reading.written = Reach::default();
             }
         }
+    }
+
+    /// Whether it is to be looked again who holds the runs that are read elsewhere.
+    pub fn has_doubt(&self) -> bool {
+        self.0.outgoing.as_ref().is_some_and(|outgoing| std::mem::take(&mut outgoing.state.lock().doubt))
     }
 
     /// Whether a run is read elsewhere.
@@ -337,7 +348,13 @@ impl Chunks {
         let mut state = outgoing.state.lock();
         let Some(Reading { held, written }) = state.read.get_mut(&run) else { return Rows::default() };
         let Some(channel) = runs.channels.get_mut(&run) else { return Rows::default() };
-        let (held, written) = (*held, std::mem::replace(written, channel.made.clone()));
+        let held = *held;
+        let mut made = channel.made.clone();
+        if !held {
+            // What is not handed out here is still to be, should its maker be known to hold the run after all.
+            made.id = written.id;
+        }
+        let written = std::mem::replace(written, made);
         let from = channel.kept.partition_point(|kept| kept.place <= written.id.into());
         let placed = channel.kept.range(from..).filter(|kept| held && kept.made && !kept.of_a_queue());
         let placed = rows(placed);

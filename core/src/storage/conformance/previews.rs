@@ -30,7 +30,7 @@ pub async fn rows_go_with_what_they_announce_and_with_their_readers(factory: &dy
     let storage = rig.keeper().clone();
     let Some(previews) = storage.previews() else { return };
     let (chunks, mut holder) = (storage.chunks(), rig.running().await);
-    let read_elsewhere = |id| Read { run: (ORG, id), held: true, anew: true };
+    let read_elsewhere = |id| Read { run: (ORG, id), held: Some(true), anew: true };
     previews.watch(ORG, holder.id, THERE, true).await.unwrap();
     let reader =
         Reader { org: ORG, execution: holder.id, process: THERE, served: false, holder: Some(holder.lease.worker) };
@@ -96,7 +96,7 @@ pub async fn rows_of_queued_tasks_need_no_holder(factory: &dyn Factory) {
     assert_eq!(handed_out, [((0, 0), worker), ((0, 1), worker)]);
 
     previews.watch(ORG, holder.id, THERE, true).await.unwrap();
-    chunks.set_read([Read { run: (ORG, holder.id), held: false, anew: true }]);
+    chunks.set_read([Read { run: (ORG, holder.id), held: Some(false), anew: true }]);
     let say = |sequence, attempt, seq| {
         let epoch = Chunk::OF_A_QUEUE;
         chunks.publish(2, ORG, Chunk { epoch, seq, ..said(holder.id, sequence, attempt) });
