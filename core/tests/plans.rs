@@ -36,7 +36,7 @@ const MOST: f64 = 2_000.0;
 /// And in all, where it is done for each of some rows: all rows of as many runs as retention takes at once.
 const MOST_IN_ALL: f64 = 10.0 * MOST;
 /// Statements that look at all rows of a table: a part of each, the table, and the reason.
-const WHOLE: [(&str, &str, &str); 12] = [
+const WHOLE: [(&str, &str, &str); 8] = [
     ("DELETE FROM payload ", "payload", "once an hour, payloads that nobody has touched for a day are looked at"),
     ("queue, count(*) FROM", "agent_execution", "who asks how much waits is told a number"),
     ("queue, count(*) FROM", "task_execution", "who asks how much waits is told a number"),
@@ -45,14 +45,6 @@ const WHOLE: [(&str, &str, &str); 12] = [
     ("FROM watch w JOIN", "watch", "all who read at this moment are what is asked for"),
     ("DELETE FROM preview p", "preview", "when a reader has gone, what is made at this moment is looked at"),
     ("DELETE FROM task_preview p", "task_preview", "when a reader has gone, what is made at this moment is looked at"),
-    ("DELETE FROM enrolled_worker", "enrolled_worker", "when a worker starts, those of the last week are looked at"),
-    ("opens_at", "queue_limit", "limits that are full are looked for among all"),
-    ("slug = $2 OR id = $3", "agent_definition", "one of an org is looked for by two names at once"),
-    (
-        "c.parent_id = $10 AND (c.created_at",
-        "agent_execution",
-        "children may be found by their age, among all runs of the org",
-    ),
 ];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -42,7 +42,12 @@ impl Definitions for PostgresStorage {
     async fn definition(&self, org: OrgId, name: &str) -> Result<Definition> {
         let (name, id) = (name.to_owned(), name.parse::<DefinitionId>().ok());
         self.read("look at a definition", org, move |tx| {
-            let sql = concat!(select_definition!(), "WHERE org_id = $1 AND (slug = $2 OR id = $3)");
+            let sql = concat!(
+                select_definition!(),
+                "WHERE org_id = $1 AND slug = $2 UNION ALL ",
+                select_definition!(),
+                "WHERE org_id = $1 AND id = $3 LIMIT 1"
+            );
             let found = tx.first(sql, row![org.0, &name, id.map(|id| id.0)], read)?;
             found.ok_or_else(|| unknown("definition", &name).into())
         })

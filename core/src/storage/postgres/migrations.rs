@@ -26,6 +26,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0014_sealed_audit.sql"),
     include_str!("migrations/0015_task_previews.sql"),
     include_str!("migrations/0016_expectations.sql"),
+    include_str!("migrations/0017_listings.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -67,12 +67,11 @@ use fault::Done;
 use link::Link;
 use parking_lot::Mutex;
 use pool::Pool;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
-use tx::{Mode, Sees, Tx};
+use tx::{Sees, Tx, snapshot};
 use watcher::Watcher;
 
 /// How a database is used.
@@ -290,45 +289,6 @@ impl PostgresStorage {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads on a connection and ends the snapshot after the answer; once more on a new one, where the connection was gone.
-fn snapshot<T>(
-    link: &mut Link,
-    asked: &str,
-    sees: Sees,
-    now: Timestamp,
-    read: &impl Fn(&Tx) -> Done<T>,
-    answer: &mut dyn FnMut(Result<T>),
-) {
-    for last in [false, true] {
-        if let Err(error) = link.connect() {
-            return answer(Err(error));
-        }
-        let tx = Tx::new(link, Mode::Read(sees), now);
-        match catch_unwind(AssertUnwindSafe(|| read(&tx))) {
-            Ok(Ok(value)) => {
-                answer(Ok(value));
-                if tx.commit().is_err() {
-                    link.rollback();
-                }
-                return;
-            }
-            Ok(Err(fault)) => {
-                drop(tx);
-                link.rollback();
-                if last || link.is_open() || !matches!(fault, fault::Fault::Sql(_)) {
-                    return answer(Err(fault.told(asked, "nothing was changed")));
-                }
-            }
-            Err(_) => {
-                drop(tx);
-                link.rollback();
-                let message = format!("{asked}: the storage backend met a bug in a read; please report it");
-                return answer(Err(Error::new(Code::InvalidArgument, message)));
-            }
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::sets::{Set, Value, Writes, row};
 use super::task::TaskRow;
 use super::values::{Key, Place, Row, cell, one_of, text_of};
 use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId};
 use crate::model::{Failure, Status, TaskStatus};
 use crate::payload::Payload;
@@ -21,6 +22,7 @@ use crate::storage::sql::{self, Statements};
 use crate::streaming::Change;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio_postgres::types::ToSql;
 
 /// What a transaction is for.
@@ -362,6 +364,45 @@ impl Statements for Tx<'_> {
 
     fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
         super::task::has_open(self, run, status)
+    }
+}
+
+/// Reads on a connection and ends the snapshot after the answer; once more on a new one, where the connection was gone.
+pub(super) fn snapshot<T>(
+    link: &mut Link,
+    asked: &str,
+    sees: Sees,
+    now: Timestamp,
+    read: &impl Fn(&Tx) -> Done<T>,
+    answer: &mut dyn FnMut(Result<T>),
+) {
+    for last in [false, true] {
+        if let Err(error) = link.connect() {
+            return answer(Err(error));
+        }
+        let tx = Tx::new(link, Mode::Read(sees), now);
+        match catch_unwind(AssertUnwindSafe(|| read(&tx))) {
+            Ok(Ok(value)) => {
+                answer(Ok(value));
+                if tx.commit().is_err() {
+                    link.rollback();
+                }
+                return;
+            }
+            Ok(Err(fault)) => {
+                drop(tx);
+                link.rollback();
+                if last || link.is_open() || !matches!(fault, Fault::Sql(_)) {
+                    return answer(Err(fault.told(asked, "nothing was changed")));
+                }
+            }
+            Err(_) => {
+                drop(tx);
+                link.rollback();
+                let message = format!("{asked}: the storage backend met a bug in a read; please report it");
+                return answer(Err(Error::new(Code::InvalidArgument, message)));
+            }
+        }
     }
 }
 
