@@ -473,7 +473,7 @@ mod tests {
     }
 
     fn read(anew: bool) -> Read {
-        Read { run: RUN, held: true, anew }
+        Read { run: RUN, held: Some(true), anew }
     }
 
     fn nothing(rows: &Rows) -> bool {
@@ -517,7 +517,7 @@ mod tests {
         assert!(here.waiting().is_empty());
         here.set_read([read(false), read(true)]);
         assert_eq!(here.waiting(), [RUN]);
-        here.set_read([Read { held: false, ..read(true) }]);
+        here.set_read([Read { held: Some(false), ..read(true) }]);
         assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)));
         here.set_read([]);
         assert!(!here.is_read(RUN));
