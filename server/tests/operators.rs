@@ -5,12 +5,13 @@ mod house;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{CancelMode, Cancellation, NewKey, TokenHash, fresh_token};
-use flovyn_core::storage::AgentStorage;
+use flovyn_core::model::{CancelMode, Cancellation, NewKey, QueueLimit, ScheduleSpec, TokenHash, fresh_token};
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::storage::{AgentStorage, Queues, Schedules};
 use flovyn_server::{Access, ServerConfig, serve};
 use house::{BASE, House, agent};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ORG: &str = "/api/orgs/default";
@@ -91,6 +92,20 @@ async fn a_key_gives_no_more_than_it_has() {
     assert_eq!((make("keys").await, make("worker:gpu").await), (201, 201));
 }
 
+fn remote_schedule() -> ScheduleSpec {
+    ScheduleSpec {
+        id: String::new(),
+        kind: "nobody".into(),
+        queue: "default".into(),
+        input: "null".into(),
+        cron: "0 * * * *".into(),
+        timezone: None,
+        metadata: BTreeMap::new(),
+        priority: 0,
+        concurrency_key: None,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_is_read_back() {
     let (house, admin, id) = keyed(House::open().await, "admin").await;
@@ -113,6 +128,28 @@ async fn what_is_done_is_read_back() {
     let cancel = Cancellation { mode: CancelMode::Hard, grace: Duration::ZERO };
     remote.request_cancel(OrgId::DEFAULT, run.parse().unwrap(), cancel).await.unwrap();
 
+    // And what runs go by.
+    let definition = json!({ "slug": "helper", "kind": "nobody" });
+    let (_, made) = ask(&house, &admin, "POST", "/agent-definitions", definition.clone()).await;
+    let helper = made["id"].as_str().unwrap_or_else(|| panic!("{made:#}")).to_owned();
+    let schedule = json!({ "id": "nightly", "kind": "nobody", "cron": "0 3 * * *" });
+    let rules = [
+        ("PUT", "/agent-definitions/helper", definition, "definition.put", helper.clone()),
+        ("DELETE", "/agent-definitions/helper", json!({}), "definition.delete", helper),
+        ("POST", "/schedules", schedule, "schedule.put", "nightly".to_owned()),
+        ("DELETE", "/schedules/nightly", json!({}), "schedule.delete", "nightly".to_owned()),
+        ("PUT", "/queues/gpu", json!({ "concurrency": 2 }), "queue.limit", "gpu".to_owned()),
+        ("DELETE", "/queues/gpu", json!({}), "queue.limit", "gpu".to_owned()),
+    ];
+    for (method, path, body, ..) in &rules {
+        let (status, answer) = ask(&house, &admin, method, path, body.clone()).await;
+        assert!(status < 300, "{method} {path}: {answer:#}");
+    }
+    let spec = ScheduleSpec { id: "hourly".into(), ..remote_schedule() };
+    remote.put_schedule(OrgId::DEFAULT, spec).await.unwrap();
+    remote.delete_schedule(OrgId::DEFAULT, "hourly").await.unwrap();
+    remote.limit_queue(OrgId::DEFAULT, "cpu", QueueLimit::default()).await.unwrap();
+
     let (mut rows, mut path) = (Vec::new(), "/audit?limit=3".to_owned());
     loop {
         let (status, page) = ask(&house, &admin, "GET", &path, json!({})).await;
@@ -126,12 +163,16 @@ async fn what_is_done_is_read_back() {
     let mut expected: Vec<_> =
         acts.iter().map(|(.., action, subject)| ((*action).to_owned(), subject.clone())).collect();
     expected.extend([("execution.cancel".to_owned(), run.clone()), ("execution.cancel".to_owned(), run.clone())]);
+    expected.push(("definition.put".to_owned(), "helper".to_owned()));
+    expected.extend(rules.iter().map(|(.., action, subject)| ((*action).to_owned(), subject.clone())));
+    let over_grpc = [("schedule.put", "hourly"), ("schedule.delete", "hourly"), ("queue.limit", "cpu")];
+    expected.extend(over_grpc.map(|(action, subject)| (action.to_owned(), subject.to_owned())));
     expected.reverse();
     assert_eq!(rows.iter().map(|row| told(row)).collect::<Vec<_>>(), expected);
     let actor = format!("key {id} request ");
     assert!(rows.iter().all(|row| row["actor"].as_str().unwrap().starts_with(&actor)), "{rows:#?}");
     let of_test = rows.iter().filter(|row| row["actor"].as_str().unwrap().ends_with("request-of-a-test"));
-    assert_eq!(of_test.count(), 6, "all but the one over gRPC");
+    assert_eq!(of_test.count(), 6 + 1 + rules.len(), "all but those over gRPC");
 
     let wrong = ask(&house, &admin, "GET", "/audit?cursor=x", json!({})).await;
     assert_eq!(wrong.0, 400, "{:#}", wrong.1);

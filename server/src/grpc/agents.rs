@@ -201,7 +201,7 @@ impl Agents for Grpc {
     }
 
     async fn put_schedule(&self, request: Request<v2::ScheduleSpec>) -> Answer<v2::Schedule> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Schedule, &request.get_ref().id).await?;
         let schedule = self.0.storage.put_schedule(org, request.into_inner().into()).await.map_err(told)?;
         Ok(Response::new((&schedule).into()))
     }
@@ -224,13 +224,13 @@ impl Agents for Grpc {
     }
 
     async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Empty> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Unschedule, &request.get_ref().id).await?;
         self.0.storage.delete_schedule(org, &request.get_ref().id).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
 
     async fn limit_queue(&self, request: Request<v2::QueueLimit>) -> Answer<v2::Empty> {
-        let org = self.org(&request)?;
+        let org = self.audit(&request, Act::Limit, &request.get_ref().queue).await?;
         let (queue, limit) = limit_of_queue(request.into_inner());
         self.0.storage.limit_queue(org, &queue, limit).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))

@@ -3,7 +3,7 @@
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json};
-use crate::service::DEFINITION;
+use crate::service::{Act, DEFINITION};
 use axum::http::StatusCode;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::DefinitionId;
@@ -125,7 +125,9 @@ pub(super) async fn create(
     caller: Caller,
     Json(body): Json<DefinitionBody>,
 ) -> Result<(StatusCode, axum::Json<DefinitionView>), Problem> {
-    let made = kept(&caller)?.create_definition(caller.org(), body.into()).await?;
+    let spec: DefinitionSpec = body.into();
+    caller.audit(Act::Define, &spec.slug).await?;
+    let made = kept(&caller)?.create_definition(caller.org(), spec).await?;
     Ok((StatusCode::CREATED, axum::Json(made.into())))
 }
 
@@ -161,6 +163,7 @@ pub(super) async fn replace(
     Json(body): Json<DefinitionBody>,
 ) -> Result<axum::Json<DefinitionView>, Problem> {
     let id = named(&caller).await?.id;
+    caller.audit(Act::Define, id).await?;
     let replaced = kept(&caller)?.replace_definition(caller.org(), id, body.into()).await?;
     Ok(axum::Json(replaced.into()))
 }
@@ -171,6 +174,7 @@ pub(super) async fn replace(
 )]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
     let id = named(&caller).await?.id;
+    caller.audit(Act::Undefine, id).await?;
     kept(&caller)?.delete_definition(caller.org(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,6 +3,7 @@
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json};
+use crate::service::Act;
 use axum::http::StatusCode;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{AuditRow, Cursor, KnownWorker, Page, QueueLimit, QueueLoad, Rate};
@@ -207,6 +208,7 @@ pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result
         Err(_) => Err(Problem::invalid(format!("{} seconds are no time of a rate; give more than 0", rate.seconds))),
     });
     let limit = QueueLimit { concurrency: body.concurrency, rate: rate.transpose()? };
+    caller.audit(Act::Limit, caller.named("queue")).await?;
     caller.service.storage.limit_queue(caller.org(), caller.named("queue"), limit).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -214,6 +216,7 @@ pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result
 /// Frees a queue of its limit.
 #[utoipa::path(delete, path = "/queues/{queue}", tag = "operators", responses((status = 204)))]
 pub(super) async fn free(caller: Caller) -> Result<StatusCode, Problem> {
+    caller.audit(Act::Limit, caller.named("queue")).await?;
     caller.service.storage.limit_queue(caller.org(), caller.named("queue"), QueueLimit::default()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

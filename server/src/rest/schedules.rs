@@ -4,6 +4,7 @@ use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json};
 use super::value::present;
+use crate::service::Act;
 use axum::http::StatusCode;
 use flovyn_core::model::{Schedule, ScheduleSpec};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,7 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
         priority: body.priority,
         concurrency_key: body.concurrency_key,
     };
+    caller.audit(Act::Schedule, &spec.id).await?;
     Ok(view(caller.service.storage.put_schedule(caller.org(), spec).await?))
 }
 
@@ -126,6 +128,7 @@ pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ScheduleView>, P
 /// Removes a schedule; the runs that it started stay.
 #[utoipa::path(delete, path = "/schedules/{schedule}", tag = "schedules", responses((status = 204)))]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
+    caller.audit(Act::Unschedule, caller.named("schedule")).await?;
     caller.service.storage.delete_schedule(caller.org(), caller.named("schedule")).await?;
     Ok(StatusCode::NO_CONTENT)
 }

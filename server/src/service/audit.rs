@@ -1,4 +1,5 @@
-//! What callers are about to do to a run is written down first: what cannot be written is not done.
+//! What callers are about to do to a run, or to what all runs of an org go by, is written down first: what cannot be written is
+//! not done.
 
 use super::Service;
 use crate::Identity;
@@ -28,6 +29,11 @@ pub(crate) enum Act {
     Resolve,
     Decide,
     Fork,
+    Define,
+    Undefine,
+    Schedule,
+    Unschedule,
+    Limit,
 }
 
 impl Act {
@@ -38,6 +44,11 @@ impl Act {
             Self::Resolve => "task.resolve",
             Self::Decide => "divergence.decide",
             Self::Fork => "execution.fork",
+            Self::Define => "definition.put",
+            Self::Undefine => "definition.delete",
+            Self::Schedule => "schedule.put",
+            Self::Unschedule => "schedule.delete",
+            Self::Limit => "queue.limit",
         }
     }
 }
