@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
-use flovyn_core::client::{Client, StartOptions, StreamEvent};
+use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
@@ -94,42 +94,4 @@ async fn waiting_reads_now_and_then_on_postgresql() {
     let most = 2 + took.as_millis() as u64 / 100;
     assert!((1..=most).contains(&reads), "{reads} reads in {took:?}");
     assert!(reads < COMMITS / 2, "{reads} reads for {COMMITS} commits");
-}
-
-/// Many who follow one run read its news together, whatever their number.
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_of_one_run_read_together() {
-    const READERS: u64 = 200;
-    let cluster = Cluster::start("").unwrap();
-    let runtime = Runtime::open(&cluster.fresh().unwrap()).await.unwrap();
-    let host = NativeHost::default().agent(Busy).unwrap();
-    let _worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
-    let counted = Arc::new(Guarded::over(runtime.storage().clone(), Reads::default()));
-    let client = Client::new(counted.clone(), runtime.chunks().clone(), runtime.client().org());
-    let run = client.start("busy", Payload::null(), StartOptions::default()).await.unwrap();
-    let readers: Vec<_> = (0..READERS).map(|_| tokio::spawn(follow(run.stream(None)))).collect();
-    run.signal("begin", Payload::of(&1).unwrap(), Default::default(), None).await.unwrap();
-    run.result(Some(PATIENCE)).await.unwrap();
-    let mut told = Vec::new();
-    for reader in readers {
-        told.push(reader.await.unwrap());
-    }
-    assert!(told.iter().all(|one| one == &told[0]), "each reads the same");
-    let (events, reads) = (told[0].len() as u64, counted.0.load(Ordering::Relaxed));
-    assert!(events > COMMITS);
-    println!("{reads} reads of {events} events for {READERS} readers");
-    // Alone each of them would ask for each entry, and for each page of events.
-    assert!(reads < READERS * events / 2, "{reads} reads of {events} events for {READERS} readers");
-    runtime.close().await.unwrap();
-}
-
-/// Reads a run to its end: the numbers of its events, with what its entries say.
-async fn follow(mut stream: flovyn_core::client::Watching) -> Vec<(u64, Value)> {
-    let mut all = Vec::new();
-    while let Some(event) = stream.next().await.unwrap() {
-        if let StreamEvent::Durable(event) = event {
-            all.push((event.number, event.data["content"].clone()));
-        }
-    }
-    all
 }
