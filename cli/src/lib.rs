@@ -7,6 +7,7 @@ mod args;
 mod chat;
 mod commands;
 mod event;
+mod logs;
 mod print;
 mod target;
 mod view;
@@ -56,7 +57,8 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Failed>;
 
 /// Runs the command whose words are `args`, the program's name first, and gives its exit code.
 ///
-/// Reads `FLOVYN_URL` and `NO_COLOR`, writes to standard output and error, and leaves nothing behind in the process.
+/// Reads `FLOVYN_URL`, `FLOVYN_LOG` and `NO_COLOR`, writes to standard output and error, and leaves nothing behind in the process
+/// but, where it served, who takes its log.
 /// May be called from any thread, also one of an async runtime; blocks until the command is done.
 pub fn run(args: Vec<OsString>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
@@ -83,6 +85,9 @@ fn execute(cli: Cli) -> i32 {
     // A server ends in its own order.
     let ends_itself =
         matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_));
+    if ends_itself && let Err(failed) = logs::begin() {
+        return report(&failed, json);
+    }
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {

@@ -97,6 +97,25 @@ fn mode(file: &Path) -> Option<u32> {
 }
 
 #[test]
+fn an_operator_is_told_what_is_wrong_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    // A superuser, for whom row-level security does not hold.
+    let db = Cluster::shared().fresh().unwrap().replacen("tenant@", "flovyn@", 1);
+    let ports = ["--grpc-port", "0", "--http-port", "0"];
+    let serve = |log: &str| {
+        let mut command = flovyn(folder.path(), &[&["dev", "--db", &db][..], &ports].concat());
+        command.env("FLOVYN_HOME", folder.path().join("home")).env("FLOVYN_LOG", log).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut server = Serving { child: serve(""), grpc: String::new(), http: String::new() };
+    let told = BufReader::new(server.child.stderr.take().unwrap()).lines().map_while(Result::ok).next().unwrap();
+    assert!(told.contains("WARN") && told.contains("row-level security does not hold"), "{told}");
+    let wrong = serve("loud").wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(wrong.status.code() == Some(2) && said.contains("FLOVYN_LOG=loud is no level"), "{said}");
+}
+
+#[test]
 fn a_person_is_shown_where_it_listens_and_the_token() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = flovyn(folder.path(), &["dev", "--grpc-port", "0", "--http-port", "0"]);
