@@ -234,6 +234,7 @@ const MOMENT: &str = "\
         FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
     INSERT INTO task_preview SELECT org_id, twin(n, id), 0, 0, 1, c, 'a word ' \
         FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
+    SET enable_nestloop = off; \
     UPDATE agent_execution c SET parent_id = p.id, root_id = p.id FROM agent_execution p \
         WHERE p.kind = 'parked' AND c.kind = 'nobody' AND c.run <> p.run AND p.run % 100000000 = c.run % 100000000 / 100 + 1; \
     SELECT setval(pg_get_serial_sequence('audit', 'id'), max(id)) FROM audit; ";
