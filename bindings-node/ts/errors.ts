@@ -153,6 +153,8 @@ export class PayloadTooLarge extends FlovynError {}
 export class BudgetExceeded extends FlovynError {}
 /** The cumulative step limit of a run is reached. */
 export class StepLimitReached extends FlovynError {}
+/** A run has as much open, or a commit as much in it, as it may. */
+export class LimitReached extends FlovynError {}
 /** A key asked a server more often than it may. */
 export class RateLimited extends FlovynError {}
 /** The thing's present status does not allow this. */
@@ -210,6 +212,7 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     PayloadTooLarge,
     BudgetExceeded,
     StepLimitReached,
+    LimitReached,
     RateLimited,
     InvalidTransition,
     LeaseLost,

@@ -25,6 +25,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidTransition",
     "LeaseLost",
+    "LimitReached",
     "NonRetryable",
     "NotDone",
     "NotSerializable",
@@ -219,6 +220,10 @@ class BudgetExceeded(FlovynError):
 
 class StepLimitReached(FlovynError):
     """The cumulative step limit of a run is reached."""
+
+
+class LimitReached(FlovynError):
+    """A run has as much open, or a commit as much in it, as it may."""
 
 
 class RateLimited(FlovynError):

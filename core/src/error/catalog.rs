@@ -109,6 +109,8 @@ codes! {
     BudgetExceeded => Limit, false;
     /// The cumulative step limit of a run is reached.
     StepLimitReached => Limit, false;
+    /// A run has as much open, or a commit as much in it, as it may.
+    LimitReached => Limit, false;
     /// A key asked a server more often than it may.
     RateLimited => Limit, true;
     /// The thing's present status does not allow this.

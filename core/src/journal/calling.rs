@@ -44,6 +44,7 @@ impl Machine {
             _ => None,
         };
         let label = call.label(parent)?;
+        self.check_room(&call, once)?;
         let called = match self.claim_twin(&label, once)? {
             Some(index) => self.called_again(index, call),
             None => self.called_new(call, label, parent, once),
@@ -82,8 +83,8 @@ impl Machine {
         self.quiet = false;
         self.awaited.retain(|awaited| *awaited != index);
         self.ops[index].awaited = false;
-        self.ops[index].settled = true;
         self.ops[index].abandoned = true;
+        self.settle_op(index);
         self.stop_attempt(index);
         self.give_signal_back(index);
         self.disarm(index);
@@ -235,7 +236,7 @@ impl Machine {
         }
         task.running = false;
         task.ended = true;
-        self.draft.attempts.push(AttemptReport { sequence, attempt, result, duration });
+        self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
         self.plan();
     }
 
@@ -334,6 +335,7 @@ impl Machine {
                 }
             }
             Call::Task { options, kind, .. } => {
+                self.count_open(index);
                 if let Some(task) = &mut self.ops[index].task {
                     task.options = options;
                     task.kind = kind;
@@ -397,6 +399,7 @@ impl Machine {
                     ended: false,
                     to_start: inline,
                 }));
+                self.count_open(index);
                 if inline {
                     self.starting.push(index);
                 }
@@ -467,7 +470,7 @@ impl Machine {
             let advice = "recovery replays the whole run: declare the agent with state and checkpoint in its loop";
             self.draft.warn(Some(op.sequence), "long_tail", serde_json::json!({"ops": op.sequence, "advice": advice}));
         }
-        self.draft.ops.push(op);
+        self.draft.op(op);
     }
 
     /// Puts all held ops into the batch, in the order they were called.

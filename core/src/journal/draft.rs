@@ -1,6 +1,23 @@
 //! The batch that is being built, and the one that is on its way.
 
-use crate::model::{AttemptReport, Batch, BatchEnd, Consumed, NewEvent, NewOp};
+use crate::id::Slot;
+use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp, OpBody};
+use std::collections::HashSet;
+
+/// The most that one commit holds; what is more goes with the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Most {
+    /// Ops, and ends of attempts.
+    pub count: usize,
+    /// Bytes of values; the last of them may go beyond.
+    pub bytes: u64,
+}
+
+impl Default for Most {
+    fn default() -> Self {
+        Self { count: Batch::MOST, bytes: 32 << 20 }
+    }
+}
 
 /// What has happened since the last commit left.
 #[derive(Debug, Default)]
@@ -22,23 +39,98 @@ pub(super) struct Draft {
     pub held_enough: bool,
     /// A hold is armed.
     pub hold_armed: bool,
+    /// Bytes of its values.
+    bytes: u64,
 }
 
 impl Draft {
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
+        !self.is_due() && self.consumed.is_empty()
+    }
+
+    /// Whether anything of it leaves by itself: a signal does with the op that has seen it.
+    pub fn is_due(&self) -> bool {
+        !(self.ops.is_empty()
             && self.attempts.is_empty()
             && self.restarted.is_empty()
             && self.read_counts.is_empty()
-            && self.consumed.is_empty()
             && self.disarmed.is_empty()
             && self.orphaned.is_empty()
-            && self.events.is_empty()
+            && self.events.is_empty())
     }
 
-    /// Turns the draft into a batch and leaves an empty one.
+    /// Takes a new op.
+    pub fn op(&mut self, op: NewOp) {
+        self.bytes += bytes_of(&op);
+        self.ops.push(op);
+    }
+
+    /// Takes the end of an attempt.
+    pub fn attempt(&mut self, report: AttemptReport) {
+        self.bytes += bytes_of_end(&report);
+        self.attempts.push(report);
+    }
+
+    /// The first part of a draft that is more than one commit holds; the rest stays.
+    ///
+    /// What a new op brings about goes with it, for replay does not bring it about again: what it gives up, the signals of a
+    /// read, and those whose taking it has seen.
+    pub fn part(&mut self, most: Most, segment: u32) -> Option<Self> {
+        if self.ops.len() <= most.count && self.attempts.len() <= most.count && self.bytes <= most.bytes {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut fits = |more: u64| {
+            let room = bytes < most.bytes;
+            bytes += if room { more } else { 0 };
+            room
+        };
+        let ops = self.ops.iter().take(most.count).take_while(|op| fits(bytes_of(op))).count();
+        let whole = if ops == self.ops.len() { most.count } else { 0 };
+        let attempts = self.attempts.iter().take(whole).take_while(|end| fits(bytes_of_end(end))).count();
+        if ops == self.ops.len() && attempts == self.attempts.len() {
+            return None;
+        }
+        let later = self.ops.split_off(ops);
+        let ended = self.attempts.split_off(attempts);
+        let consumed = self.told(segment);
+        let given_up: HashSet<u32> = self.ops.iter().filter_map(given_up_by).collect();
+        let orphaned = std::mem::take(&mut self.orphaned).into_iter();
+        let (orphaned, others) = orphaned.partition(|sequence| given_up.contains(sequence));
+        self.orphaned = others;
+        self.bytes -= bytes;
+        Some(Self {
+            ops: std::mem::replace(&mut self.ops, later),
+            attempts: std::mem::replace(&mut self.attempts, ended),
+            restarted: std::mem::take(&mut self.restarted),
+            read_counts: std::mem::take(&mut self.read_counts),
+            consumed,
+            orphaned,
+            ..Self::default()
+        })
+    }
+
+    /// Takes the signals whose taking an op has seen, and those of a read. Of the others a crash gives back what no op was
+    /// called after, so that replay hands all over in their order (rule 12).
+    fn told(&mut self, segment: u32) -> Vec<Consumed> {
+        if self.consumed.is_empty() {
+            return Vec::new();
+        }
+        let seen = self.ops.iter().flat_map(|op| op.seen.iter().map(|seen| seen.0));
+        let read = self.ops.iter().filter(|op| is_read(op)).map(|op| op.sequence);
+        let told: HashSet<Slot> = seen.chain(read).map(|sequence| Slot { segment, sequence }).collect();
+        let (told, others) = std::mem::take(&mut self.consumed).into_iter().partition(|taken| told.contains(&taken.by));
+        self.consumed = others;
+        told
+    }
+
+    /// Turns the draft into a batch and leaves an empty one; of one that goes on, the signals that no op has seen stay.
     pub fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
+        let told = matches!(end, BatchEnd::Continue).then(|| self.told(segment));
         let mut draft = std::mem::take(self);
+        if let Some(told) = told {
+            self.consumed = std::mem::replace(&mut draft.consumed, told);
+        }
         draft.orphaned.extend(orphaned);
         Batch {
             segment,
@@ -61,5 +153,33 @@ impl Draft {
             object.insert("warning".into(), warning.into());
         }
         self.events.push(NewEvent { kind: crate::model::EventKind::Warning, sequence, data });
+    }
+}
+
+fn is_read(op: &NewOp) -> bool {
+    matches!(op.body, OpBody::Read { .. })
+}
+
+/// The op whose await an op gives up.
+fn given_up_by(op: &NewOp) -> Option<u32> {
+    match op.body {
+        OpBody::Abandon { target } => Some(target),
+        _ => None,
+    }
+}
+
+fn bytes_of(op: &NewOp) -> u64 {
+    match &op.body {
+        OpBody::Entry(new) => new.content.size() + new.metadata.as_ref().map_or(0, |text| text.len() as u64),
+        OpBody::Task(new) => new.input.size(),
+        OpBody::Read { answer: value, .. } | OpBody::Once { value, .. } => value.size(),
+        _ => 0,
+    }
+}
+
+fn bytes_of_end(report: &AttemptReport) -> u64 {
+    match &report.result {
+        AttemptResult::Completed(output) => output.size(),
+        _ => 0,
     }
 }

@@ -2,12 +2,16 @@
 //!
 //! An outcome exists for the machine only once the store has said so (rule 4). Facts are applied in the store's order.
 
-use super::effect::{Effect, Outcome};
+use super::draft::Draft;
+use super::effect::{Effect, Ending, Outcome};
 use super::machine::{Machine, OpRef};
 use super::replay::Script;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::id::Slot;
-use crate::model::{CommitAnswer, Committed, Delivery, Fact, FactKind, NewCheckpoint, OpKind, RecordedOp, TaskStatus};
+use crate::model::{
+    CommitAnswer, Committed, Delivery, Fact, FactKind, Failure, NewCheckpoint, OpKind, RecordedOp, TaskStatus,
+    WaitReason,
+};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -34,11 +38,7 @@ impl Machine {
         let Some(flight) = self.in_flight.take() else { return };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => {
-                self.over = true;
-                self.effects.push_back(Effect::Stop(error));
-                return;
-            }
+            Err(error) => return self.refused(error),
         };
         self.base = answer.number;
         for index in flight.ops {
@@ -84,6 +84,23 @@ impl Machine {
         self.plan();
     }
 
+    /// The store takes no such commit, however often it is asked: a person must look, for a copy that is entered again would
+    /// come to the same. A copy that lost its right is dropped, and so is one whose pause is refused too.
+    fn refused(&mut self, error: Error) {
+        let pauses = matches!(self.ending.as_deref(), Some(Ending::Paused(WaitReason::Quarantined, _)));
+        if pauses || matches!(error.code().kind(), Kind::Lost | Kind::Unavailable) {
+            self.over = true;
+            self.effects.push_back(Effect::Stop(error));
+            return;
+        }
+        self.draft = Draft::default();
+        self.held.clear();
+        self.checkpoint = None;
+        let failure = Failure::new(error.code(), error.code().as_str(), error.message());
+        self.ending = Some(Box::new(Ending::Paused(WaitReason::Quarantined, failure)));
+        self.plan_end();
+    }
+
     /// Gives back the memory that only running needs: thousands of runs may wait (rule 19).
     pub fn rest(&mut self) {
         self.ops.shrink_to_fit();
@@ -108,6 +125,7 @@ impl Machine {
         self.held.clear();
         self.starting.clear();
         self.active.clear();
+        self.open.clear();
         self.awaited.clear();
         self.seen.clear();
         self.consumed.clear();

@@ -3,8 +3,9 @@
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
 use super::account::Account;
-use super::draft::Draft;
+use super::draft::{Draft, Most};
 use super::effect::{Effect, Ending, Outcome};
+use super::open::Open;
 use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
@@ -82,6 +83,8 @@ pub(super) struct Op {
     pub entry: Option<EntryId>,
     /// The result it will hand over once it is durable.
     pub once_value: Option<Payload>,
+    /// It is a task that counts as open.
+    pub counted: bool,
     /// The budget has no room for it: it was not placed, and is called again after a resume.
     pub refused: bool,
     /// It was put into the tail from outside: its entry becomes the thread's leaf when replay comes to it.
@@ -108,6 +111,7 @@ impl Op {
             task: None,
             entry: None,
             once_value: None,
+            counted: false,
             refused: false,
             external: None,
         }
@@ -178,6 +182,8 @@ pub struct Machine {
     pub(super) awaited: Vec<usize>,
     pub(super) seen: Vec<Seen>,
     pub(super) draft: Draft,
+    pub(super) most: Most,
+    pub(super) open: Open,
     pub(super) account: Account,
     pub(super) in_flight: Option<Box<InFlight>>,
     pub(super) last_read: Option<(usize, Label, Payload, u32)>,
@@ -281,6 +287,8 @@ impl Machine {
             awaited: Vec::new(),
             seen: Vec::new(),
             draft: Draft::default(),
+            most: Most::default(),
+            open: Open::default(),
             account: Account::of(execution),
             in_flight: None,
             last_read: None,
@@ -417,6 +425,12 @@ impl Machine {
                 self.script.note_claim();
             }
         }
+    }
+
+    /// Makes its limits such that small runs reach them.
+    #[cfg(test)]
+    pub(super) fn limit(&mut self, most: Most, open: usize) {
+        (self.most, self.open) = (most, Open::at_most(open));
     }
 
     /// The name of an op.

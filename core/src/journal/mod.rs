@@ -19,6 +19,7 @@ mod draft;
 mod effect;
 mod facts;
 mod machine;
+mod open;
 mod plan;
 mod reading;
 mod replay;

@@ -222,10 +222,11 @@ impl Machine {
             self.time = self.time.max(*at);
         }
         self.handed = self.handed.max(order);
+        self.told_open(index, order);
         self.awaited.retain(|awaited| *awaited != index);
+        self.settle_op(index);
         let op = &mut self.ops[index];
         op.awaited = false;
-        op.settled = true;
         let seen = (!recorded && op.segment == self.segment).then_some(Seen(op.sequence));
         self.seen.extend(seen);
         if matches!(outcome, Outcome::Signal(_)) {
@@ -265,8 +266,8 @@ impl Machine {
         let mut handed = Vec::with_capacity(awaited.len());
         for index in awaited {
             self.ops[index].awaited = false;
-            self.ops[index].settled = true;
             self.ops[index].abandoned = true;
+            self.settle_op(index);
             self.disarm(index);
             self.give_signal_back(index);
             self.let_go(self.ops[index].sequence);
@@ -346,6 +347,12 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
+        if self.checkpoint.is_some() && self.quiet {
+            self.enter_held();
+        }
+        if self.commit_part() {
+            return;
+        }
         if let Some(pending) = &mut self.checkpoint {
             if !self.quiet {
                 return;
@@ -356,7 +363,7 @@ impl Machine {
         let must_be_durable_first = self.starting.iter().any(|index| self.ops[*index].held.is_none());
         if self.draft.urgent
             || !self.draft.attempts.is_empty()
-            || (self.quiet && must_be_durable_first && !self.draft.is_empty())
+            || (self.quiet && must_be_durable_first && self.draft.is_due())
         {
             return self.commit(BatchEnd::Continue, Vec::new());
         }
@@ -372,7 +379,7 @@ impl Machine {
             }
             return;
         }
-        if self.quiet && !self.draft.is_empty() {
+        if self.quiet && self.draft.is_due() {
             if self.draft.held_enough {
                 self.commit(BatchEnd::Continue, Vec::new());
             } else if !self.draft.hold_armed {
@@ -452,8 +459,20 @@ impl Machine {
         self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
     }
 
+    /// Commits a part of a draft that is more than one commit holds. What ends the batch goes with the last part.
+    fn commit_part(&mut self) -> bool {
+        if !self.ahead.is_empty() {
+            // None of it is written.
+            return false;
+        }
+        let Some(part) = self.draft.part(self.most, self.segment) else { return false };
+        let rest = std::mem::replace(&mut self.draft, part);
+        self.commit(BatchEnd::Continue, Vec::new());
+        self.draft = rest;
+        true
+    }
+
     fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
-        self.enter_held();
         if self.draft.ops.is_empty()
             && let Some((_, tail)) = self.ahead.pop_first()
         {
@@ -477,6 +496,9 @@ impl Machine {
         let pausing = matches!(ending, Ending::Paused(..));
         if !pausing {
             self.enter_held();
+        }
+        if self.commit_part() {
+            return;
         }
         let failed = matches!(ending, Ending::Failed(_));
         let orphaned = match self.orphans() {

@@ -66,7 +66,10 @@ impl Machine {
             *left = left.saturating_sub(1);
         }
         let count = self.read_left.get(&index).copied().unwrap_or(0);
-        if let Some((_, Outcome::Value(body))) = &self.ops[index].outcome {
+        // What a drain took is its own: another that takes as many is another op.
+        if !matches!(question, Question::Drain { .. })
+            && let Some((_, Outcome::Value(body))) = &self.ops[index].outcome
+        {
             let total = self.read_total.get(&index).copied().unwrap_or(count + 1);
             self.last_read = Some((index, self.ops[index].label.clone(), body.clone(), total));
         }

@@ -1,8 +1,11 @@
 //! One commit of a run: everything in it becomes durable together or not at all.
 
 use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
-use crate::model::{Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, Status, Wait, WaitReason};
+use crate::model::{
+    Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, OpBody, Status, Wait, WaitReason,
+};
 use crate::payload::{Digest, Payload};
 use std::time::Duration;
 
@@ -52,6 +55,30 @@ pub struct Batch {
     pub code: Option<String>,
     /// What follows.
     pub end: BatchEnd,
+}
+
+impl Batch {
+    /// New ops in one commit, and ends of attempts.
+    pub const MOST: usize = 10_000;
+    /// Tasks of a run that have not ended.
+    pub const MOST_OPEN: usize = 10_000;
+
+    /// Errors: `LimitReached` where it has more in it than one commit may.
+    pub fn check_size(&self) -> Result<()> {
+        for (count, what) in [(self.ops.len(), "ops"), (self.attempts.len(), "ends of attempts")] {
+            if count > Self::MOST {
+                let most = Self::MOST;
+                let message = format!("a commit has {count} {what} and may have {most}: send them in several commits");
+                return Err(Error::new(Code::LimitReached, message).with("limit", most));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it calls tasks.
+    pub fn calls_tasks(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op.body, OpBody::Task(_)))
+    }
 }
 
 /// A signal and the op that takes it.

@@ -2,6 +2,7 @@
 
 use crate::error::{Code, Error};
 use crate::id::ExecutionId;
+use crate::model::Batch;
 
 /// Signals that a run has not consumed yet; one more is refused with `RateLimited` until it has taken some.
 pub const PENDING_SIGNALS: usize = 10_000;
@@ -13,4 +14,20 @@ pub(super) fn mailbox_is_full(run: ExecutionId) -> Error {
          the run has taken some, or look why it does not (`flovyn runs show`)"
     );
     Error::new(Code::RateLimited, message).with("pending", PENDING_SIGNALS)
+}
+
+/// Whether a run may have too many open tasks after a batch. Each of them has left an event, so `high` tells most runs apart.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) fn may_open_too_many(batch: &Batch, high: u64) -> bool {
+    high > Batch::MOST_OPEN as u64 && batch.calls_tasks()
+}
+
+/// The batch calls for more than a run may have open.
+pub(super) fn too_many_open(run: ExecutionId) -> Error {
+    let most = Batch::MOST_OPEN;
+    let message = format!(
+        "the run {run} would have more than {most} tasks that have not ended, and nothing of the commit was stored; let some end \
+         before more are called"
+    );
+    Error::new(Code::LimitReached, message).with("limit", most)
 }

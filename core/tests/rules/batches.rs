@@ -4,14 +4,18 @@ use crate::rule;
 use crate::world::*;
 use flovyn_core::Payload;
 use flovyn_core::context::AgentContextExt;
-use flovyn_core::error::Code;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::RequestId;
-use flovyn_core::model::{Batch, BatchEnd, CommitRequest, PageRequest, TaskStatus};
+use flovyn_core::model::{
+    Batch, BatchEnd, CommitAnswer, CommitRequest, EventKind, PageRequest, ResumeRequest, Status, TaskStatus, WaitReason,
+};
 use flovyn_core::payload::Digest;
 use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::Storage;
+use flovyn_core::storage::guarded::{Call as Called, Gate, Guarded};
 use flovyn_core::testing::{Call, Fault, FaultyStorage};
 use flovyn_core::worker::WorkerOptions;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -102,6 +106,71 @@ rule!(rule_02_a_batch_is_atomic_and_a_lost_answer_costs_nothing, world, {
     world.storage.claim_agents(claim_by(8, "nobody")).await.unwrap();
     assert_eq!(refused(request(0, 1, 1)).await, Code::LeaseLost);
 });
+
+rule!(rule_02_a_batch_that_is_too_large_goes_in_parts, world, {
+    const ENTRIES: usize = 2 * Batch::MOST + 1_000;
+    let writer = agent("writer", |ctx| {
+        Box::pin(async move {
+            for n in 0..ENTRIES {
+                ctx.append_entry("user", &n)?;
+            }
+            let go: Value = ctx.wait_for_signal("go")?.await?;
+            Ok(go)
+        })
+    });
+    world.forgetful(writer.host()).await;
+    let handle = world.start("writer").await;
+    waits_for(&handle, "go").await;
+    assert_eq!(handle.describe().await.unwrap().base, 3);
+    send(&handle, "go", 7).await;
+    assert_eq!(result(&handle).await, json!(7));
+    assert_eq!(world.journal(&handle, 0).await.len(), ENTRIES + 1);
+    assert_eq!(world.warnings(&handle, "diverged").await, 0);
+});
+
+rule!(rule_02_a_refused_batch_pauses_its_run, world, {
+    let steps = agent("steps", |ctx| {
+        Box::pin(async move {
+            for n in 0..3 {
+                ctx.append_entry("user", &n)?;
+                say(ctx, n).await?;
+            }
+            Ok(json!("all"))
+        })
+    });
+    let echo = echo();
+    let strict = Arc::new(Guarded::over(world.storage.clone(), Strict(AtomicUsize::new(0))));
+    let runtime = Runtime::over(strict);
+    runtime.worker(Arc::new(steps.host().task(echo.clone()).unwrap()), WorkerOptions::default()).await.unwrap();
+    let handle = world.start("steps").await;
+    has_status(&handle, Status::Paused).await;
+    let run = handle.describe().await.unwrap();
+    assert_eq!(run.wait.unwrap().reason, Some(WaitReason::Quarantined));
+    let told = world.events(&handle).await.pop().unwrap();
+    assert_eq!((told.kind, &told.data["error"]["message"]), (EventKind::Paused, &json!("that is too much")));
+    // Nothing of it was stored, and nothing before it is lost.
+    assert_eq!(handle.messages().await.unwrap().len(), 1);
+    handle.resume(ResumeRequest::default()).await.unwrap();
+    assert_eq!(result(&handle).await, json!("all"));
+    assert_eq!((echo.total(), handle.messages().await.unwrap().len()), (4, 3), "the refused step alone ran again");
+});
+
+/// A store that takes no second commit with a task's end, once.
+struct Strict(AtomicUsize);
+
+impl Gate for Strict {
+    async fn pass<T: Send>(&self, _: Called, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        body.await
+    }
+
+    async fn commit(&self, inner: &dyn Storage, request: CommitRequest) -> Result<CommitAnswer> {
+        let ends = usize::from(!request.batch.attempts.is_empty());
+        if ends == 1 && self.0.fetch_add(1, Ordering::SeqCst) == 1 {
+            return Err(Error::new(Code::PayloadTooLarge, "that is too much"));
+        }
+        inner.commit(request).await
+    }
+}
 
 rule!(rule_03_a_wake_up_is_never_lost, world, {
     let waiter = agent("waiter", |ctx| {

@@ -8,8 +8,8 @@ use flovyn_core::client::{StartOptions, StreamEvent};
 use flovyn_core::context::{AgentContext, AgentContextExt, Message};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::model::{
-    CancelMode, ChunkKind, EventId, EventKind, ForkFrom, PageRequest, ResumeRequest, RetryPolicy, StartLimits, Status,
-    TaskOptions, WaitReason,
+    Batch, CancelMode, ChunkKind, EventId, EventKind, ForkFrom, PageRequest, ResumeRequest, RetryPolicy, StartLimits,
+    Status, TaskOptions, WaitReason,
 };
 use flovyn_core::worker::WorkerOptions;
 use futures::future::try_join;
@@ -426,4 +426,27 @@ rule!(rule_20_every_transition_is_told_once, world, {
     result(&handle).await;
     let refused = handle.signal("x", Payload::null(), flovyn_core::model::Delivery::NextStep, None).await.unwrap_err();
     assert_eq!(refused.code(), Code::ExecutionClosed);
+});
+
+rule!(rule_20_a_run_has_so_many_open_tasks_and_no_more, world, {
+    let eager = agent("eager", |ctx| {
+        Box::pin(async move {
+            let mut open = Vec::new();
+            let refused = loop {
+                match ctx.schedule::<Value>("nobody", &open.len()) {
+                    Ok(step) => open.push(step),
+                    Err(error) => break error,
+                }
+            };
+            // What it was told it is told again.
+            let go: Value = ctx.wait_for_signal("go")?.await?;
+            Ok(json!([open.len(), refused.code().as_str(), go]))
+        })
+    });
+    world.forgetful(eager.host()).await;
+    let handle = world.start("eager").await;
+    waits_for(&handle, "go").await;
+    send(&handle, "go", 1).await;
+    assert_eq!(result(&handle).await, json!([Batch::MOST_OPEN, "LimitReached", 1]));
+    assert_eq!(world.warnings(&handle, "diverged").await, 0);
 });

@@ -306,6 +306,31 @@ rule!(rule_12_signals_are_kept_and_taken_once, world, {
     assert!(refused.message().contains("\"mailbox\""), "it names the run as its user did: {refused}");
 });
 
+rule!(rule_12_what_a_drain_took_is_its_own_after_a_crash, world, {
+    let collector = agent("collector", |ctx| {
+        Box::pin(async move {
+            let go = ctx.wait_for_signal::<Value>("go")?;
+            let early: Vec<Value> = ctx.drain_signals("mail")?;
+            go.await?;
+            let late: Vec<Value> = ctx.drain_signals("mail")?;
+            ctx.wait_for_signal::<Value>("end")?.await?;
+            Ok(json!([early, late]))
+        })
+    });
+    let handle = world.start("collector").await;
+    send(&handle, "mail", 1).await;
+    world.forgetful(collector.host()).await;
+    waits_for(&handle, "go").await;
+    send(&handle, "mail", 2).await;
+    send(&handle, "go", ()).await;
+    waits_for(&handle, "end").await;
+    send(&handle, "end", ()).await;
+    // As many as the first, and others.
+    assert_eq!(result(&handle).await, json!([[1], [2]]));
+    let stored = world.storage.signals(ORG, handle.id(), PageRequest::default()).await.unwrap().items;
+    assert!(stored.iter().all(|signal| signal.consumed_by.is_some()), "{stored:?}");
+});
+
 rule!(rule_12_a_signal_now_cuts_the_model_call_short, world, {
     let model = job("model", |ctx, input| {
         Box::pin(async move {

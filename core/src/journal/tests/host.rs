@@ -2,6 +2,7 @@
 
 use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
+use crate::error::Code;
 use crate::id::TaskId;
 use crate::journal::{Answer, Call, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Question};
 use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
@@ -19,6 +20,8 @@ pub enum Ev {
     Read(Site, String),
     /// An outcome that was handed over.
     Got(Site, String),
+    /// A task that found too many open.
+    Full(Site),
 }
 
 #[derive(Debug)]
@@ -77,6 +80,8 @@ pub struct Host {
     pub races: u64,
     /// Calls that were refused.
     pub refused: Vec<String>,
+    /// Tasks that found too many open.
+    pub full: u64,
 }
 
 impl Host {
@@ -125,6 +130,7 @@ impl Host {
             fresh: Vec::new(),
             races: 0,
             refused: Vec::new(),
+            full: 0,
         }
     }
 
@@ -160,7 +166,8 @@ impl Host {
                 self.ended.push(std::mem::take(&mut self.log));
                 if let Some(lane) = self.lanes.iter().position(|lane| matches!(lane.need, Need::Checkpoint)) {
                     self.lanes[lane].need = Need::Nothing;
-                    // A segment starts from its state alone.
+                    // A segment starts from its state alone: its lanes are numbered as those of a life that begins here.
+                    self.lanes.truncate(lane + 1);
                     self.lanes[lane].last.clear();
                     self.wake(lane);
                 }
@@ -252,12 +259,16 @@ impl Host {
             match stmt {
                 Stmt::Do(site, op) => {
                     let op = self.call(index, site, &op, machine);
-                    return self.need(index, Need::Every(op.into_iter().collect()), machine);
+                    if self.need(index, Need::Every(op.into_iter().collect()), machine) {
+                        return;
+                    }
                 }
                 Stmt::Entry(site, thread) => self.entry(index, site, thread, machine),
                 Stmt::Once(site, body) => {
-                    if let Some(op) = self.once(index, site, body, machine) {
-                        return self.need(index, Need::Every(vec![(op, site)]), machine);
+                    if let Some(op) = self.once(index, site, body, machine)
+                        && self.need(index, Need::Every(vec![(op, site)]), machine)
+                    {
+                        return;
                     }
                 }
                 Stmt::OnceEnd(site) => {
@@ -266,18 +277,23 @@ impl Host {
                     match machine.once_end(&once_name(site), Digest::default(), value) {
                         Ok(op) => {
                             self.site_of.insert(op, site);
-                            return self.need(index, Need::Every(vec![(op, site)]), machine);
+                            if self.need(index, Need::Every(vec![(op, site)]), machine) {
+                                return;
+                            }
                         }
                         Err(error) => self.refused.push(error.to_string()),
                     }
                 }
                 Stmt::Detach(site) => self.detach(index, site, machine),
                 Stmt::Attach(site, of) => {
-                    let task = self.detached.get(&of).copied().expect("the state keeps what was detached");
+                    // The state keeps what was detached, if that found room.
+                    let Some(task) = self.detached.get(&of).copied() else { continue };
                     self.joined.insert(site, of);
                     let op = self.make(index, site, Call::Attach { task }, machine);
                     let ops = op.into_iter().map(|op| (op, site)).collect();
-                    return self.need(index, Need::Every(ops), machine);
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
                 }
                 Stmt::Has(site, name) => self.read(index, site, Question::HasSignal(name.into()), machine),
                 Stmt::Drain(site, name) => {
@@ -286,11 +302,15 @@ impl Host {
                 Stmt::AskCancel(site) => self.read(index, site, Question::Cancellation, machine),
                 Stmt::Race(ops) => {
                     let ops = ops.iter().filter_map(|(site, op)| self.call(index, *site, op, machine)).collect();
-                    return self.need(index, Need::Any(ops), machine);
+                    if self.need(index, Need::Any(ops), machine) {
+                        return;
+                    }
                 }
                 Stmt::All(ops) => {
                     let ops = ops.iter().filter_map(|(site, op)| self.call(index, *site, op, machine)).collect();
-                    return self.need(index, Need::Every(ops), machine);
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
                 }
                 Stmt::Fork(lanes) => {
                     let lanes = lanes.into_iter().map(|code| (VecDeque::from(code), None)).collect();
@@ -315,15 +335,18 @@ impl Host {
         }
     }
 
-    fn need(&mut self, index: usize, need: Need, machine: &mut Machine) {
-        let (Need::Any(ops) | Need::Every(ops)) = &need else { return };
+    /// Awaits; says whether there is anything to wait for.
+    fn need(&mut self, index: usize, need: Need, machine: &mut Machine) -> bool {
+        let (Need::Any(ops) | Need::Every(ops)) = &need else { return false };
         for (op, _) in ops {
             if let Err(error) = machine.await_op(*op) {
                 self.refused.push(error.to_string());
             }
         }
+        let waits = !ops.is_empty();
         self.lanes[index].joined = if let Need::Every(ops) = &need { ops.len() } else { 0 };
-        self.lanes[index].need = need;
+        self.lanes[index].need = if waits { need } else { Need::Nothing };
+        waits
     }
 
     fn fork(&mut self, index: usize, lanes: Vec<(VecDeque<Stmt>, Option<usize>)>) {
@@ -375,6 +398,10 @@ impl Host {
                 input: match input {
                     Input::Same => Payload::json("\"same\""),
                     Input::Own => Payload::json(format!("\"own {site}{}\"", self.suffix)),
+                    // What two branches have seen may be alike; where waits are hidden, calls must be told apart.
+                    Input::Dependent if self.hidden => {
+                        Payload::json(format!("\"after {} at {site}\"", self.lanes[lane].last))
+                    }
                     Input::Dependent => Payload::json(format!("\"after {}{}\"", self.lanes[lane].last, self.suffix)),
                 },
                 options: TaskOptions {
@@ -478,6 +505,14 @@ impl Host {
                     self.tasks.push((task, site, Trouble::default()));
                 }
                 Some(called.op)
+            }
+            Err(error) if error.code() == Code::LimitReached => {
+                self.full += 1;
+                if once.is_none() {
+                    self.lanes[lane].last.push_str("full");
+                    self.log.push(Ev::Full(site));
+                }
+                None
             }
             Err(error) => {
                 self.refused.push(error.to_string());

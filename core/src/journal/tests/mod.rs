@@ -10,6 +10,7 @@ mod program;
 mod rng;
 mod world;
 
+use super::draft::Most;
 use crate::model::{Execution, Status};
 use host::Ev;
 use program::{Allow, Program};
@@ -70,9 +71,25 @@ fn plan(rng: &mut Rng) -> Plan {
 
 /// One random agent: undisturbed and disturbed.
 fn disturbed(seed: u64) -> Result<Stats, String> {
+    disturb(seed, |_, _| None)
+}
+
+/// The same where commits hold little, and few tasks may be open.
+fn limited(seed: u64) -> Result<Stats, String> {
+    disturb(seed, |rng, program| {
+        let bytes = [1, 40, 1 << 20][rng.below(3) as usize];
+        let most = Most { count: rng.range(1, 4) as usize, bytes };
+        // Of branches that wait outside of the context nobody knows what they were told when they called.
+        let open = if program.hidden || rng.chance(50) { usize::MAX } else { rng.range(1, 3) as usize };
+        Some((most, open))
+    })
+}
+
+fn disturb(seed: u64, limits: impl FnOnce(&mut Rng, &Program) -> Option<(Most, usize)>) -> Result<Stats, String> {
     let mut rng = Rng::new(seed);
     let program = Program::random(&mut rng, Allow::ALL);
     let mut plan = plan(&mut rng);
+    plan.limits = limits(&mut rng, &program);
     if program.hidden {
         // Who is told of a stop depends on where it stands, and these branches stand anywhere.
         plan.cancel_at = None;
@@ -84,7 +101,9 @@ fn disturbed(seed: u64) -> Result<Stats, String> {
     let execution = world.run().map_err(told)?;
     check(&world, &execution, cancelled).map_err(told)?;
     let mut stats = world.stats.clone();
-    if program.timeless && !cancelled && !volatile {
+    // How many are open when a task is called is a matter of time.
+    let open = plan.limits.is_none_or(|(_, open)| open == usize::MAX);
+    if program.timeless && !cancelled && !volatile && open {
         stats.compared += 1;
         let mut calm = World::new(program.clone(), Plan::default(), seed);
         let undisturbed = calm.run().map_err(told)?;
@@ -137,7 +156,7 @@ fn check_signals(world: &World, cancelled: bool) -> Result<(), String> {
                 let drained = word.strip_prefix("drained ").unwrap_or_default();
                 handed.extend(drained.split(',').filter(|word| !word.is_empty()).map(str::to_owned));
             }
-            Ev::Call(..) => {}
+            Ev::Call(..) | Ev::Full(_) => {}
         }
     }
     for name in ["p", "q"] {
@@ -212,6 +231,23 @@ fn random_agents_survive_crashes() {
             (stats.compared, 2_500),
             (stats.failures, 5_000),
             (stats.forks, 2_000),
+        ];
+        assert!(enough.iter().all(|(seen, least)| seen >= least), "the cases are too tame: {stats:?}");
+    }
+}
+
+#[test]
+fn limits_change_nothing_but_what_they_limit() {
+    let stats = cases(8_000, limited);
+    println!("{stats:?}");
+    if number("SEED").is_none() {
+        let enough = [
+            (stats.crashes, 8_000),
+            (stats.reentries, 8_000),
+            (stats.parts, 50_000),
+            (stats.full, 3_000),
+            (stats.checkpoints, 2_000),
+            (stats.compared, 500),
         ];
         assert!(enough.iter().all(|(seen, least)| seen >= least), "the cases are too tame: {stats:?}");
     }
@@ -304,6 +340,8 @@ impl Stats {
         self.checkpoints += other.checkpoints;
         self.diverged += other.diverged;
         self.compared += other.compared;
+        self.parts += other.parts;
+        self.full += other.full;
         self.failures += other.failures;
         self.forks += other.forks;
         self.steps += other.steps;

@@ -8,6 +8,7 @@ use super::rng::Rng;
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::{Code, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId, WorkerId};
+use crate::journal::draft::Most;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
     AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
@@ -51,6 +52,8 @@ pub struct Plan {
     pub volatile: bool,
     /// What the code is after the first crash.
     pub edited: Option<(Program, String, &'static str)>,
+    /// What one commit holds, and how many tasks may be open, where that is little.
+    pub limits: Option<(Most, usize)>,
 }
 
 /// What was seen over many cases: a test that saw too little proves nothing.
@@ -69,6 +72,10 @@ pub struct Stats {
     pub checkpoints: u64,
     pub diverged: u64,
     pub compared: u64,
+    /// Commits that hold as much as they may.
+    pub parts: u64,
+    /// Calls that found too many tasks open.
+    pub full: u64,
     pub failures: u64,
     pub forks: u64,
     pub steps: u64,
@@ -370,7 +377,10 @@ impl World {
             code: Some(self.code.to_owned()),
             ..MachineConfig::default()
         };
-        let machine = Machine::new(segment, config);
+        let mut machine = Machine::new(segment, config);
+        if let Some((most, open)) = self.plan.limits {
+            machine.limit(most, open);
+        }
         let host = Host::new(&self.program, number, results, &self.suffix, self.rng.next());
         self.life = Some(Box::new(Life {
             machine,
@@ -475,6 +485,7 @@ impl World {
         }
         self.learn(&mut life);
         self.stats.races += life.host.races;
+        self.stats.full += life.host.full;
         self.stats.ticks += self.tick - life.began;
         let execution = now(self.store.execution(ORG, self.execution)).map_err(|error| error.to_string())?;
         let mut logs = std::mem::take(&mut life.host.ended);
@@ -674,6 +685,13 @@ impl World {
                 Effect::Interrupt(op) => return Err(format!("{op:?} was interrupted, and no signal asks for it")),
                 Effect::Commit(draft) => {
                     life.commits += 1;
+                    if let Some((most, _)) = self.plan.limits {
+                        let largest = draft.batch.ops.len().max(draft.batch.attempts.len());
+                        if largest > most.count {
+                            return Err(format!("a commit of {largest} where {} were the limit", most.count));
+                        }
+                        self.stats.parts += u64::from(largest == most.count);
+                    }
                     let apply_at = self.tick + self.rng.below(3);
                     let answer_at = apply_at + self.rng.below(3);
                     let request = self.request(life, *draft);

@@ -6,8 +6,8 @@ use super::snapshot::Snapshot;
 use crate::error::Code;
 use crate::id::{EntryId, SignalId};
 use crate::model::{
-    BatchEnd, CommitAnswer, Committed, Consumed, EventKind, FactKind, Failure, NewEvent, OpBody, RecordedBody, Seen,
-    Status, TaskOptions, TaskStatus, Usage, WaitReason,
+    Batch, BatchEnd, CommitAnswer, Committed, Consumed, EventKind, FactKind, Failure, NewEvent, OpBody, RecordedBody,
+    Seen, Status, TaskOptions, TaskStatus, Usage, WaitReason,
 };
 use crate::payload::Digest;
 use std::time::Duration;
@@ -435,4 +435,16 @@ pub async fn a_wait_is_for_what_it_names(factory: &dyn Factory) {
     let task = rig.claim_task().await;
     rig.report(&task, done(1)).await.unwrap();
     assert_eq!(rig.status(holder.id).await, Status::Pending);
+}
+
+/// A commit has its limit: what is over it is refused in whole.
+pub async fn a_commit_may_be_too_large(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let ops: Vec<_> = (0..=Batch::MOST).map(|_| holder.flush()).collect();
+    let mut batch = holder.batch(ops, BatchEnd::Continue);
+    assert_eq!(refused(holder.try_commit(batch.clone()).await), Code::LimitReached);
+    batch.ops.pop();
+    holder.commit_batch(batch).await;
+    assert_eq!(rig.storage.journal(ORG, holder.id, 0).await.unwrap().len(), Batch::MOST);
 }

@@ -80,7 +80,7 @@ macro_rules! conformance_cases {
                 a_stale_epoch_is_refused a_refused_batch_writes_nothing
                 ops_are_read_back news_keep_a_run_going own_facts_are_no_news answers_carry_facts
                 small_parts_of_a_batch orphans_give_back_what_they_took answers_tell_of_a_stop
-                a_wait_is_for_what_it_names
+                a_wait_is_for_what_it_names a_commit_may_be_too_large
             }
             limits {
                 a_step_over_the_limit_pauses a_resume_gives_steps the_cumulative_limit_holds a_long_tail_pauses
@@ -126,7 +126,7 @@ macro_rules! conformance_cases {
                 heartbeats_of_others_do_not_count many_losses_quarantine attempts_time_out silent_tasks_time_out
                 deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer
                 other_tasks_take_no_answer a_doubt_inside_a_once_is_answered reconcile_answers_doubts
-                heartbeats_tell_of_a_stop heartbeats_tell_of_an_interruption an_interruption_ends_a_call_between_two_attempts progress_is_of_the_attempt_that_runs tasks_of_a_paused_run_run a_detached_task_ends_with_its_attempt a_detached_task_may_end_after_its_run
+                heartbeats_tell_of_a_stop heartbeats_tell_of_an_interruption an_interruption_ends_a_call_between_two_attempts progress_is_of_the_attempt_that_runs tasks_of_a_paused_run_run a_detached_task_ends_with_its_attempt a_detached_task_may_end_after_its_run open_tasks_have_a_limit
             }
             signals {
                 signals_are_kept_in_order a_signal_wakes_who_waits a_signal_is_consumed_once a_key_makes_one_signal

@@ -1,12 +1,12 @@
 //! Tasks of a queue: claims, reports, retries, timeouts, doubt, quarantine.
 
 use super::Factory;
-use super::rig::{Holder, ORG, Rig, TASK, TTL, done, failed, for_tasks, gracefully, json, refused};
+use super::rig::{Holder, ORG, Rig, TASK, TTL, done, ended, failed, for_tasks, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, OpId, Slot, TaskId};
 use crate::journal::retry::{MAX_LOSSES, pause};
 use crate::model::{
-    AttemptResult, BatchEnd, ClaimedTask, Delivery, EventKind, FactKind, Failure, Resolution, ResumeRequest,
+    AttemptResult, Batch, BatchEnd, ClaimedTask, Delivery, EventKind, FactKind, Failure, Resolution, ResumeRequest,
     RetryPolicy, SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
 };
 use crate::storage::{ClaimRequest, Heartbeat};
@@ -562,4 +562,25 @@ pub async fn a_detached_task_may_end_after_its_run(factory: &dyn Factory) {
     rig.report(&claimed, done(1)).await.unwrap();
     assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Completed);
     assert_eq!(rig.events(holder.id).await, before);
+}
+
+/// A run has so many open tasks: what calls for more is refused, and accepted where some end in the same batch.
+pub async fn open_tasks_have_a_limit(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let detached = TaskOptions { detached: true, ..TaskOptions::default() };
+    let ops = (0..Batch::MOST_OPEN).map(|_| holder.queued(detached.clone())).collect();
+    holder.commit(ops).await;
+    let more = vec![holder.queued(TaskOptions::default())];
+    let mut batch = holder.batch(more, BatchEnd::Continue);
+    let high = rig.high(holder.id).await;
+    assert_eq!(refused(holder.try_commit(batch.clone()).await), Code::LimitReached);
+    assert_eq!(rig.high(holder.id).await, high, "nothing was written");
+    batch.orphaned.push(7);
+    holder.commit_batch(batch).await;
+    let ends_here = vec![holder.inline(TaskOptions::default())];
+    let mut batch = holder.batch(ends_here, BatchEnd::Continue);
+    assert_eq!(refused(holder.try_commit(batch.clone()).await), Code::LimitReached);
+    batch.attempts.push(ended(holder.next - 1, 1, done(1)));
+    holder.commit_batch(batch).await;
 }

@@ -8,8 +8,10 @@ use crate::id::{EntryId, OrgId, Slot};
 use crate::journal::retry::{Verdict, after_attempt};
 use crate::model::{
     Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, EventKind, Lease, NewCheckpoint, NewOp,
-    OnceResult, OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskStatus, Wait, WaitReason,
+    OnceResult, OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskOptions, TaskStatus, Wait,
+    WaitReason,
 };
+use crate::storage::limits::too_many_open;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +35,7 @@ impl State {
         let depths = self.depths(org, &request.batch)?;
         run.check_consumed(&request.batch)?;
         run.check_quiet(&request.batch)?;
+        run.check_open(&request.batch)?;
         let state_hash = match &request.batch.end {
             BatchEnd::Checkpoint(new) => self.payloads.content_hash(org, &new.state)?,
             _ => [0; 32],
@@ -136,6 +139,7 @@ impl Run {
                 format!("a commit is for segment {}, but the run is in {}", request.batch.segment, self.exec.segment),
             ));
         }
+        request.batch.check_size()?;
         Ok(None)
     }
 
@@ -195,17 +199,7 @@ impl Run {
         if !matches!(batch.end, BatchEnd::Checkpoint(_)) {
             return Ok(());
         }
-        let slot = |sequence| Slot { segment: batch.segment, sequence };
-        let mut open: BTreeSet<Slot> = self.open_attached().into_iter().collect();
-        for op in &batch.ops {
-            if matches!(&op.body, OpBody::Task(task) if !task.options.detached) {
-                open.insert(slot(op.sequence));
-            }
-        }
-        open.retain(|place| {
-            let orphaned = batch.orphaned.iter().any(|sequence| slot(*sequence) == *place);
-            !orphaned && !self.ends_in(batch, *place)
-        });
+        let open = self.open_after(batch, |options| !options.detached);
         if open.is_empty() {
             return Ok(());
         }
@@ -220,6 +214,29 @@ impl Run {
             format!("a checkpoint needs every op to be settled, but these are open: {}", names.join(", ")),
         )
         .with("operations", names.join(", ")))
+    }
+
+    /// A run has so many open tasks and no more.
+    fn check_open(&self, batch: &Batch) -> Result<()> {
+        let all = self.tasks.len() + batch.ops.len();
+        if all <= Batch::MOST_OPEN || !batch.calls_tasks() || self.open_after(batch, |_| true).len() <= Batch::MOST_OPEN
+        {
+            return Ok(());
+        }
+        Err(too_many_open(self.exec.new.id))
+    }
+
+    /// Tasks that are open after a batch, of those that count.
+    fn open_after(&self, batch: &Batch, counts: impl Fn(&TaskOptions) -> bool) -> BTreeSet<Slot> {
+        let slot = |sequence| Slot { segment: batch.segment, sequence };
+        let there = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| counts(&row.task.new.options));
+        let mut open: BTreeSet<Slot> = self.open.iter().filter(there).copied().collect();
+        let new =
+            |op: &NewOp| matches!(&op.body, OpBody::Task(task) if counts(&task.options)).then(|| slot(op.sequence));
+        open.extend(batch.ops.iter().filter_map(new));
+        let orphaned: BTreeSet<Slot> = batch.orphaned.iter().copied().map(slot).collect();
+        open.retain(|place| !orphaned.contains(place) && !self.ends_in(batch, *place));
+        open
     }
 
     /// Whether the batch has the end of a task's current attempt, and that is the task's end.

@@ -212,6 +212,12 @@ pub(super) fn has_open(tx: &Tx, run: &Run, status: TaskStatus) -> Done<bool> {
     Ok(found.is_some())
 }
 
+/// Whether a run has more open tasks than so many.
+pub(super) fn has_more_open(tx: &Tx, run: &Run, most: usize) -> Done<bool> {
+    let one = "SELECT TRUE FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL LIMIT 1 OFFSET $3";
+    Ok(!tx.ask(one, row![run.home.key.org.0, run.home.key.run, most as i64])?.is_empty())
+}
+
 /// The columns of [`recorded`], after which comes a condition.
 macro_rules! select_task_op {
     () => {

@@ -6,7 +6,7 @@
 use super::fault::Done;
 use super::request::{Request, last_request, request_of};
 use super::run::Run;
-use super::task::{TaskRow, has_open};
+use super::task::{TaskRow, has_more_open, has_open};
 use super::tx::{Log, Tx};
 use super::values::{Cell, blob, key, text_of};
 use super::{facts, op, payloads, segment};
@@ -18,6 +18,7 @@ use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
     NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, WaitReason,
 };
+use crate::storage::limits::{may_open_too_many, too_many_open};
 use crate::storage::sql::Statements;
 use crate::storage::sql::run::Ending;
 use crate::storage::sql::tail::Recorded;
@@ -67,6 +68,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
         )
         .into());
     }
+    batch.check_size()?;
     let saved = (run.leaf, run.step_count, run.losses);
     let quarantined = run.quarantined;
     if regained {
@@ -96,6 +98,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let news = found.iter().any(|fact| fact.number > request.known);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
     writing.apply()?;
+    writing.check_open()?;
     let (committed, paused) = writing.end(over, news, regained, request.lease.worker)?;
 
     let Writing { run, log, top, found, .. } = writing;
@@ -199,6 +202,13 @@ impl<'a> Writing<'a, '_> {
             self.run.code = Some(code.clone());
         }
         Ok(())
+    }
+
+    /// Errors: `LimitReached` where the batch called for more than a run may have open.
+    fn check_open(&self) -> Done<()> {
+        let over =
+            may_open_too_many(self.batch, self.log.high) && has_more_open(self.tx.conn, &self.run, Batch::MOST_OPEN)?;
+        if over { Err(too_many_open(self.run.id).into()) } else { Ok(()) }
     }
 
     fn slot(&self, sequence: u32) -> Slot {

@@ -208,6 +208,13 @@ pub(super) fn has_open(conn: &Connection, run: &Run, status: TaskStatus) -> Done
     Ok(found.is_some())
 }
 
+/// Whether a run has more open tasks than so many.
+pub(super) fn has_more_open(conn: &Connection, run: &Run, most: usize) -> Done<bool> {
+    let (low, high) = span(run.home.run);
+    let one = "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1 OFFSET ?3";
+    Ok(first(conn, one, params![low, high, most as i64], |_| Ok(()))?.is_some())
+}
+
 /// The columns of [`recorded`], after which comes a condition.
 macro_rules! select_task_op {
     () => {

@@ -1,0 +1,94 @@
+//! Tasks of a run that have not ended, and how many there may be.
+//!
+//! A task counts from its call to the outcome that is handed over after its end was stored: what a call is answered depends on
+//! what the code has been told, so it is the same on replay (rule 5). The store has the same limit for all tasks of a run,
+//! those of a `once` and of earlier segments included.
+
+use super::call::Call;
+use super::machine::Machine;
+use crate::error::{Code, Error, Result};
+use crate::model::{Batch, OpKind};
+use std::sync::Arc;
+
+/// Open tasks of a run.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// How many are counted; of these some may have ended.
+    counted: usize,
+    /// The most there may be.
+    most: usize,
+    /// The place of the latest fact that the code was told.
+    told: u64,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Self { counted: 0, most: Batch::MOST_OPEN, told: 0 }
+    }
+}
+
+impl Open {
+    /// None of so many there may be.
+    #[cfg(test)]
+    pub fn at_most(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// A segment begins.
+    pub fn clear(&mut self) {
+        self.counted = 0;
+    }
+}
+
+impl Machine {
+    /// The code has called a task.
+    pub(super) fn count_open(&mut self, index: usize) {
+        // What a `once` does is not called again after its end.
+        let counted = self.ops[index].once.is_none();
+        self.ops[index].counted = counted;
+        self.open.counted += usize::from(counted);
+    }
+
+    /// An outcome is handed over. What replay cannot tell the place of does not count: that an op is durable is no fact, and
+    /// what a `once` was told it is not told again.
+    pub(super) fn told_open(&mut self, index: usize, order: u64) {
+        let op = &self.ops[index];
+        if op.once.is_none() && !matches!(op.label.kind, OpKind::Flush | OpKind::Step) {
+            self.open.told = self.open.told.max(order);
+        }
+    }
+
+    /// The op's outcome was handed over, or never will be.
+    pub(super) fn settle_op(&mut self, index: usize) {
+        self.ops[index].settled = true;
+        if std::mem::take(&mut self.ops[index].counted) {
+            self.open.counted -= 1;
+        }
+    }
+
+    /// Whether a call finds room; before its twin is looked for, which would be that of a later call like it.
+    ///
+    /// Errors: `LimitReached` for a task of a run that has as many open ones as it may.
+    pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
+        let Call::Task { kind, .. } = call else { return Ok(()) };
+        if self.open.counted < self.open.most || once.is_some() {
+            return Ok(());
+        }
+        let told = self.open.told;
+        for op in &mut self.ops {
+            if op.counted && op.outcome.as_ref().is_some_and(|(order, _)| *order <= told) {
+                op.counted = false;
+                self.open.counted -= 1;
+            }
+        }
+        let most = self.open.most;
+        if self.open.counted < most {
+            return Ok(());
+        }
+        let message = format!(
+            "the task {kind} was not scheduled: the run has {most} tasks that have not ended, and may have no more; await some \
+             of them first, or let a semaphore start a few at a time"
+        );
+        Err(Error::new(Code::LimitReached, message).with("limit", most))
+    }
+}
