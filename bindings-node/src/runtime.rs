@@ -30,6 +30,7 @@ pub struct StartSettings {
     pub timeout_ms: Option<f64>,
     pub priority: Option<i32>,
     pub concurrency_key: Option<String>,
+    pub concurrency_limit: Option<u32>,
     pub delay_ms: Option<f64>,
     pub traceparent: Option<String>,
 }
@@ -157,6 +158,7 @@ impl Runtime {
             limits,
             priority: settings.priority.unwrap_or(0),
             concurrency_key: settings.concurrency_key,
+            concurrency_limit: settings.concurrency_limit,
             delay: settings.delay_ms.map(duration).transpose()?,
             traceparent: settings.traceparent,
         };

@@ -147,3 +147,23 @@ test("a retry whose process went is made by the next one, which has not met the 
   expect((await handle.tasks())[0]?.attempt).toBeGreaterThan(1);
   await client.close();
 });
+
+test("of the runs of a key a few advance at a time", async () => {
+  let now = 0;
+  let most = 0;
+  const moment = task("moment", async () => new Promise<void>((resolve) => setTimeout(resolve, 20)));
+  const crowded = agent("crowded", async () => {
+    now += 1;
+    most = Math.max(most, now);
+    await moment();
+    now -= 1;
+  });
+  const client = await connect(fileUrl());
+  await client.worker({ agents: [crowded] }).start();
+  const options = { concurrencyKey: "crowd", concurrencyLimit: 2 };
+  const runs = await Promise.all(Array.from({ length: 6 }, () => client.start(crowded, undefined, options)));
+  await Promise.all(runs.map((handle) => handle.result({ timeoutMs: 20_000 })));
+  expect(most).toBe(2);
+  await expect(client.start(crowded, undefined, { concurrencyLimit: 2 })).rejects.toThrow(/concurrency key/);
+  await client.close();
+});

@@ -23,8 +23,10 @@ export interface StartOptions {
   budget?: unknown;
   timeoutMs?: number;
   priority?: number;
-  /** Of the runs of one key one runs at a time. */
+  /** Of the runs of one key one runs at a time; those that wait do not count. */
   concurrencyKey?: string;
+  /** Or so many. */
+  concurrencyLimit?: number;
   delayMs?: number;
   traceparent?: string;
 }

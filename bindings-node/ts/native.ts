@@ -37,6 +37,7 @@ export interface StartSettings {
   timeoutMs?: number;
   priority?: number;
   concurrencyKey?: string;
+  concurrencyLimit?: number;
   delayMs?: number;
   traceparent?: string;
 }

@@ -119,7 +119,8 @@ impl Runtime {
     /// Starts a run; ends with a `Handle`.
     #[pyo3(signature = (
         hub, token, kind, input, *, id=None, queue=None, metadata=None, max_steps=None, max_total_steps=None,
-        max_tail=None, budget=None, timeout=None, priority=0, concurrency_key=None, delay=None, traceparent=None,
+        max_tail=None, budget=None, timeout=None, priority=0, concurrency_key=None, concurrency_limit=None, delay=None,
+        traceparent=None,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn start(
@@ -138,6 +139,7 @@ impl Runtime {
         timeout: Option<f64>,
         priority: i32,
         concurrency_key: Option<String>,
+        concurrency_limit: Option<u32>,
         delay: Option<f64>,
         traceparent: Option<String>,
     ) -> PyResult<()> {
@@ -152,6 +154,7 @@ impl Runtime {
             limits: StartLimits { max_steps, max_total_steps, max_tail, budget, timeout },
             priority,
             concurrency_key,
+            concurrency_limit,
             delay: delay.map(duration).transpose()?,
             traceparent,
         };

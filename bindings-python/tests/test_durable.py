@@ -497,3 +497,30 @@ async def test_a_kind_that_nobody_serves_is_described(url: str) -> None:
         while (await handle.status()) != "WAITING":
             await asyncio.sleep(0.02)
         assert (await handle.describe()).no_worker == [{"kind": "elsewhere", "queue": "default"}]
+
+
+async def test_of_the_runs_of_a_key_a_few_advance_at_a_time(url: str) -> None:
+    now, most = 0, 0
+
+    @task
+    async def a_moment(n: int) -> int:
+        await asyncio.sleep(0.02)
+        return n
+
+    @agent
+    async def crowded(ctx: AgentContext) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await a_moment(1)
+        now -= 1
+
+    async with flovyn.connect(url) as client, client.worker([crowded]):
+        runs = [await client.start(crowded, concurrency_key="crowd", concurrency_limit=2) for _ in range(6)]
+        for handle in runs:
+            await handle.result(timeout=20)
+        assert most == 2
+        with pytest.raises(flovyn.InvalidArgument, match="concurrency key"):
+            await client.start(crowded, concurrency_limit=2)
+        with pytest.raises(flovyn.InvalidArgument, match="limit of 0"):
+            await client.start(crowded, concurrency_key="crowd", concurrency_limit=0)

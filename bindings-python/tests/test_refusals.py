@@ -89,6 +89,27 @@ async def test_a_payload_over_the_ceiling_is_refused_before_it_is_read(url: str,
         assert [message.content for message in await handle.messages()] == ["small"]
 
 
+async def test_a_run_has_so_many_open_tasks(url: str) -> None:
+    @task
+    async def later(n: int) -> int:
+        return n
+
+    @agent
+    async def eager(ctx: AgentContext) -> tuple[int, str]:
+        open_tasks = 0
+        while True:
+            try:
+                ctx.schedule_task(later, open_tasks)
+            except flovyn.LimitReached as error:
+                return open_tasks, str(error)
+            open_tasks += 1
+
+    async with flovyn.connect(url) as client, client.worker([eager]):
+        handle = await client.start(eager)
+        count, told = await handle.result(timeout=60)
+        assert count == 10_000 and "10000 tasks" in told and "semaphore" in told
+
+
 async def test_an_id_stands_for_one_input_and_one_kind(url: str) -> None:
     async with flovyn.connect(url) as client:
         first = await client.start(plain, 1, id="order-1")

@@ -114,6 +114,9 @@ pub struct CreateSchedule {
     /// Concurrency key of the runs: with one, a run waits for that of the tick before
     #[arg(long, value_name = "KEY")]
     pub concurrency_key: Option<String>,
+    /// How many runs of the key there may be at a time; 1 without it
+    #[arg(long, value_name = "N", requires = "concurrency_key", value_parser = clap::value_parser!(u32).range(1..))]
+    pub concurrency_limit: Option<u32>,
     /// Metadata of the runs; may be given several times
     #[arg(long = "meta", value_name = "NAME=VALUE")]
     pub metadata: Vec<String>,
@@ -307,6 +310,9 @@ pub struct Start {
     /// Of the runs with this key one advances at a time
     #[arg(long, value_name = "KEY")]
     pub concurrency_key: Option<String>,
+    /// Or so many
+    #[arg(long, value_name = "N", requires = "concurrency_key", value_parser = clap::value_parser!(u32).range(1..))]
+    pub concurrency_limit: Option<u32>,
     /// Metadata for filters; may be given several times
     #[arg(long = "meta", value_name = "NAME=VALUE")]
     pub metadata: Vec<String>,

@@ -44,13 +44,15 @@ async fn schedules_and_limits_are_made_listed_and_removed() {
             "-2",
             "--concurrency-key",
             "k",
+            "--concurrency-limit",
+            "2",
             "--meta",
             "team=otters",
         ],
     );
     assert_eq!(
-        (&made["cron"], &made["input"]["n"], &made["priority"]),
-        (&json!("0 8 * * MON-FRI"), &json!(1), &json!(-2))
+        (&made["cron"], &made["input"]["n"], &made["priority"], &made["concurrencyLimit"]),
+        (&json!("0 8 * * MON-FRI"), &json!(1), &json!(-2), &json!(2))
     );
     assert!(made["nextAt"].as_str().unwrap().contains("T08:00:00"), "{made:#}");
     json(folder, &["schedules", "create", "yearly", "@yearly", "digest"]);
@@ -67,6 +69,8 @@ async fn schedules_and_limits_are_made_listed_and_removed() {
         (vec!["schedules", "create", "x", "@daily", "digest", "{"], 2),
         (vec!["schedules", "create", "x", "@daily"], 2),
         (vec!["queues", "limit", "crawl", "--rate", "ten"], 2),
+        (vec!["runs", "start", "agent", "--concurrency-limit", "2"], 2),
+        (vec!["runs", "start", "agent", "--concurrency-key", "k", "--concurrency-limit", "0"], 2),
         (vec!["queues", "limit", "crawl", "--concurrency", "0"], 1),
     ] {
         let refused = flovyn(folder, &wrong);

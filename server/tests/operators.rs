@@ -103,6 +103,7 @@ fn remote_schedule() -> ScheduleSpec {
         metadata: BTreeMap::new(),
         priority: 0,
         concurrency_key: None,
+        concurrency_limit: None,
     }
 }
 

@@ -48,6 +48,7 @@ class StartOptions(TypedDict, total=False):
     timeout: float | None
     priority: int
     concurrency_key: str | None
+    concurrency_limit: int | None
     delay: float | None
     traceparent: str | None
 
@@ -86,13 +87,16 @@ class Client:
         timeout: float | None = None,
         priority: int = 0,
         concurrency_key: str | None = None,
+        concurrency_limit: int | None = None,
         delay: float | None = None,
         traceparent: str | None = None,
     ) -> Handle[Any]:
         """Start a run and return its handle; the run is durable when this returns.
 
         The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
-        ``agent`` is a declared agent or a kind. ``delay`` and ``timeout`` are seconds.
+        ``agent`` is a declared agent or a kind. ``delay`` and ``timeout`` are seconds. Of the runs with one
+        ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says, one without it; those that wait
+        do not count.
         """
         declared = cast("Agent[Any, Any] | None", agent if isinstance(agent, Agent) else None)
         kind = cast(str, agent) if declared is None else declared.kind
@@ -112,6 +116,7 @@ class Client:
             timeout=limit,
             priority=priority,
             concurrency_key=concurrency_key,
+            concurrency_limit=concurrency_limit,
             delay=delay,
             traceparent=traceparent,
         )

@@ -34,6 +34,7 @@ async fn create(args: CreateSchedule, out: &mut Output) -> Result {
         metadata: metadata(&args.metadata)?,
         priority: args.priority,
         concurrency_key: args.concurrency_key,
+        concurrency_limit: args.concurrency_limit,
     };
     let runtime = target.open().await?;
     let schedule = runtime.storage().put_schedule(runtime.client().org(), spec).await?;
@@ -99,6 +100,7 @@ fn view(schedule: &Schedule) -> Value {
         "metadata": spec.metadata,
         "priority": spec.priority,
         "concurrencyKey": spec.concurrency_key,
+        "concurrencyLimit": spec.concurrency_limit,
         "nextAt": schedule.next_at.map(moment),
         "createdAt": moment(schedule.created_at),
     })

@@ -18,6 +18,7 @@ pub async fn start(args: Start, out: &mut Output) -> Result {
     let options = StartOptions {
         priority: args.priority,
         concurrency_key: args.concurrency_key,
+        concurrency_limit: args.concurrency_limit,
         ..start_options(args.id, args.queue, &args.metadata)?
     };
     let runtime = target.open().await?;

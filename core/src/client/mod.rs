@@ -14,6 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
     Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits,
+    check_concurrency,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -38,8 +39,10 @@ pub struct StartOptions {
     pub limits: StartLimits,
     /// Higher is claimed first.
     pub priority: i32,
-    /// Runs of one key may be limited together.
+    /// Of the runs of one key and org few are RUNNING at a time; those that wait do not count.
     pub concurrency_key: Option<String>,
+    /// It begins to run where fewer runs of its key do; one without a number. Give all runs of a key the same.
+    pub concurrency_limit: Option<u32>,
     /// Not to be claimed before this has passed.
     pub delay: Option<Duration>,
     /// W3C trace parent.
@@ -99,7 +102,9 @@ impl Client {
         options.limits.budget.as_deref().map(Budget::parse).transpose()?;
         new.limits = options.limits;
         new.priority = options.priority;
+        check_concurrency(options.concurrency_key.as_deref(), options.concurrency_limit)?;
         new.concurrency_key = options.concurrency_key;
+        new.concurrency_limit = options.concurrency_limit;
         new.delay = options.delay;
         new.traceparent = options.traceparent;
         self.storage.create_execution(new).await

@@ -248,8 +248,10 @@ pub struct NewExecution {
     pub metadata: BTreeMap<String, String>,
     /// Higher is claimed first.
     pub priority: i32,
-    /// Runs of one key may be limited together.
+    /// Of the runs of one key and org few are RUNNING at a time.
     pub concurrency_key: Option<String>,
+    /// It begins to run where fewer runs of its key do; one without a number.
+    pub concurrency_limit: Option<u32>,
     /// Not to be claimed before this has passed.
     pub delay: Option<Duration>,
     /// W3C trace parent of the starter.
@@ -271,10 +273,23 @@ impl NewExecution {
             metadata: BTreeMap::new(),
             priority: 0,
             concurrency_key: None,
+            concurrency_limit: None,
             delay: None,
             traceparent: None,
         })
     }
+}
+
+/// Refuses a limit that lets nothing run, and one of no key.
+///
+/// Errors: `InvalidArgument`.
+pub(crate) fn check_concurrency(key: Option<&str>, limit: Option<u32>) -> crate::Result<()> {
+    let wrong = match (key, limit) {
+        (_, Some(0)) => "a concurrency limit of 0 would let nothing run; give a number from 1, or none for 1",
+        (None, Some(_)) => "a concurrency limit is that of a concurrency key; give the key too",
+        _ => return Ok(()),
+    };
+    Err(crate::Error::new(crate::error::Code::InvalidArgument, wrong))
 }
 
 /// What became of a start; durable when returned.

@@ -29,6 +29,9 @@ pub struct ScheduleSpec {
     pub priority: i32,
     /// Concurrency key of the runs: with one, a run waits for that of the tick before.
     pub concurrency_key: Option<String>,
+    /// How many runs of the key there may be at a time; one without a number.
+    #[serde(default)]
+    pub concurrency_limit: Option<u32>,
 }
 
 /// A schedule as it stands.

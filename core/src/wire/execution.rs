@@ -129,6 +129,7 @@ impl From<&NewExecution> for v2::NewExecution {
             metadata: new.metadata.clone().into_iter().collect(),
             priority: new.priority,
             concurrency_key: new.concurrency_key.clone(),
+            concurrency_limit: new.concurrency_limit,
             delay: some_micros(new.delay),
             traceparent: new.traceparent.clone(),
         }
@@ -150,6 +151,7 @@ impl super::OfOrg for v2::NewExecution {
             metadata: self.metadata.into_iter().collect(),
             priority: self.priority,
             concurrency_key: self.concurrency_key,
+            concurrency_limit: self.concurrency_limit,
             delay: some_duration(self.delay),
             traceparent: self.traceparent,
         })

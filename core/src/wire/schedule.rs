@@ -18,6 +18,7 @@ impl From<&ScheduleSpec> for v2::ScheduleSpec {
             metadata: spec.metadata.clone().into_iter().collect(),
             priority: spec.priority,
             concurrency_key: spec.concurrency_key.clone(),
+            concurrency_limit: spec.concurrency_limit,
         }
     }
 }
@@ -34,6 +35,7 @@ impl From<v2::ScheduleSpec> for ScheduleSpec {
             metadata: wire.metadata.into_iter().collect(),
             priority: wire.priority,
             concurrency_key: wire.concurrency_key,
+            concurrency_limit: wire.concurrency_limit,
         }
     }
 }

@@ -48,6 +48,7 @@ fn schedule(id: &str) -> ScheduleSpec {
         metadata: [].into(),
         priority: 0,
         concurrency_key: None,
+        concurrency_limit: None,
     }
 }
 

@@ -74,8 +74,11 @@ pub(super) struct Start {
     /// Higher is claimed first.
     #[serde(default)]
     priority: i32,
-    /// Of the runs of one key one is RUNNING at a time.
+    /// Of the runs of one key few are RUNNING at a time.
     concurrency_key: Option<String>,
+    /// It begins to run where fewer runs of its key do; 1 without one.
+    #[schema(minimum = 1)]
+    concurrency_limit: Option<u32>,
     /// Not to be claimed before this has passed.
     delay_seconds: Option<f64>,
 }
@@ -268,6 +271,7 @@ pub(super) async fn start(
         limits,
         priority: body.priority,
         concurrency_key: body.concurrency_key,
+        concurrency_limit: body.concurrency_limit,
         delay: seconds("delaySeconds", body.delay_seconds)?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
     };

@@ -41,6 +41,9 @@ pub(super) struct NewSchedule {
     priority: i32,
     /// Concurrency key of the runs.
     concurrency_key: Option<String>,
+    /// How many runs of the key there may be at a time; 1 without one.
+    #[schema(minimum = 1)]
+    concurrency_limit: Option<u32>,
 }
 
 /// A schedule.
@@ -58,6 +61,7 @@ pub(super) struct ScheduleView {
     metadata: BTreeMap<String, String>,
     priority: i32,
     concurrency_key: Option<String>,
+    concurrency_limit: Option<u32>,
     /// When the next run starts; null if never again.
     next_at: Option<String>,
     /// When it was made, or last replaced.
@@ -79,6 +83,7 @@ fn seen(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
         metadata: spec.metadata,
         priority: spec.priority,
         concurrency_key: spec.concurrency_key,
+        concurrency_limit: spec.concurrency_limit,
         next_at: next_at.map(|at| at.to_string()),
         created_at: created_at.to_string(),
     }
@@ -100,6 +105,7 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
         metadata: body.metadata,
         priority: body.priority,
         concurrency_key: body.concurrency_key,
+        concurrency_limit: body.concurrency_limit,
     };
     caller.audit(Act::Schedule, &spec.id).await?;
     Ok(view(caller.service.storage.put_schedule(caller.org(), spec).await?))

@@ -31,6 +31,7 @@ fn difference(run: &NewExecution, asked: &StartOptions) -> Option<&'static str> 
         ("metadata", run.metadata == asked.metadata),
         ("priority", run.priority == asked.priority),
         ("concurrencyKey", run.concurrency_key == asked.concurrency_key),
+        ("concurrencyLimit", run.concurrency_limit == asked.concurrency_limit),
         ("maxSteps", limits.0.max_steps == limits.1.max_steps),
         ("maxTotalSteps", total.is_none() || limits.0.max_total_steps == total),
         ("maxTail", limits.0.max_tail == limits.1.max_tail),

@@ -51,6 +51,7 @@ pub fn schedule(id: &str) -> ScheduleSpec {
         metadata: [].into(),
         priority: 0,
         concurrency_key: None,
+        concurrency_limit: None,
     }
 }
 

@@ -6,7 +6,8 @@ use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::journal::retry::MAX_LOSSES;
 use crate::model::{
-    BatchEnd, Claim, EventKind, Lease, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait, WaitReason,
+    BatchEnd, Claim, EventKind, Lease, NewExecution, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait,
+    WaitReason,
 };
 use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
 use std::time::Duration;
@@ -283,6 +284,52 @@ pub async fn a_concurrency_key_has_one_runner(factory: &dyn Factory) {
     assert_eq!(ids(&claim(9).await), [runs[4]]);
     rig.pass_after(TTL).await;
     assert!(ids(&claim(9).await).contains(&runs[4]));
+}
+
+/// A key may have more than one runner; those that wait leave their places to others.
+pub async fn a_concurrency_key_may_have_more_runners(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let keyed = |new: &mut NewExecution| {
+        new.concurrency_key = Some("k".into());
+        new.concurrency_limit = Some(3);
+    };
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(rig.start_as(keyed).await);
+        rig.clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(rig.execution(runs[0]).await.new.concurrency_limit, Some(3));
+    let claim = async |limit: usize| {
+        let request = ClaimRequest { limit, ..rig.asking(rig.worker(), AGENT) };
+        let claims = rig.storage.claim_agents(request).await.unwrap();
+        claims.into_iter().map(|claim| (claim.execution.new.id, claim)).collect::<Vec<_>>()
+    };
+    let ids = |claims: &[(ExecutionId, Claim)]| claims.iter().map(|(id, _)| *id).collect::<Vec<_>>();
+    let first = claim(2).await;
+    assert_eq!(ids(&first), runs[..2]);
+    let second = claim(9).await;
+    assert_eq!(ids(&second), runs[2..3]);
+    assert!(claim(9).await.is_empty());
+    // The place in the middle becomes free.
+    Holder::of(&rig, &first[1].1).suspend(vec![], for_signal("go")).await;
+    let third = claim(9).await;
+    assert_eq!(ids(&third), runs[3..4]);
+    // Its last holder takes it up again only where there is a place.
+    let mut parked = Holder::of(&rig, &first[1].1);
+    parked.base += 1;
+    assert_eq!(refused(parked.try_commit(parked.batch(vec![], BatchEnd::Continue)).await), Code::LeaseLost);
+    let mut ended = Holder::of(&rig, &second[0].1);
+    ended.commit_batch(ended.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    parked.commit(vec![]).await;
+    assert_eq!(rig.status(runs[1]).await, Status::Running);
+    assert!(claim(9).await.is_empty());
+    // One that lets fewer beside it waits until there are.
+    rig.start_as(|new| new.concurrency_key = Some("k".into())).await;
+    for (_, claim) in [&first[0], &third[0]] {
+        let mut holder = Holder::of(&rig, claim);
+        holder.commit_batch(holder.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    }
+    assert_eq!(ids(&claim(9).await), runs[4..]);
 }
 
 /// The last holder of a waiting run takes it up again only while no other run of its key is RUNNING.

@@ -108,7 +108,7 @@ macro_rules! conformance_cases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive
                 a_lease_expires a_lease_is_cut a_late_holder_may_still_commit heartbeats_extend_and_tell a_released_run_is_pending
                 many_losses_quarantine a_quarantined_run_has_one_more_chance a_worker_that_leaves_gives_all_back a_worker_belongs_to_its_org
-                a_claim_has_the_run a_concurrency_key_has_one_runner a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
+                a_claim_has_the_run a_concurrency_key_has_one_runner a_concurrency_key_may_have_more_runners a_parked_run_does_not_share_its_key a_host_timer_ends_with_its_process a_plain_wait_outlives_its_process
             }
             dispatch {
                 a_woken_run_is_left_to_its_worker a_claim_brings_a_parked_copy_its_news a_preference_may_be_given_up a_stop_is_for_its_worker_first

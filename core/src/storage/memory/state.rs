@@ -97,13 +97,14 @@ impl State {
         self.runs.get_mut(&(org, id)).ok_or_else(|| not_found("run", id))
     }
 
-    /// Whether another run of this one's concurrency key is RUNNING.
+    /// Whether as many other runs of this one's concurrency key are RUNNING as may be.
     pub fn is_key_held(&self, run: &Run) -> bool {
         let Some(name) = &run.exec.new.concurrency_key else { return false };
         let org = run.exec.new.org;
         let all = (org, name.clone(), ExecutionId::default())..;
-        let mut held = self.held_keys.range(all).take_while(|(of, key, _)| *of == org && key == name);
-        held.any(|(.., id)| *id != run.exec.new.id)
+        let held = self.held_keys.range(all).take_while(|(of, key, _)| *of == org && key == name);
+        let limit = run.exec.new.concurrency_limit.map_or(1, |limit| limit.max(1) as usize);
+        held.filter(|(.., id)| *id != run.exec.new.id).take(limit).count() == limit
     }
 
     /// Adds a run and makes it known.

@@ -24,7 +24,7 @@ use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns
 use crate::streaming::OpKey;
 use serde_json::json;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -84,8 +84,9 @@ macro_rules! runnable {
             $columns,
             " FROM UNNEST($3::text[]) WITH ORDINALITY AS k(name, place) CROSS JOIN LATERAL (SELECT * FROM agent_execution c WHERE c.ready \
              AND c.org_id = $1 AND c.queue = $2 AND c.kind = k.name AND ($5::uuid IS NULL OR c.id = $5) \
-             AND (c.concurrency_key IS NULL OR c.status <> 0 OR NOT EXISTS (SELECT FROM agent_execution y \
-             WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1)) \
+             AND (c.concurrency_key IS NULL OR c.status <> 0 OR (SELECT count(*) FROM agent_execution y \
+             WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1) \
+             < greatest(coalesce(c.concurrency_limit, 1), 1)) \
              AND (c.prefer_until IS NULL OR c.prefer_until <= $7 OR c.last_worker = $6 \
              OR NOT EXISTS (SELECT FROM worker w WHERE w.org_id = c.org_id AND w.id = c.last_worker AND w.alive_until > $7)) \
              ORDER BY c.priority DESC, c.created_at, c.id LIMIT $4 ",
@@ -144,7 +145,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         runs.truncate(left);
         let (found_all, before) = (runs.len(), claims.len());
         claims.extend(take(tx, runs, claim)?);
-        // Of the runs of one concurrency key only the first is taken: then there is room for others.
+        // Of the runs of one concurrency key only the first ones are taken: then there is room for others.
         if claims.len() == before || claims.len() - before == found_all || claims.len() == room {
             break;
         }
@@ -173,13 +174,32 @@ fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     Ok(())
 }
 
-/// Hands locked runs to a worker; of those that share a key the first.
+/// The places that are held of the keys of runs. Where one run of a key may run, and it is runnable, there is none.
+fn held(tx: &Tx, org: OrgId, runs: &[Run]) -> Done<HashMap<String, BTreeSet<u32>>> {
+    let mut held: HashMap<String, BTreeSet<u32>> = HashMap::new();
+    let shared = runs.iter().filter(|run| run.key_limit() > 1).filter_map(|run| run.concurrency_key.as_deref());
+    let keys: BTreeSet<&str> = shared.collect();
+    if keys.is_empty() {
+        return Ok(held);
+    }
+    let keys: Vec<Value> = keys.into_iter().map(Value::from).collect();
+    let found = tx.all(HELD, row![org.0, keys], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (key, slot) in found {
+        held.entry(key).or_default().insert(slot);
+    }
+    Ok(held)
+}
+
+pub(super) const HELD: &str = "SELECT y.concurrency_key, y.concurrency_slot FROM (SELECT * FROM UNNEST($2::text[]) \
+    LIMIT cardinality($2)) AS k(name) JOIN agent_execution y ON y.org_id = $1 AND y.concurrency_key = k.name AND y.status = 1";
+
+/// Hands locked runs to a worker; of those that share a key as many as may run.
 fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
-    let mut taken = HashSet::new();
+    let mut held = held(tx, claim.org, &runs)?;
     // A run that is stopping tidies up whatever else runs.
-    runs.retain(|run| match &run.concurrency_key {
-        Some(key) if run.status == Status::Pending => taken.insert(key.clone()),
-        _ => true,
+    runs.retain_mut(|run| match run.concurrency_key.clone().filter(|_| run.status == Status::Pending) {
+        Some(key) => run.take_slot_beside(held.entry(key).or_default()),
+        None => true,
     });
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     // Nobody else changes them any more: they are read as they are, and what the claim changes is known.

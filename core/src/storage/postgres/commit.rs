@@ -74,7 +74,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let quarantined = run.quarantined;
     if regained {
         if run.status != Status::Cancelling {
-            if run.is_key_held(tx)? {
+            if !run.take_slot(tx)? {
                 let why = "another run of its concurrency key is RUNNING; drop the work";
                 let message = format!("the run {} cannot go on here: {why}", run.id);
                 return Err(Error::new(Code::LeaseLost, message).into());

@@ -78,14 +78,16 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
         forked: fork.map(|fork| fork.0),
         claim_number: 0,
         concurrency_key: new.concurrency_key.clone(),
+        concurrency_limit: new.concurrency_limit,
+        concurrency_slot: 0,
         prefer_until: None,
     };
     let made = tx.execute_returning(
         "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
          queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
-         forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input) \
+         forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit) \
          VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $2, $18, $19, $20, $21, \
-         $22, $23, $24, $24, $25) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+         $22, $23, $24, $24, $25, $26) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
         row![
             new.org.0,
             new.id.0,
@@ -112,6 +114,7 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
             fork.map(|fork| fork.3),
             tx.now,
             cell(&new.input)?,
+            new.concurrency_limit,
         ],
         |row| row.get(0),
     )?;

@@ -27,6 +27,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0015_task_previews.sql"),
     include_str!("migrations/0016_expectations.sql"),
     include_str!("migrations/0017_listings.sql"),
+    include_str!("migrations/0018_concurrency_limit.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -11,6 +11,7 @@ use crate::model::{CancelMode, Cancellation, Execution, ForkPoint, NewExecution,
 use crate::payload::Digest;
 use crate::storage::sql;
 use crate::storage::sql::run::{Stop, not_found};
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The columns of [`Run`], in its order.
@@ -20,7 +21,7 @@ macro_rules! run_columns {
          x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, x.code, x.cancel_number, \
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
-         x.prefer_until"
+         x.prefer_until, x.concurrency_limit, x.concurrency_slot"
     };
 }
 pub(super) use run_columns;
@@ -57,7 +58,8 @@ static SAVED: Set = Set::update(
      lease_expires bigint, lease_ttl bigint, segment int, base bigint, top int, fact_high bigint, losses int, \
      step_count int, step_limit int, tail_limit bigint, leaf uuid, code text, cancel_number bigint, cancel_mode smallint, \
      cancel_grace bigint, cancel_until bigint, begins_at bigint, ends_at bigint, wait text, due_at bigint, \
-     updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint",
+     updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint, \
+     concurrency_slot int",
 );
 static PROGRESS: Set = Set::update(
     "agent_execution",
@@ -156,6 +158,8 @@ impl Run {
             claim_number: row.get(28)?,
             concurrency_key: row.get(29)?,
             prefer_until: row.get(30)?,
+            concurrency_limit: row.get(31)?,
+            concurrency_slot: row.get(32)?,
         })
     }
 
@@ -197,6 +201,7 @@ impl Run {
                 self.claim_number,
                 self.status == Status::Waiting && self.wait().is_some_and(|wait| wait.host_timer),
                 self.prefer_until,
+                self.concurrency_slot,
             ],
         );
         self.announce(tx);
@@ -219,66 +224,78 @@ impl Run {
         );
     }
 
-    /// Whether another run of its concurrency key is RUNNING.
-    pub(super) fn is_key_held(&self, tx: &Tx) -> Done<bool> {
-        let Some(key) = self.concurrency_key.as_deref() else { return Ok(false) };
-        let sql =
-            "SELECT run FROM agent_execution WHERE org_id = $1 AND concurrency_key = $2 AND status = 1 AND run <> $3";
-        Ok(tx.first(sql, row![self.home.key.org.0, key, self.home.key.run], |row| row.get::<i64>(0))?.is_some())
+    /// Takes a place among the RUNNING runs of its concurrency key; false where as many run as may.
+    pub(super) fn take_slot(&mut self, tx: &Tx) -> Done<bool> {
+        let Some(key) = self.concurrency_key.as_deref() else { return Ok(true) };
+        let sql = "SELECT concurrency_slot FROM agent_execution \
+                   WHERE org_id = $1 AND concurrency_key = $2 AND status = 1 AND run <> $3";
+        let held = tx.all(sql, row![self.home.key.org.0, key, self.home.key.run], |row| row.get(0))?;
+        Ok(self.take_slot_beside(&mut held.into_iter().collect()))
+    }
+
+    /// As [`take_slot`](Self::take_slot), of the places that are held.
+    pub(super) fn take_slot_beside(&mut self, held: &mut BTreeSet<u32>) -> bool {
+        if held.len() >= self.key_limit() {
+            return false;
+        }
+        let free = (0..).find(|slot| !held.contains(slot)).unwrap_or_default();
+        self.concurrency_slot = free;
+        held.insert(free)
     }
 }
 
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(42)? {
+    let forked_from = match row.get::<Option<Uuid>>(44)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(43)?, sequence: row.get(44)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(45)?, sequence: row.get(46)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(45)?);
-    let updated_at: i64 = row.get(46)?;
-    let last_event: Option<i64> = row.get(52)?;
+    let created_at = Timestamp(row.get(47)?);
+    let updated_at: i64 = row.get(48)?;
+    let last_event: Option<i64> = row.get(54)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(31)?,
-            queue: row.get(32)?,
-            priority: row.get(33)?,
-            key: row.get(34)?,
-            input_digest: Digest(row.get(35)?),
-            limits: json_column(row, 36)?,
-            metadata: json_column(row, 37)?,
+            kind: row.get(33)?,
+            queue: row.get(34)?,
+            priority: row.get(35)?,
+            key: row.get(36)?,
+            input_digest: Digest(row.get(37)?),
+            limits: json_column(row, 38)?,
+            metadata: json_column(row, 39)?,
             concurrency_key: run.concurrency_key.clone(),
-            traceparent: row.get(38)?,
-            input: payload(row, 49)?,
+            concurrency_limit: run.concurrency_limit,
+            traceparent: row.get(40)?,
+            input: payload(row, 51)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 50)?,
-        failure: json_opt(row, 48)?,
+        output: payload_opt(row, 52)?,
+        failure: json_opt(row, 50)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(51)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(53)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 39)?,
-        parent: row.get::<Option<Uuid>>(40)?.map(ExecutionId),
-        root: ExecutionId(row.get(41)?),
+        usage: json_column(row, 41)?,
+        parent: row.get::<Option<Uuid>>(42)?.map(ExecutionId),
+        root: ExecutionId(row.get(43)?),
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(47)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(49)?.map(Timestamp),
     })
 }
 

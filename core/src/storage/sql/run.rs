@@ -64,6 +64,9 @@ pub(in crate::storage) struct Run<H> {
     /// The event of the last claim.
     pub claim_number: u64,
     pub concurrency_key: Option<String>,
+    pub concurrency_limit: Option<u32>,
+    /// Its place among the RUNNING ones of its key, where several processes write.
+    pub concurrency_slot: u32,
     /// Until when only its last worker may claim it.
     pub prefer_until: Option<i64>,
 }
@@ -91,6 +94,11 @@ impl<H> Run<H> {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// How many runs of its key may be RUNNING.
+    pub(in crate::storage) fn key_limit(&self) -> usize {
+        self.concurrency_limit.map_or(1, |limit| limit.max(1) as usize)
     }
 
     /// Whether it may be claimed now.

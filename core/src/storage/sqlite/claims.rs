@@ -172,9 +172,9 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
     for (place, kind) in turns::kinds(claim).into_iter().enumerate() {
         found.extend(tx.all(
             "SELECT priority, created_at, id, run FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
-             AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR NOT EXISTS \
-             (SELECT 1 FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
-             AND y.status = 1)) AND (prefer_until IS NULL OR prefer_until <= ?7 OR last_worker = ?6 \
+             AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR (SELECT count(*) \
+             FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
+             AND y.status = 1) < max(coalesce(concurrency_limit, 1), 1)) AND (prefer_until IS NULL OR prefer_until <= ?7 OR last_worker = ?6 \
              OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.org_id = x.org_id AND w.id = x.last_worker AND w.alive_until > ?7)) \
              ORDER BY priority DESC, created_at, id LIMIT ?4",
             params![
@@ -192,7 +192,7 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
     Ok(turns::in_turn(found).take(limit).map(|(.., run)| run).collect())
 }
 
-/// Hands a run to a worker; none if another run of its key RUNS by now.
+/// Hands a run to a worker; none if as many of its key RUN by now as may.
 fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     // A run that is stopping tidies up whatever else runs.
     if run.status == Status::Pending && run.is_key_held(tx.conn)? {

@@ -60,9 +60,9 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
     tx.execute(
         "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, kind, queue, \
          priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
-         forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input) \
+         forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit) \
          VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?2, ?16, ?17, ?18, ?19, ?20, \
-         ?21, ?22, ?22, ?23)",
+         ?21, ?22, ?22, ?23, ?24)",
         params![
             blob(&new.org.0),
             blob(&new.id.0),
@@ -87,6 +87,7 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
             fork.map(|fork| fork.3),
             tx.now.0,
             Cell(&new.input),
+            new.concurrency_limit,
         ],
     )?;
     let run = tx.conn.last_insert_rowid();

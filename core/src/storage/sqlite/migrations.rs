@@ -27,6 +27,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0016_lone.sql"),
     include_str!("migrations/0017_sealed_audit.sql"),
     include_str!("migrations/0018_task_previews.sql"),
+    include_str!("migrations/0019_concurrency_limit.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

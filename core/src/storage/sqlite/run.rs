@@ -17,7 +17,7 @@ macro_rules! run_columns {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
-         x.prefer_until"
+         x.prefer_until, x.concurrency_limit"
     };
 }
 pub(super) use run_columns;
@@ -111,6 +111,8 @@ impl Run {
             claim_number: row.get(30)?,
             concurrency_key: row.get(31)?,
             prefer_until: row.get(32)?,
+            concurrency_limit: row.get(33)?,
+            concurrency_slot: 0,
         })
     }
 
@@ -171,66 +173,68 @@ impl Run {
         Ok(())
     }
 
-    /// Whether another run of its concurrency key is RUNNING.
+    /// Whether as many other runs of its concurrency key are RUNNING as may be.
     pub(super) fn is_key_held(&self, conn: &Connection) -> Done<bool> {
         let Some(key) = &self.concurrency_key else { return Ok(false) };
-        let sql =
-            "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND concurrency_key = ?2 AND status = 1 AND run <> ?3";
-        Ok(first(conn, sql, params![blob(&self.home.org.0), key, self.home.run], |_| Ok(()))?.is_some())
+        let last = "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND concurrency_key = ?2 AND status = 1 AND run <> ?3 \
+                    LIMIT 1 OFFSET ?4";
+        let before = self.key_limit() as i64 - 1;
+        Ok(first(conn, last, params![blob(&self.home.org.0), key, self.home.run, before], |_| Ok(()))?.is_some())
     }
 }
 
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 44)? {
+    let forked_from = match id_opt(row, 45)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(45)?, sequence: row.get(46)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(46)?, sequence: row.get(47)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(47)?);
-    let updated_at: i64 = row.get(48)?;
-    let last_event: Option<i64> = row.get(54)?;
+    let created_at = Timestamp(row.get(48)?);
+    let updated_at: i64 = row.get(49)?;
+    let last_event: Option<i64> = row.get(55)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(33)?,
-            queue: row.get(34)?,
-            priority: row.get(35)?,
-            key: row.get(36)?,
-            input_digest: Digest(row.get(37)?),
-            limits: json_column(row, 38)?,
-            metadata: json_column(row, 39)?,
+            kind: row.get(34)?,
+            queue: row.get(35)?,
+            priority: row.get(36)?,
+            key: row.get(37)?,
+            input_digest: Digest(row.get(38)?),
+            limits: json_column(row, 39)?,
+            metadata: json_column(row, 40)?,
             concurrency_key: run.concurrency_key.clone(),
-            traceparent: row.get(40)?,
-            input: payload(row, 51)?,
+            concurrency_limit: run.concurrency_limit,
+            traceparent: row.get(41)?,
+            input: payload(row, 52)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 52)?,
-        failure: json_opt(row, 50)?,
+        output: payload_opt(row, 53)?,
+        failure: json_opt(row, 51)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(53)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(54)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 41)?,
-        parent: id_opt(row, 42)?.map(ExecutionId),
-        root: ExecutionId(id(row, 43)?),
+        usage: json_column(row, 42)?,
+        parent: id_opt(row, 43)?.map(ExecutionId),
+        root: ExecutionId(id(row, 44)?),
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(49)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(50)?.map(Timestamp),
     })
 }
 

@@ -109,7 +109,7 @@ CREATE TABLE agent_execution (
     input ANY NOT NULL,
     output ANY
 , host_timer INTEGER
-    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER, prefer_until INTEGER) STRICT;
+    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER, prefer_until INTEGER, concurrency_limit INTEGER) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,

@@ -124,7 +124,8 @@ impl<'p> Script<'p> {
         }
         let random = &mut self.random;
         new.input = if fresh { payload(random) } else { new.input };
-        new.concurrency_key = (self.live.len() % 8 == 3).then(|| "one at a time".to_owned());
+        new.concurrency_key = (self.live.len() % 8 == 3).then(|| "few at a time".to_owned());
+        new.concurrency_limit = (self.live.len() % 16 == 3).then_some(2);
         new.limits.max_steps = random.percent(40).then(|| random.below(3) as u32);
         new.limits.max_total_steps = new.limits.max_steps.map(|_| 2);
         new.limits.max_tail = random.percent(30).then(|| 5 + random.below(20) as u32);
