@@ -10,16 +10,22 @@ mod routes;
 mod world;
 
 use flovyn_core::Payload;
+use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StartOptions;
+use flovyn_core::context::AgentContextExt;
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{ApiKey, NewKey, TokenHash, fresh_token};
+use flovyn_core::model::{ApiKey, Delivery, NewKey, Status, TaskOptions, TokenHash, fresh_token};
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::{Directory, Storage};
 use flovyn_core::wire::raw;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::v2::{Hint, HintsRequest};
+use flovyn_core::worker::WorkerOptions;
 use flovyn_server::{Access, ServerConfig, serve};
 use futures::StreamExt;
-use house::House;
+use house::{House, agent, job};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,4 +128,43 @@ async fn a_worker_hears_of_the_runs_of_its_org_alone() {
     let third = start(matrix.own).await;
     let named = named_until(&mut own, &third).await;
     assert!(named.iter().all(|run| *run == third), "{named:?}");
+}
+
+/// What a key of one queue is refused of others it has of its own: a worker with nothing else runs, waits, replays and ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_queue_is_enough_to_serve_it() {
+    let matrix = Matrix::open().await;
+    let options = RemoteOptions { token: Some(matrix.keys["worker:gpu"].clone()) };
+    let storage = RemoteStorage::connect(&matrix.house.serving.url(), options).await.unwrap();
+    let remote = Runtime::over(Arc::new(storage));
+    let patient = agent("patient", |ctx, _| {
+        Box::pin(async move {
+            // Too large for a page of the tail: replay asks for it.
+            let large: Value = ctx.schedule("large", &())?.await?;
+            let said: Value = ctx.wait_for_signal("go")?.await?;
+            Ok(json!([large.as_str().map(str::len), said]))
+        })
+    });
+    let large = job("large", TaskOptions::default(), |_, _| Box::pin(async { Ok(json!("x".repeat(20_000))) }));
+    let host = NativeHost::default().agent(patient).unwrap().task(large).unwrap();
+    let options = WorkerOptions { queue: "gpu".into(), max_parked: 0, ..WorkerOptions::default() };
+    let _worker = remote.worker(Arc::new(host), options).await.unwrap();
+    let client = matrix.house.runtime.client_of(matrix.own);
+    let options = StartOptions { queue: Some("gpu".into()), ..StartOptions::default() };
+    let handle = client.start("patient", Payload::null(), options).await.unwrap();
+    while handle.status().await.unwrap() != Status::Waiting {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    handle.signal("go", Payload::of(&1).unwrap(), Delivery::default(), None).await.unwrap();
+    let told: Value = handle.result(Some(Duration::from_secs(20))).await.unwrap().parse().unwrap();
+    assert_eq!(told, json!([20_000, 1]));
+    let elsewhere = client.start("patient", Payload::null(), StartOptions::default()).await.unwrap();
+    let storage = remote.storage();
+    for refused in [
+        storage.execution(matrix.own, elsewhere.id()).await.map(|_| ()),
+        storage.facts_after(matrix.own, elsewhere.id(), 0).await.map(|_| ()),
+    ] {
+        let refused = refused.unwrap_err();
+        assert!(refused.message().contains("\"default\""), "{refused}");
+    }
 }

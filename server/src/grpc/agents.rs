@@ -157,8 +157,9 @@ impl Agents for Grpc {
     }
 
     async fn get_execution(&self, request: Request<v2::IdRequest>) -> Answer<v2::Execution> {
-        let org = self.org(&request)?;
-        let run = self.0.storage.execution(org, execution(&request.get_ref().id)?).await.map_err(told)?;
+        let (org, run) = (self.org(&request)?, execution(&request.get_ref().id)?);
+        self.reads(&self.identity(&request)?, org, run).await?;
+        let run = self.0.storage.execution(org, run).await.map_err(told)?;
         Ok(Response::new((&run).into()))
     }
 

@@ -12,6 +12,7 @@ use flovyn_core::wire::v2::worker_server::Worker;
 use flovyn_core::wire::{OfOrg, attach, id, raw, v2};
 use flovyn_core::{Error, error::Code};
 use futures::{StreamExt, stream};
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
@@ -219,7 +220,7 @@ impl Worker for Grpc {
     }
 
     async fn read_rows(&self, request: Request<v2::ReadRowsRequest>) -> Result<Response<Self::ReadRowsStream>, Status> {
-        let org = self.org(&request)?;
+        let (org, who) = (self.org(&request)?, self.identity(&request)?);
         let rows = request.into_inner().rows;
         if rows.len() > PAGE {
             return Err(Status::invalid_argument(format!(
@@ -228,7 +229,11 @@ impl Worker for Grpc {
             )));
         }
         let rows: Result<Vec<RowOf>, Error> = rows.into_iter().map(TryInto::try_into).collect();
-        let values = self.0.storage.read_rows(org, &rows.map_err(told)?).await.map_err(told)?;
+        let rows = rows.map_err(told)?;
+        for run in rows.iter().map(|row| row.execution).collect::<HashSet<_>>() {
+            self.reads(&who, org, run).await?;
+        }
+        let values = self.0.storage.read_rows(org, &rows).await.map_err(told)?;
         let pages = pages(values, |value| value.len());
         Ok(Response::new(all(pages.into_iter().map(|values| v2::ReadRowsResponse { values }).collect())))
     }
@@ -265,9 +270,10 @@ impl Worker for Grpc {
         &self,
         request: Request<v2::FactsAfterRequest>,
     ) -> Result<Response<Self::FactsAfterStream>, Status> {
-        let org = self.org(&request)?;
+        let (org, who) = (self.org(&request)?, self.identity(&request)?);
         let wire = request.into_inner();
         let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
+        self.reads(&who, org, execution).await?;
         let (facts, high): (Vec<Fact>, u64) =
             self.0.storage.facts_after(org, execution, wire.after).await.map_err(told)?;
         let pages = pages(wired::<_, v2::Fact>(&facts), prost::Message::encoded_len);

@@ -39,7 +39,8 @@ fn may_call(role: &str, service: &str, method: &str) -> bool {
         ("viewer", "Agents") => looks,
         ("viewer" | "member", "Worker") => ["Hints"].contains(&method),
         ("member", "Agents") => true,
-        ("worker:gpu", "Worker") => !["PollAgents", "PollTasks"].contains(&method),
+        ("worker:gpu", "Worker") => !["PollAgents", "PollTasks", "FactsAfter", "ReadRows"].contains(&method),
+        ("worker:gpu", "Agents") if method == "GetExecution" => false,
         ("worker", "Worker") => true,
         ("worker" | "worker:gpu", "Agents") => {
             ["GetExecution", "GetEntry", "Branch", "GetPayload", "PutPayload", "Standings"].contains(&method)
