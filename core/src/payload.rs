@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The default ceiling of one payload: 256 MiB.
 pub const MAX_PAYLOAD: u64 = 256 * 1024 * 1024;
 
+/// The highest ceiling that may be asked for: 1 GiB.
+pub const HIGHEST_CEILING: u64 = 1 << 30;
+
 /// Payloads up to this size sit in their row; larger ones in the payload table.
 pub const INLINE_LIMIT: usize = 8 * 1024;
 

@@ -7,13 +7,14 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
-use flovyn_core::id::{ExecutionId, RequestId, WorkerId};
+use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use flovyn_core::model::TaskOptions;
 use flovyn_core::payload::MAX_PAYLOAD;
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::payload_part::Part;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::{CHUNK, attach, raw, v2};
+use flovyn_core::worker::WorkerOptions;
 use futures::future::try_join_all;
 use futures::{StreamExt, stream};
 use house::{House, TOKEN, agent, job};
@@ -24,9 +25,9 @@ use tokio::sync::Barrier;
 use tonic::Request;
 use tonic::transport::Channel;
 
-/// Steps that end at the same moment share a commit, however large they are together.
+/// Steps that end at the same moment are stored, however large they are together.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_large_results_go_in_one_commit() {
+async fn many_large_results_come_at_once() {
     const STEPS: usize = 180;
     const SIZE: usize = 900_000;
     let house = House::open().await;
@@ -77,6 +78,48 @@ async fn an_endless_commit_is_refused() {
     let refused = tokio::time::timeout(Duration::from_secs(60), client.commit(asked)).await.expect("it is refused");
     let told = refused.unwrap_err();
     assert!(told.message().contains("commit more often"), "{told:?}");
+}
+
+/// The ceiling of payloads is the database's: the server and whoever connects to it go by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ceiling_of_payloads_is_set_by_the_url() {
+    const CEILING: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}?max_payload=1MiB", folder.path().join("runs.db").display());
+    let house = House::over(&url, folder).await;
+    let remote = house.remote().await;
+    assert_eq!((house.runtime.storage().max_payload(), remote.storage().max_payload()), (CEILING, CEILING));
+    let writer = agent("writer", |ctx, _| {
+        Box::pin(async move {
+            ctx.append_entry("user", &"x".repeat(CEILING as usize - 2))?;
+            let refused = ctx.append_entry("user", &"x".repeat(CEILING as usize)).unwrap_err();
+            Ok(json!([refused.code().as_str(), refused.message()]))
+        })
+    });
+    let host = NativeHost::default().agent(writer).unwrap();
+    let worker = remote.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+    let handle = remote.client().start("writer", Payload::null(), StartOptions::default()).await.unwrap();
+    let told: Value = handle.result(Some(Duration::from_secs(20))).await.unwrap().parse().unwrap();
+    assert_eq!(told[0], "PayloadTooLarge");
+    assert!(told[1].as_str().unwrap().contains("1048576"), "{told}");
+    worker.close(Duration::ZERO).await.unwrap();
+    for door in [&house.runtime, &remote] {
+        let large = Payload::raw(vec![1; CEILING as usize + 1]);
+        let refused = door.storage().store_payload(OrgId::DEFAULT, large).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PayloadTooLarge);
+        let fits = Payload::raw(vec![1; CEILING as usize]);
+        door.storage().store_payload(OrgId::DEFAULT, fits).await.unwrap();
+    }
+    let body = "1".repeat(CEILING as usize + 1);
+    let json = [("content-type", "application/json")];
+    assert_eq!(house.ask("PUT", "/api/orgs/default/payloads", &json, &body).await.0, 413);
+    assert_eq!(house.ask("PUT", "/api/orgs/default/payloads", &json, &body[1..]).await.0, 201);
+    // Another client than ours.
+    let text = vec![1; CEILING as usize + 1];
+    let parts = [vec![header(text.len(), &text)], chunks(&text, CHUNK)].concat();
+    let parts = parts.into_iter().map(|part| v2::PayloadPart { part: Some(part) });
+    let refused = agents(&house).await.put_payload(asking(stream::iter(parts))).await.unwrap_err();
+    assert!(refused.message().contains("1048576"), "{refused}");
 }
 
 const SIZE: usize = 100_000;

@@ -206,7 +206,7 @@ impl Handle {
         delivery: Delivery,
         idempotency_key: Option<String>,
     ) -> Result<SignalStored> {
-        payload.check_size(crate::payload::MAX_PAYLOAD)?;
+        payload.check_size(self.storage.max_payload())?;
         let signal = NewSignal {
             org: self.org,
             execution: self.id,

@@ -63,10 +63,11 @@ impl Runtime {
                 Ok(runtime)
             }
             #[cfg(feature = "sqlite")]
-            Backend::Sqlite { path, normal, retention } => {
+            Backend::Sqlite { path, normal, retention, max_payload } => {
                 use crate::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
                 let synchronous = if normal { Synchronous::Normal } else { Synchronous::Full };
-                let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
+                let mut options = SqliteOptions { synchronous, ..SqliteOptions::default() };
+                options.max_payload = max_payload.unwrap_or(options.max_payload);
                 let storage = tokio::task::spawn_blocking(move || SqliteStorage::open(path, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
@@ -83,12 +84,13 @@ impl Runtime {
                 Err(Error::new(Code::InvalidArgument, "this build speaks to no server; enable the feature \"remote\""))
             }
             #[cfg(feature = "postgres")]
-            Backend::Postgres { url, retention } => {
+            Backend::Postgres { url, retention, max_payload } => {
                 use crate::storage::postgres::{PostgresOptions, PostgresStorage};
-                let storage =
-                    tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, PostgresOptions::default()))
-                        .await
-                        .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
+                let mut options = PostgresOptions::default();
+                options.max_payload = max_payload.unwrap_or(options.max_payload);
+                let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options))
+                    .await
+                    .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
                 Ok(Self::keeping(Arc::new(storage), retention))
             }
             #[cfg(not(feature = "postgres"))]

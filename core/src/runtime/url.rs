@@ -1,8 +1,12 @@
 //! One URL picks the backend.
 
 use crate::error::{Code, Error, Result};
+use crate::payload::HIGHEST_CEILING;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What is no larger travels in one piece.
+const LOWEST_CEILING: u64 = 64 << 10;
 
 /// What a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub enum Backend {
         normal: bool,
         /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
         retention: Option<Duration>,
+        /// `?max_payload=1GiB`: the ceiling of one payload in bytes; 256 MiB otherwise.
+        max_payload: Option<u64>,
     },
     /// A server.
     Server {
@@ -32,6 +38,8 @@ pub enum Backend {
         url: String,
         /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
         retention: Option<Duration>,
+        /// `?max_payload=1GiB`: the ceiling of one payload in bytes; 256 MiB otherwise.
+        max_payload: Option<u64>,
     },
 }
 
@@ -47,30 +55,27 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         if path.is_empty() {
             return Err(wrong("it names no file; write sqlite:agents.db".into()));
         }
-        let (mut normal, mut retention) = (false, None);
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("synchronous", "normal")) => normal = true,
-                Some(("synchronous", "full")) => normal = false,
-                Some(("retention", age)) => {
-                    retention = Some(parse_age(age).map_err(|error| wrong(error.message().to_owned()))?);
-                }
+        let (kept, others) = Kept::of(query).map_err(|error| wrong(error.message().to_owned()))?;
+        let mut normal = false;
+        for option in others {
+            match option {
+                "synchronous=normal" => normal = true,
+                "synchronous=full" => normal = false,
                 _ => {
-                    let known = "synchronous=full or normal, and retention=30d";
+                    let known = "synchronous=full or normal, retention=30d and max_payload=1GiB";
                     return Err(wrong(format!("option {option:?} is unknown; known are {known}")));
                 }
             }
         }
-        return Ok(Backend::Sqlite { path: path.into(), normal, retention });
+        let Kept { retention, max_payload } = kept;
+        return Ok(Backend::Sqlite { path: path.into(), normal, retention, max_payload });
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
-        let (ours, theirs): (Vec<_>, Vec<_>) =
-            query.split('&').filter(|option| !option.is_empty()).partition(|option| option.starts_with("retention="));
-        let age = ours.last().and_then(|option| option.split_once('=')).map(|(_, age)| parse_age(age)).transpose();
-        let retention = age.map_err(|error| wrong(error.message().to_owned()))?;
+        let (Kept { retention, max_payload }, theirs) =
+            Kept::of(query).map_err(|error| wrong(error.message().to_owned()))?;
         let query = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
-        return Ok(Backend::Postgres { url: format!("{server}{query}"), retention });
+        return Ok(Backend::Postgres { url: format!("{server}{query}"), retention, max_payload });
     }
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
@@ -82,6 +87,40 @@ pub fn parse_url(url: &str) -> Result<Backend> {
             "it starts with no known scheme; use sqlite:FILE, postgres://, memory:, http://HOST:PORT or https://HOST:PORT".into(),
         )),
     }
+}
+
+/// The options that every database takes.
+#[derive(Default)]
+struct Kept {
+    retention: Option<Duration>,
+    max_payload: Option<u64>,
+}
+
+impl Kept {
+    /// Reads a query; what is left of it.
+    fn of(query: &str) -> Result<(Self, Vec<&str>)> {
+        let (mut kept, mut others) = (Self::default(), Vec::new());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("retention", age)) => kept.retention = Some(parse_age(age)?),
+                Some(("max_payload", size)) => kept.max_payload = Some(parse_ceiling(size)?),
+                _ => others.push(option),
+            }
+        }
+        Ok((kept, others))
+    }
+}
+
+/// Reads the ceiling of payloads, such as `512MiB` or `1GiB`.
+fn parse_ceiling(size: &str) -> Result<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.into_iter().find_map(|(unit, shift)| Some((size.strip_suffix(unit)?, shift)));
+    let read = unit.and_then(|(number, shift)| number.parse::<u64>().ok()?.checked_mul(1 << shift));
+    let allowed = read.filter(|bytes| (LOWEST_CEILING..=HIGHEST_CEILING).contains(bytes));
+    allowed.ok_or_else(|| {
+        let message = format!("{size:?} is no ceiling of payloads; write 64KiB to 1GiB, such as 512MiB");
+        Error::new(Code::InvalidArgument, message)
+    })
 }
 
 /// Reads an age such as `30d` or `12h`.
@@ -104,20 +143,25 @@ mod tests {
         assert_eq!(parse_url("memory:a").unwrap(), Backend::Memory { name: Some("a".into()) });
         assert_eq!(
             parse_url("sqlite:a.db").unwrap(),
-            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None }
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None, max_payload: None }
         );
-        let absolute = Backend::Sqlite { path: "/x/a.db".into(), normal: true, retention: None };
-        assert_eq!(parse_url("sqlite:/x/a.db?synchronous=normal").unwrap(), absolute);
-        let month =
-            Backend::Sqlite { path: "a.db".into(), normal: false, retention: Some(Duration::from_secs(30 * 86_400)) };
+        let absolute =
+            Backend::Sqlite { path: "/x/a.db".into(), normal: true, retention: None, max_payload: Some(512 << 20) };
+        assert_eq!(parse_url("sqlite:/x/a.db?synchronous=normal&max_payload=512MiB").unwrap(), absolute);
+        let retention = Some(Duration::from_secs(30 * 86_400));
+        let month = Backend::Sqlite { path: "a.db".into(), normal: false, retention, max_payload: None };
         assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
         let server = Backend::Server { url: "http://localhost:9090".into() };
         assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
         assert_eq!(parse_url("https://h:1/").unwrap(), Backend::Server { url: "https://h:1".into() });
         let url = "postgres://me@db/runs?sslmode=disable".to_owned();
-        assert_eq!(parse_url(&url).unwrap(), Backend::Postgres { url: url.clone(), retention: None });
-        let half = Backend::Postgres { url, retention: Some(Duration::from_secs(12 * 3_600)) };
-        assert_eq!(parse_url("postgres://me@db/runs?retention=12h&sslmode=disable").unwrap(), half);
+        assert_eq!(
+            parse_url(&url).unwrap(),
+            Backend::Postgres { url: url.clone(), retention: None, max_payload: None }
+        );
+        let retention = Some(Duration::from_secs(12 * 3_600));
+        let half = Backend::Postgres { url, retention, max_payload: Some(1 << 30) };
+        assert_eq!(parse_url("postgres://me@db/runs?retention=12h&sslmode=disable&max_payload=1GiB").unwrap(), half);
         for wrong in [
             "",
             "a.db",
@@ -125,6 +169,9 @@ mod tests {
             "sqlite:a?x=1",
             "sqlite:a?retention=",
             "sqlite:a?retention=3",
+            "sqlite:a?max_payload=1",
+            "sqlite:a?max_payload=63KiB",
+            "postgres://me@db/runs?max_payload=2GiB",
             "postgres:x",
             "postgres://me@db/runs?retention=soon",
             "https:x",

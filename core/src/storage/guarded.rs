@@ -156,6 +156,10 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         self.gate.pass(Call::Fork, self.inner.fork(request)).await
     }
 
+    fn max_payload(&self) -> u64 {
+        self.inner.max_payload()
+    }
+
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload> {
         self.gate.pass(Call::StorePayload, self.inner.store_payload(org, payload)).await
     }

@@ -134,6 +134,11 @@ pub trait AgentStorage: Send + Sync {
     /// Starts a run that shares another's tree up to a point. O(1) in the parent's history.
     async fn fork(&self, request: ForkRequest) -> Result<Execution>;
 
+    /// The ceiling of one payload, in bytes.
+    fn max_payload(&self) -> u64 {
+        crate::payload::MAX_PAYLOAD
+    }
+
     /// Stores a payload for a call that will refer to it within a day; a small one comes back as it is.
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload>;
 

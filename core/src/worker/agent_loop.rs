@@ -153,7 +153,7 @@ async fn start(core: Arc<Core>, mut claim: Claim) {
         claim,
         segment,
         config,
-        max_payload: core.options.max_payload,
+        max_payload: core.options.max_payload.min(core.storage.max_payload()),
         ttl: LEASE_TTL,
         tracer: core.options.tracer.clone(),
     });

@@ -67,7 +67,7 @@ pub struct WorkerOptions {
     pub max_parked_age: Duration,
     /// Serve this run alone.
     pub only: Option<ExecutionId>,
-    /// The ceiling of one payload.
+    /// A ceiling of one payload below that of the store.
     pub max_payload: u64,
     /// For people.
     pub name: String,
@@ -85,7 +85,7 @@ impl Default for WorkerOptions {
             max_parked: 10_000,
             max_parked_age: Duration::from_secs(600),
             only: None,
-            max_payload: crate::payload::MAX_PAYLOAD,
+            max_payload: u64::MAX,
             name: format!("process {}", std::process::id()),
             tracer: Tracer::default(),
         }

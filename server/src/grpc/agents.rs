@@ -39,7 +39,8 @@ impl Agents for Grpc {
 
     async fn identify(&self, request: Request<v2::Empty>) -> Answer<v2::IdentifyResponse> {
         let org = raw(self.org(&request)?.0);
-        Ok(Response::new(v2::IdentifyResponse { org, version: env!("CARGO_PKG_VERSION").into() }))
+        let (version, max_payload) = (env!("CARGO_PKG_VERSION").into(), Some(self.0.storage.max_payload()));
+        Ok(Response::new(v2::IdentifyResponse { org, version, max_payload }))
     }
 
     async fn standings(&self, request: Request<v2::StandingsRequest>) -> Answer<v2::StandingsResponse> {

@@ -30,8 +30,8 @@ pub(super) async fn receive(
     let Some(Part::Header(header)) = next(&mut stream).await? else {
         return Err(refused("an upload starts with a header that declares its length and hash"));
     };
-    check_size(header.size).map_err(told)?;
-    let mut upload = Upload::new().map_err(told)?;
+    check_size(header.size, storage.max_payload()).map_err(told)?;
+    let mut upload = Upload::new(storage.max_payload()).map_err(told)?;
     while let Some(part) = next(&mut stream).await? {
         let Part::Chunk(chunk) = part else { return Err(refused("an upload has one header")) };
         if chunk.len() > CHUNK || upload.size() + chunk.len() as u64 > header.size {

@@ -29,10 +29,11 @@ pub(super) async fn put(
     body: Body,
 ) -> Result<(StatusCode, axum::Json<PayloadRef>), Problem> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    check_size(declared.unwrap_or(0))?;
+    let ceiling = caller.service.storage.max_payload();
+    check_size(declared.unwrap_or(0), ceiling)?;
     let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     let encoding = if kind.starts_with(b"application/json") { Encoding::Json } else { Encoding::Raw };
-    let mut upload = Upload::new()?;
+    let mut upload = Upload::new(ceiling)?;
     let mut pieces = body.into_data_stream();
     let cut = |why: String| Problem::from(Error::new(Code::InvalidArgument, why));
     loop {
@@ -101,7 +102,7 @@ pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Pr
 
 /// Whether a payload is there and has so many bytes, or more.
 async fn reaches(storage: &dyn Storage, org: OrgId, hash: ContentHash, size: u64) -> Result<bool, Problem> {
-    if size == 0 || size > payload::MAX_PAYLOAD {
+    if size == 0 || size > payload::HIGHEST_CEILING {
         return Ok(false);
     }
     let payload = Payload { encoding: Encoding::Raw, body: payload::Body::Stored { hash, size } };
@@ -114,7 +115,7 @@ async fn reaches(storage: &dyn Storage, org: OrgId, hash: ContentHash, size: u64
 
 /// The number of bytes of a payload, found by halving: the store tells which bytes there are. Nothing where there is none.
 async fn size_of(storage: &dyn Storage, org: OrgId, hash: ContentHash) -> Result<Option<u64>, Problem> {
-    let (mut there, mut beyond) = (0, payload::MAX_PAYLOAD + 1);
+    let (mut there, mut beyond) = (0, payload::HIGHEST_CEILING + 1);
     while there + 1 < beyond {
         // Most are small, and where there is none the first look says so.
         let middle = if there == 0 { 1 } else { there.saturating_mul(2).min(there + (beyond - there) / 2) };

@@ -2,7 +2,7 @@
 
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
-use flovyn_core::payload::{Body, ContentHash, Encoding, FileSource, MAX_PAYLOAD, Payload};
+use flovyn_core::payload::{Body, ContentHash, Encoding, FileSource, Payload};
 use flovyn_core::storage::Storage;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -17,20 +17,21 @@ pub(crate) struct Upload {
     file: BufWriter<File>,
     hasher: blake3::Hasher,
     size: u64,
+    ceiling: u64,
 }
 
 impl Upload {
-    /// Nothing yet.
-    pub(crate) fn new() -> Result<Self> {
+    /// Nothing yet, of at most so many bytes.
+    pub(crate) fn new(ceiling: u64) -> Result<Self> {
         let file = tempfile::tempfile().map_err(unavailable)?;
-        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), hasher: blake3::Hasher::new(), size: 0 })
+        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), hasher: blake3::Hasher::new(), size: 0, ceiling })
     }
 
     /// Takes the next bytes.
     ///
     /// Errors: `PayloadTooLarge` before more than the ceiling is written.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<()> {
-        check(self.size + bytes.len() as u64)?;
+        check(self.size + bytes.len() as u64, self.ceiling)?;
         self.size += bytes.len() as u64;
         self.hasher.update(bytes);
         self.file.write_all(bytes).map_err(unavailable)
@@ -85,8 +86,8 @@ impl Upload {
 }
 
 /// Refuses a payload over the ceiling.
-pub(crate) fn check(size: u64) -> Result<()> {
-    Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash([0; 32]), size } }.check_size(MAX_PAYLOAD)
+pub(crate) fn check(size: u64, ceiling: u64) -> Result<()> {
+    Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash([0; 32]), size } }.check_size(ceiling)
 }
 
 fn unavailable(error: std::io::Error) -> Error {

@@ -186,6 +186,10 @@ impl AgentStorage for RemoteStorage {
         answer.map_err(|status| error_of_status("fork a run", &status))?.into_inner().into_model(org)
     }
 
+    fn max_payload(&self) -> u64 {
+        self.0.max_payload
+    }
+
     async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
         self.settle(org, &mut payload).await?;
         Ok(payload)

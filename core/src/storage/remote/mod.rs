@@ -65,6 +65,8 @@ struct Shared {
     chunks: Chunks,
     post: Post,
     clock: Arc<dyn Clock>,
+    /// As the server has it.
+    max_payload: u64,
     tasks: Vec<tokio::task::AbortHandle>,
 }
 
@@ -111,7 +113,7 @@ impl RemoteStorage {
         let (hints, link) = (Hints::default(), Uuid::new_v4());
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
         // A wrong token is told here, not by the first call that matters.
-        let org = caller.identify().await?;
+        let (org, max_payload) = caller.identify().await?;
         let (post, posting) = Post::open(caller.clone());
         let out = post.clone();
         let chunks = Chunks::relayed(move |after, chunk| out.give(after, chunk));
@@ -126,6 +128,7 @@ impl RemoteStorage {
             chunks,
             post,
             clock: Arc::new(SystemClock::default()),
+            max_payload,
             tasks: vec![following, posting],
         })))
     }
@@ -149,7 +152,7 @@ impl RemoteStorage {
 
     /// Uploads what is too large for its call, or only streamed.
     async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        payload.check_size(MAX_PAYLOAD)?;
+        payload.check_size(self.0.max_payload)?;
         payload.body = match &payload.body {
             Body::Inline(bytes) if bytes.len() > UPLOAD_FROM => self.upload(org, payload).await?,
             Body::Source(source) if source.size() > UPLOAD_FROM as u64 => self.upload(org, payload).await?,
@@ -199,11 +202,11 @@ impl Caller {
         request
     }
 
-    async fn identify(&self) -> Result<OrgId> {
+    async fn identify(&self) -> Result<(OrgId, u64)> {
         let asked = "connect to the server";
         let answer = self.agents().identify(self.ask(None, v2::Empty {})).await;
         let answer = answer.map_err(|status| error_of_status(asked, &status))?.into_inner();
-        crate::wire::id(&answer.org, "org").map(OrgId)
+        Ok((OrgId(crate::wire::id(&answer.org, "org")?), answer.max_payload.unwrap_or(MAX_PAYLOAD)))
     }
 }
 

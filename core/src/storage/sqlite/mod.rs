@@ -326,6 +326,10 @@ impl AgentStorage for SqliteStorage {
         self.write("fork a run", move |tx| fork::fork(tx, &request, digest)).await
     }
 
+    fn max_payload(&self) -> u64 {
+        self.0.options.max_payload
+    }
+
     async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
         self.settle(org, &mut payload).await?;
         Ok(payload)

@@ -70,6 +70,7 @@ impl Adapter {
         mut chunks: Streaming<v1::ScheduleAgentTaskChunk>,
     ) -> Result<(v1::ScheduleAgentTaskHeader, Payload), Status> {
         let (mut header, mut start, mut spooled) = (None, BytesMut::new(), None::<Upload>);
+        let ceiling = self.storage().max_payload();
         loop {
             let next = tokio::time::timeout(IDLE, chunks.message()).await;
             let next =
@@ -87,9 +88,9 @@ impl Adapter {
                     Some(upload) => upload.take(&part).map_err(told)?,
                     None => {
                         start.extend_from_slice(&part);
-                        check_size(start.len() as u64).map_err(told)?;
+                        check_size(start.len() as u64, ceiling).map_err(told)?;
                         if start.len() > IN_MEMORY {
-                            let mut upload = Upload::new().map_err(told)?;
+                            let mut upload = Upload::new(ceiling).map_err(told)?;
                             upload.take(&start.split()).map_err(told)?;
                             spooled = Some(upload);
                         }
