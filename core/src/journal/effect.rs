@@ -90,7 +90,7 @@ pub enum Effect {
     Parked,
     /// Session: the run ended or paused; drop the coroutine.
     Finished(Status),
-    /// Session: this copy must not go on: fail the run with this error.
+    /// Session: this copy must not go on: its right to is lost. Drop it.
     Stop(crate::Error),
 }
 

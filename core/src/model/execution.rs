@@ -280,6 +280,11 @@ impl NewExecution {
     }
 }
 
+/// How many runs of a concurrency key may be RUNNING where a run asks for this limit.
+pub(crate) fn runners(limit: Option<u32>) -> usize {
+    limit.map_or(1, |limit| limit.max(1) as usize)
+}
+
 /// Refuses a limit that lets nothing run, and one of no key.
 ///
 /// Errors: `InvalidArgument`.

@@ -26,11 +26,11 @@ pub use checkpoint::{Checkpoint, NewCheckpoint};
 pub use definition::{Definition, DefinitionSpec};
 pub use entry::{Entry, NewEntry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent, StreamEvent};
-pub(crate) use execution::check_concurrency;
 pub use execution::{
     CancelMode, Cancellation, Claim, Created, Divergence, Ends, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
     NewExecution, ResumeRequest, StartLimits, Status, Until, Wait, WaitReason,
 };
+pub(crate) use execution::{check_concurrency, runners};
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };

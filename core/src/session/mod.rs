@@ -70,7 +70,7 @@ pub enum Closed {
     Finished(Status),
     /// The run waits in the store; the coroutine was only a cache (rule 19).
     Evicted,
-    /// Another worker has it, or the store refused it for good.
+    /// Its right to go on is lost: another worker has it, or what it needs of the store could not be had.
     Lost(Error),
 }
 

@@ -1,4 +1,4 @@
-//! How much may wait for a run at once.
+//! How much may be open of a run at once: signals that wait for it, and tasks.
 
 use crate::error::{Code, Error};
 use crate::id::ExecutionId;

@@ -7,7 +7,7 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus};
+use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus, runners};
 use crate::storage::WorkerInfo;
 use crate::streaming::{Change, Hints};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ impl State {
         let org = run.exec.new.org;
         let all = (org, name.clone(), ExecutionId::default())..;
         let held = self.held_keys.range(all).take_while(|(of, key, _)| *of == org && key == name);
-        let limit = run.exec.new.concurrency_limit.map_or(1, |limit| limit.max(1) as usize);
+        let limit = runners(run.exec.new.concurrency_limit);
         held.filter(|(.., id)| *id != run.exec.new.id).take(limit).count() == limit
     }
 

@@ -9,7 +9,7 @@ use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, described};
 use crate::model::{
     Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, Task, TaskStatus, Wait,
-    WaitReason,
+    WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::PREFERENCE;
@@ -98,7 +98,7 @@ impl<H> Run<H> {
 
     /// How many runs of its key may be RUNNING.
     pub(in crate::storage) fn key_limit(&self) -> usize {
-        self.concurrency_limit.map_or(1, |limit| limit.max(1) as usize)
+        runners(self.concurrency_limit)
     }
 
     /// Whether it may be claimed now.
