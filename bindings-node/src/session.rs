@@ -10,7 +10,7 @@ use crate::value::{Given, Perhaps, Shown, duration, payload};
 use flovyn_core::error::Code;
 use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
-use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Question};
+use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
 use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage};
 use flovyn_core::session::{Closed, HostEffect, Session as Core};
 use napi::Env;
@@ -343,13 +343,13 @@ impl Session {
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn settle<'env>(
-        &self,
-        env: &'env Env,
-        concurrent: bool,
-        host_timer: bool,
-    ) -> napi::Result<Perhaps<Array<'env>>> {
-        self.acting(env, |core| core.settle(concurrent, host_timer))
+    pub fn settle<'env>(&self, env: &'env Env, concurrent: bool, outside: u32) -> napi::Result<Perhaps<Array<'env>>> {
+        let outside = match outside {
+            0 => Outside::Nothing,
+            1 => Outside::Unknown,
+            _ => Outside::Something,
+        };
+        self.acting(env, |core| core.settle(concurrent, Some(outside)))
     }
 
     /// What waits for the host.
@@ -444,6 +444,12 @@ fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<Perhaps<Array<'env
             HostEffect::CancelTask(op) => {
                 list.insert(2u32)?;
                 list.insert(op.0)?;
+                list.insert(())?;
+                list.insert(())?;
+            }
+            HostEffect::Ask => {
+                list.insert(4u32)?;
+                list.insert(0u32)?;
                 list.insert(())?;
                 list.insert(())?;
             }

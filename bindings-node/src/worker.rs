@@ -10,7 +10,7 @@ use crate::value::{Given, Shown, duration, payload};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::journal::{MachineConfig, OnDivergence};
+use flovyn_core::journal::{MachineConfig, OnDivergence, REPLAY_TIMEOUT};
 use flovyn_core::model::AttemptResult;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
 use napi::Env;
@@ -26,6 +26,7 @@ pub struct AgentSettings {
     pub code: Option<String>,
     pub on_divergence: String,
     pub cancellable: bool,
+    pub replay_timeout_ms: Option<f64>,
 }
 
 /// How much a worker takes on.
@@ -75,6 +76,7 @@ impl Worker {
             code: settings.code,
             on_divergence,
             not_cancellable: !settings.cancellable,
+            replay_timeout: settings.replay_timeout_ms.map_or(Ok(REPLAY_TIMEOUT), duration)?,
         };
         self.activations.serve_agent(&kind, AgentSpec { config });
         Ok(())

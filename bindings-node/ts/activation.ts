@@ -17,12 +17,13 @@ import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 import { type Declared, failureOf, TaskContext, type TaskLink } from "./task.js";
-import { anyLeft } from "./timers.js";
+import { outside } from "./timers.js";
 import type { Worker } from "./worker.js";
 
 const DELIVER = 0;
 const START = 1;
 const CANCEL_TASK = 2;
+const ASK = 4;
 
 /** The op of a pending checkpoint, which is awaited by being asked for. */
 const CHECKPOINT = 0xffff_ffff;
@@ -208,7 +209,7 @@ export class Activation {
     }
     this.rounds -= 1;
     if (this.rounds > 0) this.arm();
-    else this.act(this.session.settle(this.concurrent, anyLeft(this)));
+    else this.act(this.session.settle(this.concurrent, outside(this)));
   }
 
   // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
@@ -227,6 +228,9 @@ export class Activation {
           break;
         case CANCEL_TASK:
           this.stopAttempt(op);
+          break;
+        case ASK:
+          this.stir();
           break;
         default:
           this.drop();

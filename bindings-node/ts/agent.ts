@@ -30,6 +30,12 @@ export interface AgentOptions<S> {
   migrate?: (stored: unknown) => S;
   /** What happens when edited code no longer matches a recorded run. */
   onDivergence?: OnDivergence;
+  /**
+   * How long, after a crash, its unchanged code is waited for that has not made a recorded call again and holds up what
+   * other branches were told: a branch may wait for something else than its context. Then the run is PAUSED and says what
+   * is missing. 60,000 ms unless given.
+   */
+  replayTimeoutMs?: number;
   /** The limit of a run. */
   timeoutMs?: number;
   /**

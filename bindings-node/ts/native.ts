@@ -89,7 +89,13 @@ export interface NativeFakeLlm {
 export interface NativeWorker {
   serveAgent(
     kind: string,
-    settings: { stateful: boolean; code?: string; onDivergence: string; cancellable: boolean },
+    settings: {
+      stateful: boolean;
+      code?: string;
+      onDivergence: string;
+      cancellable: boolean;
+      replayTimeoutMs?: number;
+    },
   ): void;
   serveTask(kind: string): void;
   serveToolkit: Call<[runtime: NativeRuntime, descriptions: string[]]>;
@@ -211,7 +217,7 @@ export interface NativeSession {
   stream(kind: number, data: string, op?: number, attempt?: number): void;
   awaitOp(op: number): void;
   abandon(op: number): Effects;
-  settle(concurrent: boolean, hostTimer: boolean): Effects;
+  settle(concurrent: boolean, outside: number): Effects;
   takeEffects(): Effects;
   completed(output: Wire): Effects;
   failed(failure: FailureDraft): Effects;

@@ -1,7 +1,9 @@
 // Which timers of the process belong to which agent.
 //
-// A timer (`setTimeout`) lives in this process alone. The engine must know that a waiting agent has one, so that its run
-// is entered again when this process is gone. The functions are replaced while a worker serves agents, and only then.
+// A timer (`setTimeout`) lives in this process alone. The engine must know that a waiting agent has one: its run is entered
+// again when this process is gone, and replay waits for what the code may still call. The functions are replaced while a
+// worker serves agents, and only then. What else an agent's promises wait for (a socket, a thread, a promise of somebody
+// else) cannot be told: then the answer is that nobody knows.
 
 import { syncBuiltinESMExports } from "node:module";
 import timers from "node:timers";
@@ -16,13 +18,17 @@ export const setTimeout = timers.setTimeout;
 export const clearInterval = timers.clearInterval;
 export const clearTimeout = timers.clearTimeout;
 
-const left = new WeakMap<Activation, Set<NodeJS.Timeout>>();
+const left = new WeakMap<Activation, Set<Timer>>();
 const pending = new WeakMap<Activation, number>();
-const owners = new WeakMap<NodeJS.Timeout, Set<NodeJS.Timeout>>();
+const owners = new WeakMap<Timer, Set<Timer>>();
 
-/** Whether a timer that the agent's code has set may still fire. */
-export function anyLeft(agent: Activation): boolean {
-  return (left.get(agent)?.size ?? 0) > 0 || (pending.get(agent) ?? 0) > 0;
+/** What may make an agent's code go on beside the outcomes that it waits for. */
+export const Outside = { Unknown: 1, Something: 2 } as const;
+
+/** Whether a timer that the agent's code has set may still fire, or who knows what may happen. */
+export function outside(agent: Activation): number {
+  const waits = (left.get(agent)?.size ?? 0) > 0 || (pending.get(agent) ?? 0) > 0;
+  return waits ? Outside.Something : Outside.Unknown;
 }
 
 type Original = { owner: Record<string, unknown>; name: string; original: unknown; put: unknown };
@@ -36,15 +42,20 @@ export function watch(): void {
   if (users > 1) return;
   const noting = noted(timers.setTimeout, true);
   const repeating = noted(timers.setInterval, false);
+  const next = noted(timers.setImmediate, true);
   const forgetting = forgotten(timers.clearTimeout);
   const forgettingMore = forgotten(timers.clearInterval);
+  const forgettingNext = forgotten(timers.clearImmediate);
   for (const owner of [globalThis, timers]) {
     put(owner, "setTimeout", noting);
     put(owner, "setInterval", repeating);
+    put(owner, "setImmediate", next);
     put(owner, "clearTimeout", forgetting);
+    put(owner, "clearImmediate", forgettingNext);
     put(owner, "clearInterval", forgettingMore);
   }
   put(promises, "setTimeout", counted(promises.setTimeout));
+  put(promises, "setImmediate", counted(promises.setImmediate));
   syncBuiltinESMExports();
 }
 
@@ -65,21 +76,22 @@ function put(owner: object, name: string, by: unknown): void {
   holder[name] = by;
 }
 
-type Set_ = (callback: (...args: unknown[]) => void, ms?: number, ...args: unknown[]) => NodeJS.Timeout;
+type Timer = NodeJS.Timeout | NodeJS.Immediate;
+type Set_ = (callback: (...args: unknown[]) => void, ...args: unknown[]) => Timer;
 
 /** A function that sets a timer, and says so to the agent that called it. */
 function noted(original: unknown, once: boolean): unknown {
   const set = original as Set_;
-  const noting = (callback: (...args: unknown[]) => void, ms?: number, ...args: unknown[]): NodeJS.Timeout => {
+  const noting = (callback: (...args: unknown[]) => void, ...args: unknown[]): Timer => {
     const agent = scopes.getStore()?.activation;
-    if (agent == null || typeof callback !== "function") return set(callback, ms, ...args);
-    const mine = left.get(agent) ?? new Set<NodeJS.Timeout>();
+    if (agent == null || typeof callback !== "function") return set(callback, ...args);
+    const mine = left.get(agent) ?? new Set<Timer>();
     left.set(agent, mine);
     const fire = (...given: unknown[]): void => {
       if (once) mine.delete(timer);
       callback(...given);
     };
-    const timer = set(fire, ms, ...args);
+    const timer = set(fire, ...args);
     mine.add(timer);
     owners.set(timer, mine);
     return timer;
@@ -89,18 +101,18 @@ function noted(original: unknown, once: boolean): unknown {
 }
 
 function forgotten(original: unknown): unknown {
-  const clear = original as (timer?: NodeJS.Timeout | number | string) => void;
-  return (timer?: NodeJS.Timeout | number | string): void => {
+  const clear = original as (timer?: Timer | number | string) => void;
+  return (timer?: Timer | number | string): void => {
     if (typeof timer === "object") owners.get(timer)?.delete(timer);
     clear(timer);
   };
 }
 
-/** `setTimeout` of `node:timers/promises`, counted while it waits. */
-function counted(original: typeof promises.setTimeout): unknown {
-  return (...args: Parameters<typeof promises.setTimeout>): Promise<unknown> => {
+/** A function of `node:timers/promises`, counted while it waits. */
+function counted(original: unknown): unknown {
+  return (...args: unknown[]): Promise<unknown> => {
     const agent = scopes.getStore()?.activation;
-    const wait = original(...args);
+    const wait = (original as (...args: unknown[]) => Promise<unknown>)(...args);
     if (agent == null) return wait;
     pending.set(agent, (pending.get(agent) ?? 0) + 1);
     const over = (): void => void pending.set(agent, (pending.get(agent) ?? 1) - 1);

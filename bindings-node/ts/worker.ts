@@ -122,8 +122,9 @@ export class Worker {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
     for (const agent of this.agents.values()) {
       if (agent.toolkit !== undefined) continue;
-      const { onDivergence = "continue", cancellable = true } = agent.options;
-      made.serveAgent(agent.kind, { stateful: agent.isStateful, code: agent.code, onDivergence, cancellable });
+      const { onDivergence = "continue", cancellable = true, replayTimeoutMs } = agent.options;
+      const { isStateful: stateful, code } = agent;
+      made.serveAgent(agent.kind, { stateful, code, onDivergence, cancellable, replayTimeoutMs });
     }
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);

@@ -14,6 +14,7 @@ use flovyn_core::error::Code;
 use flovyn_core::host::stage::{Mortal, bury};
 use flovyn_core::host::{CompositeHost, HostRuntime, facts};
 use flovyn_core::id::ExecutionId;
+use flovyn_core::journal::REPLAY_TIMEOUT;
 use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::worker::{Host, Worker as CoreWorker, WorkerOptions};
@@ -255,8 +256,10 @@ impl Worker {
         code: Option<String>,
         on_divergence: &str,
         cancellable: bool,
+        replay_timeout: Option<f64>,
     ) -> PyResult<()> {
-        let Some(config) = config(stateful, code, on_divergence, cancellable) else {
+        let replay_timeout = replay_timeout.map_or(Ok(REPLAY_TIMEOUT), duration)?;
+        let Some(config) = config(stateful, code, on_divergence, cancellable, replay_timeout) else {
             let message =
                 format!("on_divergence={on_divergence:?} is unknown; pass \"continue\", \"fail\" or \"pause\"");
             return Err(Failure::Engine(Error::new(Code::InvalidArgument, message)).into());

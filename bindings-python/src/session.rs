@@ -12,7 +12,7 @@ use crate::task::TaskSpec;
 use flovyn_core::Error;
 use flovyn_core::error::Code;
 use flovyn_core::id::TaskId;
-use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Question};
+use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
 use flovyn_core::model::{AttemptResult, Entry, Usage};
 use flovyn_core::payload::{Encoding, Payload};
 use flovyn_core::session::{Closed, HostEffect, Port, Session as Core};
@@ -387,8 +387,23 @@ impl Session {
         self.acting(py, |core| core.abandon(OpRef(op)))
     }
 
-    fn settle<'py>(&self, py: Python<'py>, concurrent: bool, host_timer: bool) -> PyResult<Bound<'py, PyList>> {
-        self.acting(py, |core| core.settle(concurrent, host_timer))
+    /// Tells that several branches are alive, before one of them calls anything.
+    fn note_concurrent(&self) {
+        self.core.note_concurrent();
+    }
+
+    /// Whether something recorded has not been called again yet.
+    fn is_replaying(&self) -> bool {
+        self.core.is_replaying()
+    }
+
+    fn settle<'py>(&self, py: Python<'py>, concurrent: bool, outside: Option<u8>) -> PyResult<Bound<'py, PyList>> {
+        let outside = outside.map(|outside| match outside {
+            0 => Outside::Nothing,
+            1 => Outside::Unknown,
+            _ => Outside::Something,
+        });
+        self.acting(py, |core| core.settle(concurrent, outside))
     }
 
     fn completed<'py>(&self, py: Python<'py>, output: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
@@ -494,6 +509,7 @@ pub(crate) fn effects<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
                 list.append((1u8, start.op.0, start.attempt, &*start.kind, task))?;
             }
             HostEffect::CancelTask(op) => list.append((2u8, op.0))?,
+            HostEffect::Ask => list.append((4u8,))?,
             HostEffect::Close(Closed::Finished(status)) => list.append((3u8, "finished", status.as_str()))?,
             HostEffect::Close(Closed::Evicted) => list.append((3u8, "evicted", ""))?,
             HostEffect::Close(Closed::Lost(error)) => list.append((3u8, "lost", error.to_string()))?,

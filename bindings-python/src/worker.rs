@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// What is served, and the kinds of it as the engine asks for them.
 type Served<T> = (Arc<[String]>, T);
@@ -112,6 +113,7 @@ pub(crate) fn config(
     code: Option<String>,
     on_divergence: &str,
     cancellable: bool,
+    replay_timeout: Duration,
 ) -> Option<MachineConfig> {
     let on_divergence = match on_divergence {
         "continue" => OnDivergence::Continue,
@@ -119,7 +121,7 @@ pub(crate) fn config(
         "pause" => OnDivergence::Pause,
         _ => return None,
     };
-    Some(MachineConfig { stateful, code, on_divergence, not_cancellable: !cancellable })
+    Some(MachineConfig { stateful, code, on_divergence, not_cancellable: !cancellable, replay_timeout })
 }
 
 /// A claimed attempt of a task; its first reported end counts.

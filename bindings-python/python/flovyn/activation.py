@@ -10,11 +10,11 @@ import asyncio
 import contextvars
 import threading
 import traceback
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from .branches import SOMETHING, Branches, outside
 from .errors import (
     Cancelled,
     FlovynError,
@@ -29,7 +29,6 @@ from .scope import current, once_name
 from .step import Step
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
-from .timers import any_left
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -37,13 +36,14 @@ if TYPE_CHECKING:
     from .serde import Rebuild
     from .worker import Worker
 
-DELIVER, START, CANCEL_TASK, CLOSE = range(4)
+DELIVER, START, CANCEL_TASK, CLOSE, ASK = range(5)
 
 CHECKPOINT = 0xFFFF_FFFF
 """The op of a pending checkpoint, which is awaited by being asked for."""
 
-QUIET_TURNS = 16
-"""Loop turns without a call after which concurrent code counts as quiet; nested gathers need six."""
+SPINS, SPINS_AGAIN = 1_000, 100
+"""Loop turns after which code that always has something to run, and calls nothing, counts as waiting for something
+outside: a loop over ``sleep(0)`` must not hold up what the run was told. The second counts for code known to spin."""
 
 
 class OwnTask(asyncio.Task[Any]):
@@ -86,22 +86,21 @@ class Activation:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_attempts",
-        "_branches",
         "_causes",
         "_concurrent",
+        "_spins",
+        "_spun",
         "_steps",
-        "_stirred",
         "_thread",
-        "_turn",
-        "_turns_left",
         "agent",
+        "branches",
         "loop",
         "root",
         "sealed",
         "session",
         "state",
-        "timers",
         "worker",
     )
 
@@ -111,18 +110,16 @@ class Activation:
         self.agent = agent
         self.loop = asyncio.get_running_loop()
         self.sealed = False
-        self.timers: set[asyncio.TimerHandle] | None = None
-        """Timers of the loop that the agent's code has set and that may still fire."""
+        self.branches = Branches()
         self.state: Any = None
         self.root: OwnTask | None = None
         self._steps: dict[int, Step[Any]] = {}
         self._attempts: dict[int, tuple[asyncio.Task[Any], InlineLink]] = {}
         self._causes: dict[int, BaseException] = {}
         self._concurrent = False
-        self._branches: weakref.WeakSet[asyncio.Task[Any]] | None = None
-        self._turn: asyncio.Handle | None = None
-        self._stirred = False
-        self._turns_left = 0
+        self._asked = False
+        self._spins = 0
+        self._spun = False
         self._thread = 0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -196,15 +193,12 @@ class Activation:
     def _close(self, reason: str) -> None:
         self.sealed = True
         self.worker.hub.forget(self.session.token)
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
         for step in self._steps.values():
             step.put_away()
         self._steps.clear()
         for op in list(self._attempts):
             self._stop_attempt(op)
-        for branch in list(self._branches or ()):
+        for branch in self.branches.all():
             branch.add_done_callback(_retrieve)
             if not branch.done():
                 branch.cancel()
@@ -300,39 +294,50 @@ class Activation:
 
     # ── quiet ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def branched(self) -> None:
+        """Note that the code has more than one branch from now on."""
+        if not self._concurrent:
+            self._concurrent = True
+            self.session.note_concurrent()
+
     def _note_branch(self) -> None:
         branch = asyncio.current_task()
         if branch is not self.root:
-            self._concurrent = True
+            self.branched()
             if branch is not None:
-                if self._branches is None:
-                    self._branches = weakref.WeakSet()
-                self._branches.add(branch)
+                self.branches.add(branch)
 
     def _called(self) -> None:
         self._note_branch()
-        self._stirred = True
-        if self._turn is None:
-            self._turn = self.loop.call_soon(self._next_turn)
+        self._stir()
 
     def _stir(self) -> None:
-        """Something may run now: count quiet turns from here."""
-        if self._turn is not None:
-            self._turn.cancel()
-        self._stirred = False
-        self._turns_left = QUIET_TURNS if self._concurrent else 1
-        self._turn = self.loop.call_soon(self._next_turn)
+        """Something may run now: look for quiet from here."""
+        self._spins = 0
+        self.worker.hub.turns.look_at(self)
 
-    def _next_turn(self) -> None:
-        self._turn = None
-        if self._stirred:
-            self._stir()
+    def look(self, busy: bool) -> None:
+        """Tell the engine if the code is quiet: nothing of it is left to run before an outcome comes."""
+        if self.sealed:
             return
-        self._turns_left -= 1
-        if self._turns_left > 0:
-            self._turn = self.loop.call_soon(self._next_turn)
-        elif not self.sealed:
-            self._act(self.session.settle(self._concurrent, any_left(self)))
+        if busy:
+            if self._spins < (SPINS_AGAIN if self._spun else SPINS):
+                self._spins += 1
+                self.worker.hub.turns.look_at(self)
+                return
+            self._spun = True
+        beside: int | None = None
+        if busy:
+            beside = SOMETHING
+        elif self._asked:
+            beside = self._outside()
+        self._asked = False
+        self._act(self.session.settle(self._concurrent, beside))
+
+    def _outside(self) -> int:
+        """What may make the code go on beside the outcomes that it waits for."""
+        waiters = {waiter for step in self._steps.values() for waiter in step.waiters}
+        return outside(self, waiters, thorough=self.session.is_replaying())
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -350,6 +355,9 @@ class Activation:
                 self._start_attempt(*effect[1:])
             elif kind == CANCEL_TASK:
                 self._stop_attempt(effect[1])
+            elif kind == ASK:
+                self._asked = True
+                self._stir()
             else:
                 self._close(effect[1])
                 return

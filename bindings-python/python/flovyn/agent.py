@@ -21,6 +21,12 @@ OnDivergence = Literal["continue", "fail", "pause"]
 _UNSET: Any = object()
 
 
+def _seconds(limit: float | None, kind: str) -> float | None:
+    if limit is not None and not limit > 0:
+        raise InvalidArgument(f"replay_timeout of agent {kind!r} is a number of seconds above 0, not {limit!r}")
+    return limit
+
+
 class Agent(Generic[I, R]):
     """A declared agent. Start it with ``run``, ``client.start`` or a worker; it is not called like a function."""
 
@@ -36,6 +42,7 @@ class Agent(Generic[I, R]):
         state: Any,
         migrate: Callable[[Any], Any] | None,
         on_divergence: OnDivergence,
+        replay_timeout: float | None,
         timeout: float | None,
         name: str | None,
         description: str | None,
@@ -53,6 +60,7 @@ class Agent(Generic[I, R]):
         self.state: Any = state
         self.migrate: Callable[[Any], Any] | None = migrate
         self.on_divergence: OnDivergence = on_divergence
+        self.replay_timeout: float | None = _seconds(replay_timeout, kind)
         self.timeout: float | None = timeout
         self.name: str = name or kind
         self.description: str | None = description or fn.__doc__
@@ -200,6 +208,7 @@ def agent(
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
     on_divergence: OnDivergence = "continue",
+    replay_timeout: float | None = None,
     timeout: float | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -215,6 +224,7 @@ def agent(
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
     on_divergence: OnDivergence = "continue",
+    replay_timeout: float | None = None,
     timeout: float | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -227,6 +237,9 @@ def agent(
     the function at its top with ``ctx.state`` as of the last checkpoint: read it, then loop.
     ``version`` identifies the code (else a fingerprint does); ``on_divergence`` says what happens when edited code no
     longer matches a recorded run; ``migrate`` turns an older stored state into the present one.
+    After a crash unchanged code is waited for until it has made its recorded calls again. Where a branch that waits for
+    something else than its context (``asyncio.sleep``, a thread) holds up what the others were told, that ends after
+    ``replay_timeout`` seconds (60): the run is PAUSED and says what is missing.
     """
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Agent[Any, Any]:
@@ -238,6 +251,7 @@ def agent(
             state=state,
             migrate=migrate,
             on_divergence=on_divergence,
+            replay_timeout=replay_timeout,
             timeout=timeout,
             name=name,
             description=description,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation
+from .branches import NOTHING
 from .context import Context, S
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
@@ -136,7 +137,7 @@ class SyncActivation(Activation):
                 for step in steps:
                     self.forgo(step)
                 raise LimitReached(late)
-            effects = self.session.settle(False, False) if settle else self._arrived.get()
+            effects = self.session.settle(False, NOTHING) if settle else self._arrived.get()
             settle = self._take(effects)
 
     def forgo(self, step: Step[Any]) -> None:

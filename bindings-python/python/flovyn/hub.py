@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _native, timers
+from . import _native, branches
 from .errors import ForkedProcess
 
 Sink = Callable[[Any], None]
@@ -24,11 +24,12 @@ _process = os.getpid()
 class Hub:
     """One per event loop; made on first use, gone with its last user."""
 
-    __slots__ = ("_drained", "_pending", "_sinks", "_thread", "_users", "loop", "native")
+    __slots__ = ("_drained", "_pending", "_sinks", "_thread", "_users", "loop", "native", "turns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.native = _native.Hub()
+        self.turns = branches.Turns(loop)
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._sinks: dict[int, Sink] = {}
         self._users = 0
@@ -42,7 +43,7 @@ class Hub:
         except NotImplementedError:
             self._thread = threading.Thread(target=self._wait, name="flovyn-hub", daemon=True)
             self._thread.start()
-        timers.watch(loop)
+        branches.watch(loop)
 
     @classmethod
     def current(cls) -> Hub:
@@ -123,7 +124,7 @@ class Hub:
                 self._drained.wait(1.0)
 
     def _close(self) -> None:
-        timers.unwatch(self.loop)
+        branches.unwatch(self.loop)
         if self._thread is None and not self.loop.is_closed():
             self.loop.remove_reader(self.native.fileno())
         self.native.close()

@@ -83,6 +83,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         """Tell whether the outcome was handed over."""
         return self._settled
 
+    @property
+    def waiters(self) -> list[asyncio.Future[None]]:
+        """The futures that its outcome ends."""
+        return self._waiters
+
     def __await__(self) -> Generator[Any, Any, R]:
         if self._settled:
             return self._outcome()

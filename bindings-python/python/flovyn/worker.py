@@ -122,7 +122,9 @@ class Worker:
         for agent in self._agents.values():
             if not agent.is_native:
                 stateful = agent.state is not None
-                native.serve_agent(agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable)
+                native.serve_agent(
+                    agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable, agent.replay_timeout
+                )
         for agent in self._agents.values():
             for task in agent.own_tasks():
                 if agent.is_native:

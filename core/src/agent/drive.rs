@@ -3,7 +3,7 @@
 use super::AnyAgent;
 use crate::context::{Context, Work};
 use crate::error::{Code, Error};
-use crate::journal::{Ending, StartTask};
+use crate::journal::{Ending, Outside, StartTask};
 use crate::model::{AttemptResult, Failure};
 use crate::session::{Closed, HostEffect, Port, Session};
 use crate::task::{TaskContext, TaskRegistry, failed};
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as TaskPoll, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -29,17 +30,34 @@ impl Port for Bell {
 }
 
 /// What the agent's future is polled with, a fresh one for each poll: who holds it afterwards waits for something.
-struct AgentWaker(Arc<Bell>);
+struct AgentWaker {
+    bell: Arc<Bell>,
+    woken: AtomicBool,
+}
+
+impl AgentWaker {
+    fn new(bell: &Arc<Bell>) -> Arc<Self> {
+        Arc::new(Self { bell: bell.clone(), woken: AtomicBool::new(false) })
+    }
+}
 
 impl Wake for AgentWaker {
     fn wake(self: Arc<Self>) {
-        self.0.0.wake();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.0.wake();
+        self.woken.store(true, Ordering::Relaxed);
+        self.bell.0.wake();
     }
 }
+
+/// How often code that wakes itself is polled before it counts as waiting for something outside: a loop that yields must
+/// not hold up what the run was told.
+const SPINS: u32 = 1_000;
+
+/// Turns of the runtime in which a wake-up that it has put off (`yield_now`) would come.
+const TURNS: u32 = 2;
 
 /// Runs until the activation is over.
 pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks: Arc<TaskRegistry>) {
@@ -48,7 +66,9 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
     let context = Context::new(session.clone(), tasks);
     let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
     let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
-    let mut waker = Waker::from(Arc::new(AgentWaker(bell.clone())));
+    let mut held = AgentWaker::new(&bell);
+    let mut waker = Waker::from(held.clone());
+    let (mut spins, mut turns) = (0, 0);
     let closed = std::future::poll_fn(move |cx| {
         bell.0.register(cx.waker());
         let mut fresh = true;
@@ -58,6 +78,11 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
                 return Poll::Pending;
             }
             fresh = false;
+            if !effects.is_empty() {
+                (spins, turns) = (0, 0);
+            } else if held.woken.load(Ordering::Relaxed) {
+                turns = 0;
+            }
             for effect in effects {
                 if let Some(closed) = driver.apply(effect, &waker) {
                     future = None;
@@ -66,10 +91,24 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             }
             let Some(running) = future.as_mut() else { continue };
             let span = session.span();
-            let held = Arc::new(AgentWaker(bell.clone()));
+            held = AgentWaker::new(&bell);
             waker = Waker::from(held.clone());
             match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
-                Poll::Pending => session.settle(false, driver.waits_for_others(&held, &waker)),
+                Poll::Pending if held.woken.load(Ordering::Relaxed) && spins < SPINS => {
+                    // It goes on at once; the runtime has its turn first.
+                    spins += 1;
+                    return Poll::Pending;
+                }
+                Poll::Pending => {
+                    let outside = driver.outside(&held, &waker);
+                    if outside == Outside::Something && turns < TURNS && spins < SPINS {
+                        (spins, turns) = (spins + 1, turns + 1);
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    turns = 0;
+                    session.settle(false, Some(outside));
+                }
                 Poll::Ready(result) => {
                     future = None;
                     session.finish(ending(result));
@@ -113,6 +152,8 @@ impl Driver {
                 }
                 None
             }
+            // The poll that follows every effect settles again.
+            HostEffect::Ask => None,
             HostEffect::Close(why) => {
                 for (_, running) in self.running.drain() {
                     running.abort();
@@ -124,9 +165,9 @@ impl Driver {
 
     /// Whether somebody beside the run's own steps keeps a waker of the agent: a timer, a channel, another library.
     /// Collections that poll their members by wakers of their own (`FuturesUnordered`) count while they are awaited.
-    fn waits_for_others(&self, held: &Arc<AgentWaker>, waker: &Waker) -> bool {
+    fn outside(&self, held: &Arc<AgentWaker>, waker: &Waker) -> Outside {
         let steps = self.context.shared().slots.lock().wakers.values().filter(|kept| kept.will_wake(waker)).count();
-        Arc::strong_count(held) > steps + 2
+        if Arc::strong_count(held) > steps + 2 { Outside::Something } else { Outside::Nothing }
     }
 
     fn start(&mut self, start: StartTask) {

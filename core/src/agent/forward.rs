@@ -22,7 +22,7 @@ impl AnyAgent for Forward {
             stateful: false,
             code: Some("1".into()),
             on_divergence: OnDivergence::Continue,
-            not_cancellable: false,
+            ..MachineConfig::default()
         }
     }
 

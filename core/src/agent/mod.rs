@@ -9,7 +9,7 @@ pub use state::{AgentState, Append, Merge, Reduce};
 
 use crate::context::AgentContext;
 use crate::error::{Code, Error, Result};
-use crate::journal::{MachineConfig, OnDivergence};
+use crate::journal::{MachineConfig, OnDivergence, REPLAY_TIMEOUT};
 use crate::model::ClaimedTask;
 use crate::payload::Payload;
 use crate::session::Session;
@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::Instrument;
 
 /// A durable agent: a plain async function over a context.
@@ -48,6 +49,12 @@ pub trait AgentDefinition: Send + Sync + 'static {
         OnDivergence::Continue
     }
 
+    /// How long its unchanged code is waited for on replay, where a branch that waits outside of the context (a timer of
+    /// the host, a thread, another library) may still make a recorded call and holds outcomes up; then the run pauses.
+    fn replay_timeout(&self) -> Duration {
+        REPLAY_TIMEOUT
+    }
+
     /// Runs the agent. With state it starts at its top in every segment: read the state, then loop.
     async fn execute(&self, ctx: &dyn AgentContext, input: Self::Input) -> Result<Self::Output>;
 }
@@ -66,7 +73,8 @@ impl<A: AgentDefinition> AnyAgent for A {
             stateful: A::State::DECLARED,
             code: Some(self.version().unwrap_or_else(build_fingerprint)),
             on_divergence: self.on_divergence(),
-            not_cancellable: false,
+            replay_timeout: self.replay_timeout(),
+            ..MachineConfig::default()
         }
     }
 

@@ -9,8 +9,8 @@ use super::replay::{Line, may_be_reworded};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
-    AttemptReport, AttemptResult, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind, Placement,
-    SideEffects, TaskStatus,
+    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
+    Placement, SideEffects, TaskStatus,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -275,27 +275,36 @@ impl Machine {
             && recorded == label
         {
             // The step that the first call was taken for comes after it: the first call was no rewording.
-            self.check_preamble(called)?;
+            if let Some(failure) = self.preamble(called) {
+                return Err(Error::new(failure.code, failure.message));
+            }
         }
         let mut reworded = None;
         if found.is_none()
             && self.code_unchanged
             && may_be_reworded(label.kind)
             && !self.concurrent
+            && !self.diverged
+            && self.held.is_empty()
             && self.awaited.is_empty()
         {
-            found = self.script.first_in_window(free).and_then(|(index, candidate)| {
-                let fixed =
-                    ops[index].task.as_ref().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
-                reworded = Some(candidate.to_string());
-                (candidate.same_step(label) && !fixed).then_some(index)
-            });
+            found = self.script.first_in_window(free).filter(|(index, _)| self.script.was_alone(*index)).and_then(
+                |(index, candidate)| {
+                    let fixed = ops[index]
+                        .task
+                        .as_ref()
+                        .is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
+                    reworded = Some(candidate.to_string());
+                    (candidate.same_step(label) && !fixed).then_some(index)
+                },
+            );
         }
         if first_call && found.is_none_or(|index| Some(index) != self.script.first_call()) {
-            self.check_preamble(label)?;
+            self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));
         }
         let Some(index) = found else { return Ok(None) };
         self.ops[index].claimed = true;
+        self.made_progress();
         if self.ops[index].segment == self.segment {
             self.script.note_claim();
         }
@@ -309,20 +318,18 @@ impl Machine {
         Ok(Some(index))
     }
 
-    /// An agent with state whose first call does not match its tail has work before its loop.
-    fn check_preamble(&self, label: &Label) -> Result<()> {
-        let Some(first) = self.script.first_call() else { return Ok(()) };
+    /// What an agent with state has done whose first call does not match its tail: it has work before its loop.
+    fn preamble(&self, label: &Label) -> Option<Failure> {
+        let first = self.script.first_call()?;
         if !self.config.stateful || self.segment == 0 || !self.code_unchanged {
-            return Ok(());
+            return None;
         }
-        Err(Error::new(
-            Code::PreambleOp,
-            format!(
-                "the agent called {label} first, but the segment to be replayed starts with {}; an agent with state is entered at its \
-                 top in every segment, so wrap what shall happen once in ctx.once(...), or guard it by ctx.state",
-                self.ops[first].label
-            ),
-        ))
+        let message = format!(
+            "the agent called {label} first, but the segment to be replayed starts with {}; an agent with state is entered at its \
+             top in every segment, so wrap what shall happen once in ctx.once(...), or guard it by ctx.state",
+            self.ops[first].label
+        );
+        Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
 
     fn called_again(&mut self, index: usize, call: Call) -> Called {
@@ -475,6 +482,9 @@ impl Machine {
 
     /// Puts all held ops into the batch, in the order they were called.
     pub(super) fn enter_held(&mut self) {
+        if !self.held.is_empty() && !self.concurrent && self.ends_by_preamble(true) {
+            return;
+        }
         for index in std::mem::take(&mut self.held) {
             if let Some(op) = self.ops[index].held.take() {
                 self.enter(*op);

@@ -1,10 +1,14 @@
 //! What to do where edited code no longer matches its recorded tail (rule 8): judge, admit, pass over, orphan.
 
 use super::effect::{Effect, Ending};
-use super::machine::{Machine, OnDivergence};
+use super::machine::{Machine, OnDivergence, Outside};
 use super::replay::Line;
 use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};
+use std::time::Duration;
+
+/// How long edited code is waited for that may still make a recorded call.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Machine {
     /// The patience with a blocked replay is over.
@@ -17,38 +21,131 @@ impl Machine {
     }
 
     /// Judges whether code and tail differ for good; true if something can move again.
+    ///
+    /// It is certain where no branch can make the recorded call any more. Where one may, unchanged code is waited for, and
+    /// never passed over; edited code is waited for once, and not for long.
     pub(super) fn judge(&mut self, line: Line) -> bool {
         if self.in_flight.is_some() || (self.awaited.is_empty() && self.checkpoint.is_none()) {
-            return false;
-        }
-        if let Line::Call(index) = line
-            && self.ops[index].label.kind == OpKind::Abandon
-            && self.awaited.iter().any(|awaited| self.ops[*awaited].abandoned)
-        {
-            // The host's own timer will give that await up again.
             return false;
         }
         if self.is_new_under_way() {
             return false;
         }
-        if self.concurrent && !self.divergence_due {
-            if self.patience.is_none() {
-                self.patience_started += 1;
-                self.patience = Some(self.patience_started);
-                self.effects.push_back(Effect::ArmDivergence(self.patience_started));
-            }
+        let Some(outside) = self.outside else {
+            self.ask();
             return false;
+        };
+        if outside != Outside::Nothing {
+            self.ask_later();
+            if self.will_be_given_up(line) {
+                return false;
+            }
+            let due = std::mem::take(&mut self.divergence_due);
+            let alone = outside == Outside::Unknown && !self.concurrent;
+            if self.must_be_certain() {
+                // A host that cannot tell, and one branch as far as anybody has seen.
+                let before_loop = alone && self.suspect.as_ref().is_some_and(|(found, _)| !found);
+                if !due {
+                    if self.is_anything_held_up() {
+                        self.be_patient(if before_loop { PATIENCE } else { self.config.replay_timeout });
+                    }
+                    return false;
+                }
+                if before_loop && self.ends_by_preamble(true) {
+                    return true;
+                }
+                let failure = self.uncertain();
+                self.pause_diverged(failure);
+                return true;
+            }
+            if !due && !self.diverged && !alone {
+                self.be_patient(PATIENCE);
+                return false;
+            }
         }
         self.divergence_due = false;
-        if !self.diverged && !self.admit_divergence() {
+        if self.ends_by_preamble(self.concurrent) || (!self.diverged && !self.admit_divergence()) {
             return true;
         }
         if self.held.is_empty() {
-            self.script.step();
+            self.pass_over(line);
         } else {
             self.enter_held();
         }
         true
+    }
+
+    /// Ends the run if its first call in a segment was none of the segment's: of a branch that came early it is found, of
+    /// work before the agent's loop it is not. `unmatched` asks for a call that found no twin anywhere.
+    pub(super) fn ends_by_preamble(&mut self, unmatched: bool) -> bool {
+        let Some((_, failure)) = self.suspect.take_if(|(found, _)| !unmatched || !*found) else { return false };
+        if matches!(self.ending.as_deref(), None | Some(Ending::Completed(_))) {
+            self.ending = Some(Box::new(Ending::Failed(*failure)));
+        }
+        self.held.clear();
+        true
+    }
+
+    /// Whether the code is the recorded one, so that what is recorded will be called again unless no branch is left to.
+    fn must_be_certain(&self) -> bool {
+        self.code_unchanged && !self.divergence_allowed
+    }
+
+    /// Whether the line is an await that was given up, and the host's own timer will give it up again.
+    fn will_be_given_up(&self, line: Line) -> bool {
+        matches!(line, Line::Call(index) if self.ops[index].label.kind == OpKind::Abandon)
+            && self.awaited.iter().any(|awaited| self.ops[*awaited].abandoned)
+    }
+
+    /// Whether anything could move if the recorded call were not waited for.
+    fn is_anything_held_up(&self) -> bool {
+        !self.held.is_empty()
+            || self.checkpoint.is_some()
+            || (self.cancel.is_some() && !self.cancel_handed)
+            || self.awaited.iter().any(|index| !self.ops[*index].abandoned && self.available_at(*index).is_some())
+    }
+
+    fn be_patient(&mut self, patience: Duration) {
+        if self.patience.is_none() {
+            self.patience_started += 1;
+            self.patience = Some(self.patience_started);
+            self.effects.push_back(Effect::ArmDivergence(self.patience_started, patience));
+        }
+    }
+
+    /// Notes progress of the replay: a wait of unchanged code has a patience of its own.
+    pub(super) fn made_progress(&mut self) {
+        if self.must_be_certain() {
+            self.patience = None;
+            self.divergence_due = false;
+        }
+    }
+
+    /// Goes past a recorded line that will not come.
+    fn pass_over(&mut self, line: Line) {
+        self.script.step();
+        if let Line::Call(abandon) = line
+            && let Some(target) = self.abandons.get(&abandon)
+            && !self.ops[*target].settled
+        {
+            // The code no longer gives that await up.
+            self.ops[*target].abandoned = false;
+        }
+    }
+
+    /// Why a run is paused whose code may or may not come to what it has recorded.
+    fn uncertain(&self) -> Failure {
+        let seconds = self.config.replay_timeout.as_secs_f64();
+        let what = self.divergence().message;
+        Failure::new(
+            Code::Diverged,
+            "Diverged",
+            format!(
+                "it is not certain whether {what}: for {seconds} s a branch of the agent has waited for something outside of its \
+                 context (a timer of the host, a thread, another library) and may still make the recorded call; give it more time \
+                 with replay_timeout and resume, let such a branch wait in a step or by ctx.sleep, or decide that the run goes on"
+            ),
+        )
     }
 
     /// Whether some branch awaits a step that the record does not have and that has started.

@@ -3,6 +3,7 @@
 use crate::id::{OpId, TaskId};
 use crate::model::{Batch, Failure, Status, TaskOptions, WaitReason};
 use crate::payload::Payload;
+use std::time::Duration;
 
 use super::machine::OpRef;
 
@@ -84,8 +85,12 @@ pub enum Effect {
     Commit(Box<CommitDraft>),
     /// Session: call `hold_elapsed` a few milliseconds from now.
     ArmHold,
-    /// Session: call `divergence_elapsed` with this number a few seconds from now.
-    ArmDivergence(u64),
+    /// Session: call `divergence_elapsed` with this number so much later.
+    ArmDivergence(u64, Duration),
+    /// Host: once the code is quiet, settle again and say whether anything outside may make it go on.
+    Ask,
+    /// Session: call `ask_again` a moment from now.
+    AskLater,
     /// Session: the run waits in the store; its coroutine may be parked or dropped.
     Parked,
     /// Session: the run ended or paused; drop the coroutine.

@@ -10,12 +10,13 @@ use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
-    Cancellation, Fact, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen, Segment,
-    SideEffects, Signal, TaskOptions, TaskStatus,
+    Cancellation, Fact, Failure, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen,
+    Segment, SideEffects, Signal, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An op of the current segment as the host names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,8 +39,19 @@ pub enum OnDivergence {
     Pause,
 }
 
+/// Whether the agent's code may go on by something that the engine cannot see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// Every branch waits for an outcome: nothing goes on unless one is handed over.
+    Nothing,
+    /// The host cannot tell.
+    Unknown,
+    /// Some branch waits for a timer of the host, a thread, another library.
+    Something,
+}
+
 /// What the machine must know of the agent's declaration.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct MachineConfig {
     /// Declared with state: `checkpoint` ends a segment.
     pub stateful: bool,
@@ -49,7 +61,25 @@ pub struct MachineConfig {
     pub on_divergence: OnDivergence,
     /// A graceful stop is told only to those who ask.
     pub not_cancellable: bool,
+    /// How long the replay of unchanged code waits for a recorded call that a branch may still make, where outcomes are
+    /// held up by it; then the run pauses.
+    pub replay_timeout: Duration,
 }
+
+impl Default for MachineConfig {
+    fn default() -> Self {
+        Self {
+            stateful: false,
+            code: None,
+            on_divergence: OnDivergence::default(),
+            not_cancellable: false,
+            replay_timeout: REPLAY_TIMEOUT,
+        }
+    }
+}
+
+/// How long the replay of unchanged code waits for a recorded call, unless the agent says otherwise.
+pub const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags and facts of one op.
 #[derive(Debug)]
@@ -192,8 +222,12 @@ pub struct Machine {
     pub(super) read_total: HashMap<usize, u32>,
     /// The host gave up an await by a timer of its own.
     pub(super) abandoned_by_host: bool,
-    /// Something of the host's own may end a wait.
-    pub(super) host_timer: bool,
+    /// Whether anything outside may make the code go on; none until the host has said so, for this time of quiet.
+    pub(super) outside: Option<Outside>,
+    pub(super) asked: bool,
+    pub(super) asking_later: bool,
+    /// The awaits that recorded ops give up, by op.
+    pub(super) abandons: HashMap<usize, usize>,
     pub(super) cancel: Option<(u64, Cancellation)>,
     pub(super) cancel_handed: bool,
     pub(super) checkpoint: Option<Box<PendingCheckpoint>>,
@@ -214,6 +248,9 @@ pub struct Machine {
     pub(super) called_anything: bool,
     /// The recorded label and the call that was taken for it, where the first call was a reworded step.
     pub(super) reworded_first: Option<(Label, Label)>,
+    /// What the run ends with if its first call turns out to be work before the agent's loop, and whether that call has a
+    /// twin further on.
+    pub(super) suspect: Option<(bool, Box<Failure>)>,
     pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
     /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
@@ -295,7 +332,10 @@ impl Machine {
             read_left: HashMap::new(),
             read_total: HashMap::new(),
             abandoned_by_host: false,
-            host_timer: false,
+            outside: None,
+            asked: false,
+            asking_later: false,
+            abandons: HashMap::new(),
             cancel: None,
             cancel_handed: false,
             checkpoint: None,
@@ -314,6 +354,7 @@ impl Machine {
             over: false,
             called_anything: false,
             reworded_first: None,
+            suspect: None,
             last_called: 0,
             effects: VecDeque::new(),
             ahead: BTreeMap::new(),
@@ -406,9 +447,11 @@ impl Machine {
     fn take_recorded_abandons(&mut self, tail: &[RecordedOp]) {
         for recorded in tail {
             if let RecordedBody::Abandon { target } = recorded.body
-                && let Some(index) = self.by_sequence.get(&target)
+                && let Some(target) = self.by_sequence.get(&target)
+                && let Some(abandon) = self.by_sequence.get(&recorded.sequence)
             {
-                self.ops[*index].abandoned = true;
+                self.ops[*target].abandoned = true;
+                self.abandons.insert(*abandon, *target);
             }
         }
     }

@@ -31,4 +31,4 @@ mod wrong;
 
 pub use call::{Answer, Call, Called, OnceBegin, Question};
 pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
-pub use machine::{Machine, MachineConfig, OnDivergence, OpRef};
+pub use machine::{Machine, MachineConfig, OnDivergence, OpRef, Outside, REPLAY_TIMEOUT};

@@ -3,7 +3,7 @@
 //! Every input ends here. Outcomes are handed over one at a time, only while the host is quiet (rule 5).
 
 use super::effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
-use super::machine::{InFlight, Machine};
+use super::machine::{InFlight, Machine, Outside};
 use super::replay::Line;
 use super::retry::MAX_LOSSES;
 use crate::error::Code;
@@ -26,22 +26,52 @@ enum Stand {
 
 impl Machine {
     /// The host is quiet: the code has nothing left to run. `concurrent` tells that several branches are alive,
-    /// `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
-    pub fn settle(&mut self, concurrent: bool, lease_fresh: bool) {
+    /// `outside` whether anything that the engine cannot see may make one go on (a host that must look for it says so only
+    /// when it is asked), `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
+    pub fn settle(&mut self, concurrent: bool, outside: Option<Outside>, lease_fresh: bool) {
         self.quiet = true;
-        self.concurrent = concurrent || self.awaited.len() > 1;
+        self.concurrent |= concurrent || self.awaited.len() > 1 || outside == Some(Outside::Something);
+        self.outside = outside;
+        self.asked = false;
         self.lease_fresh = lease_fresh;
         self.plan();
     }
 
-    /// Tells whether something of the host's own, such as a timer of its event loop, may end a wait (rule 13).
-    pub fn note_host_timer(&mut self, armed: bool) {
-        self.host_timer = armed;
+    /// Tells that several branches are alive, before one of them calls anything.
+    pub fn note_concurrent(&mut self) {
+        self.concurrent = true;
     }
 
-    /// Whether something of the host's own may end the wait.
+    /// Whether something recorded has not been called again yet.
+    pub fn is_replaying(&self) -> bool {
+        !self.script.is_used_up()
+    }
+
+    /// Asks the host whether anything outside may make the code go on; it answers by settling again.
+    pub(super) fn ask(&mut self) {
+        if !std::mem::replace(&mut self.asked, true) {
+            self.effects.push_back(Effect::Ask);
+        }
+    }
+
+    /// Has the host asked again in a moment: what was outside may end without a call.
+    pub(super) fn ask_later(&mut self) {
+        if !std::mem::replace(&mut self.asking_later, true) {
+            self.effects.push_back(Effect::AskLater);
+        }
+    }
+
+    /// The moment is over.
+    pub fn ask_again(&mut self) {
+        self.asking_later = false;
+        if self.quiet && !self.over && !self.parked && self.ending.is_none() && self.is_replaying() {
+            self.ask();
+        }
+    }
+
+    /// Whether something of this process alone may end the wait (rule 13).
     pub fn has_host_timer(&self) -> bool {
-        self.host_timer
+        self.outside == Some(Outside::Something)
     }
 
     /// The hold that was armed is over.
@@ -78,11 +108,11 @@ impl Machine {
             if self.over {
                 return;
             }
-            if self.ending.is_some() {
-                return self.plan_end();
-            }
             if self.script.is_used_up() && !self.held.is_empty() {
                 self.enter_held();
+            }
+            if self.ending.is_some() {
+                return self.plan_end();
             }
             let mut blocked = None;
             if self.quiet {
@@ -98,6 +128,9 @@ impl Machine {
                     }
                     Stand::Blocked(line) => blocked = Some(line),
                     Stand::Live => self.enter_held(),
+                }
+                if self.ending.is_some() {
+                    return self.plan_end();
                 }
                 self.start_tasks();
             }
@@ -191,7 +224,7 @@ impl Machine {
     }
 
     /// The place among the facts of what an await would end with now.
-    fn available_at(&self, index: usize) -> Option<u64> {
+    pub(super) fn available_at(&self, index: usize) -> Option<u64> {
         let op = &self.ops[index];
         if let Some((order, _)) = &op.outcome {
             return Some(*order);
@@ -349,6 +382,9 @@ impl Machine {
         }
         if self.checkpoint.is_some() && self.quiet {
             self.enter_held();
+            if self.ending.is_some() {
+                return self.plan_end();
+            }
         }
         if self.commit_part() {
             return;
@@ -373,6 +409,9 @@ impl Machine {
             return;
         }
         let wait = idle.then(|| self.wait()).flatten();
+        if wait.is_some() && self.outside.is_none() {
+            return self.ask();
+        }
         if let Some(wait) = wait {
             if !self.parked || !self.draft.is_empty() {
                 self.commit(BatchEnd::Suspend(wait), Vec::new());
@@ -391,7 +430,7 @@ impl Machine {
 
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
-        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
+        let mut wait = Wait { host_timer: self.has_host_timer(), ..Wait::default() };
         let mut in_doubt = false;
         for index in &self.awaited {
             let op = &self.ops[*index];
@@ -489,14 +528,14 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        let Some(ending) = self.ending.as_deref().cloned() else { return };
         for index in std::mem::take(&mut self.active) {
             self.stop_attempt(index);
         }
-        let pausing = matches!(ending, Ending::Paused(..));
+        let pausing = matches!(self.ending.as_deref(), Some(Ending::Paused(..)));
         if !pausing {
             self.enter_held();
         }
+        let Some(ending) = self.ending.as_deref().cloned() else { return };
         if self.commit_part() {
             return;
         }

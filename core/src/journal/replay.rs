@@ -3,8 +3,8 @@
 //! Owns the position in the script and the choice of the recorded twin of a call (engine.md rules 5 and 7). It knows
 //! nothing of outcomes or commits.
 
-use crate::model::{Label, OpKind, RecordedOp, Seen};
-use std::collections::HashMap;
+use crate::model::{Label, OpKind, RecordedBody, RecordedOp, Seen};
+use std::collections::{HashMap, HashSet};
 
 /// One line of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(super) struct Script {
     /// Where each outcome was handed over.
     delivered_at: HashMap<usize, usize>,
     unclaimed: usize,
+    /// Ops that were called while another had not ended.
+    beside: HashSet<usize>,
 }
 
 impl Script {
@@ -36,6 +38,7 @@ impl Script {
     ) -> Self {
         let mut lines = Vec::new();
         let mut unclaimed = 0;
+        let (mut open, mut beside) = (HashSet::new(), HashSet::new());
         // The latest place counts where an edit made an outcome be handed over twice.
         let mut last = HashMap::new();
         for op in tail.clone() {
@@ -46,11 +49,13 @@ impl Script {
         for op in tail {
             for seen in &op.seen {
                 if *seen == Seen::CANCEL {
+                    open.clear();
                     lines.push(Line::Cancel);
                 } else if last.get(seen) == Some(&op.sequence)
                     && let Some(target) = index(seen.0)
                     && !skip(target)
                 {
+                    open.remove(&target);
                     lines.push(Line::Deliver(target));
                 }
             }
@@ -59,6 +64,14 @@ impl Script {
             {
                 lines.push(Line::Call(me));
                 unclaimed += 1;
+                match op.body {
+                    RecordedBody::Abandon { target } => drop(index(target).map(|target| open.remove(&target))),
+                    _ if !open.is_empty() => drop(beside.insert(me)),
+                    _ => {}
+                }
+                if op.body.has_outcome() {
+                    open.insert(me);
+                }
             }
         }
         let delivered_at = lines
@@ -69,7 +82,7 @@ impl Script {
                 _ => None,
             })
             .collect();
-        Self { lines, at: 0, delivered_at, unclaimed }
+        Self { lines, at: 0, delivered_at, unclaimed, beside }
     }
 
     /// The line that is next, if any.
@@ -93,6 +106,11 @@ impl Script {
     /// Whether an op's recorded hand-over was passed over, so that its outcome may be handed over at any time.
     pub fn was_passed(&self, op: usize) -> bool {
         self.delivered_at.get(&op).is_some_and(|at| *at < self.at)
+    }
+
+    /// Whether nothing else was under way when an op was called.
+    pub fn was_alone(&self, op: usize) -> bool {
+        !self.beside.contains(&op)
     }
 
     /// Whether every recorded op has been called again.

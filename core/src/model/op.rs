@@ -254,6 +254,22 @@ pub enum RecordedBody {
     },
 }
 
+impl RecordedBody {
+    /// Whether its await ends with an outcome that has a place of its own among the others.
+    pub(crate) fn has_outcome(&self) -> bool {
+        match self {
+            Self::Task { .. }
+            | Self::Signal
+            | Self::Timer
+            | Self::Attach { .. }
+            | Self::Once { .. }
+            | Self::Step
+            | Self::Flush => true,
+            Self::Entry { .. } | Self::Read { .. } | Self::Abandon { .. } | Self::Usage => false,
+        }
+    }
+}
+
 /// Something that happened to a run, with its place in the run's own order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {

@@ -1,6 +1,6 @@
 //! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
 
-use super::{Closed, HostEffect, Inner, PATIENCE, Session, traces};
+use super::{Closed, HostEffect, Inner, Session, traces};
 use crate::error::{Code, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
@@ -13,6 +13,10 @@ use crate::tracer::Noted;
 use futures::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon a host is asked again whether its code may still make a recorded call.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Lets the machine act, then carries out what it asks.
@@ -55,7 +59,14 @@ impl Session {
                 Effect::Interrupt(op) => after.push(After::Interrupt(op)),
                 Effect::Commit(draft) => after.push(After::Commit(draft)),
                 Effect::ArmHold => after.push(After::Hold),
-                Effect::ArmDivergence(timer) => after.push(After::Patience(timer)),
+                Effect::ArmDivergence(timer, patience) => {
+                    after.push(After::Later(patience, Box::new(move |machine| machine.divergence_elapsed(timer))));
+                }
+                Effect::AskLater => after.push(After::Later(ASK_EVERY, Box::new(Machine::ask_again))),
+                Effect::Ask => {
+                    ready = true;
+                    inner.effects.push_back(HostEffect::Ask);
+                }
                 Effect::Parked => {
                     inner.kept.clear();
                     inner.page = HashMap::new();
@@ -96,12 +107,12 @@ impl Session {
                     keeper.arm_hold(self);
                 }
             }
-            After::Patience(timer) => {
+            After::Later(wait, act) => {
                 let me = Arc::downgrade(self);
                 self.runtime.spawn(async move {
-                    tokio::time::sleep(PATIENCE).await;
+                    tokio::time::sleep(wait).await;
                     if let Some(me) = me.upgrade() {
-                        me.with(|machine| machine.divergence_elapsed(timer));
+                        me.with(act);
                     }
                 });
             }
@@ -298,7 +309,7 @@ enum After {
     Fetch(Vec<Handed>),
     Interrupt(OpRef),
     Hold,
-    Patience(u64),
+    Later(Duration, Box<dyn FnOnce(&mut Machine) + Send>),
     Parked,
     Close(Closed),
 }

@@ -12,7 +12,7 @@ mod traces;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
-    Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Question, StartTask,
+    Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Outside, Question, StartTask,
 };
 use crate::model::{Batch, Claim, ClaimedTask, Execution, Fact, Lease, Segment, Status};
 use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
@@ -32,9 +32,6 @@ pub(crate) use tasks::progress;
 
 /// How long a batch is held back beside an inline task: a step that ends sooner is one commit, not two (rule 1).
 pub(crate) const HOLD: Duration = Duration::from_millis(5);
-
-/// How long a blocked replay of concurrent code is given before its divergence is judged (rule 8).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How much of the lease must be left for a task to start beside its commit (rule 1).
 const FRESH: Duration = Duration::from_secs(10);
@@ -59,6 +56,8 @@ pub enum HostEffect {
     Start(StartTask),
     /// Tell a running inline attempt to stop; its end no longer matters.
     CancelTask(OpRef),
+    /// Once the code is quiet, `settle` again and say whether anything outside may make it go on.
+    Ask,
     /// Drop the coroutine the host's own way; the context is sealed.
     Close(Closed),
 }
@@ -310,18 +309,26 @@ impl Session {
         };
         self.with(|machine| {
             machine.finish(ending);
-            machine.settle(false, true);
+            machine.settle(false, Some(Outside::Nothing), true);
         });
     }
 
-    /// The code is quiet. `concurrent` tells that several of its branches are alive, `host_timer` that something of the
-    /// host's own may end a wait: a timer of its event loop, a future of another library.
-    pub fn settle(&self, concurrent: bool, host_timer: bool) {
+    /// The code is quiet. `concurrent` tells that several of its branches are alive, `outside` whether something of the
+    /// host's own may make one go on: a timer of its event loop, a thread, a future of another library. A host that has to
+    /// look for that says nothing until [`HostEffect::Ask`] asks.
+    pub fn settle(&self, concurrent: bool, outside: Option<Outside>) {
         let fresh = self.lease.lock().1.saturating_duration_since(now()) > FRESH;
-        self.with(|machine| {
-            machine.note_host_timer(host_timer);
-            machine.settle(concurrent, fresh);
-        });
+        self.with(|machine| machine.settle(concurrent, outside, fresh));
+    }
+
+    /// Tells that several branches are alive, before one of them calls anything.
+    pub fn note_concurrent(&self) {
+        self.inner.lock().machine.note_concurrent();
+    }
+
+    /// Whether something recorded has not been called again yet.
+    pub fn is_replaying(&self) -> bool {
+        self.inner.lock().machine.is_replaying()
     }
 
     /// Takes what the host must do.

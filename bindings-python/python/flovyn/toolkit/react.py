@@ -194,6 +194,7 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any]", RunOutcome]):
             state=None,
             migrate=None,
             on_divergence="continue",
+            replay_timeout=None,
             timeout=None,
             name=None,
             description=description,

@@ -4,7 +4,7 @@ use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::journal::{Answer, Call, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Question};
+use crate::journal::{Answer, Call, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question};
 use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
 use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
@@ -54,13 +54,12 @@ struct Lane {
 pub struct Host {
     lanes: Vec<Lane>,
     queues: Vec<VecDeque<(Site, Op)>>,
-    /// Lanes that go on at a turn, first in first out.
-    ready: VecDeque<(u64, usize)>,
+    /// Lanes that go on at a turn, first in first out, and whether something outside of the context makes them.
+    ready: VecDeque<(u64, usize, bool)>,
     hops: Vec<u64>,
     hidden: bool,
     rng: Rng,
     turn: u64,
-    idle: u64,
     pub site_of: HashMap<OpRef, Site>,
     /// Tasks that were called since the world looked.
     pub tasks: Vec<(TaskId, Site, Trouble)>,
@@ -112,12 +111,11 @@ impl Host {
         Self {
             lanes: vec![main],
             queues: Vec::new(),
-            ready: VecDeque::from([(0, 0)]),
+            ready: VecDeque::from([(0, 0, false)]),
             hops: program.hops.clone(),
             hidden: program.hidden,
             rng: Rng::new(seed),
             turn: 0,
-            idle: 0,
             site_of: HashMap::new(),
             tasks: Vec::new(),
             detached,
@@ -134,9 +132,15 @@ impl Host {
         }
     }
 
-    /// Whether the code looks quiet: no lane has run for three turns.
+    /// Whether the code is quiet: nothing goes on unless an outcome is handed over, or something outside happens.
     pub fn is_quiet(&self) -> bool {
-        self.idle >= 3 && !self.finished
+        !self.finished && self.ready.iter().all(|(.., outside)| *outside)
+    }
+
+    /// Whether some lane waits for something outside.
+    pub fn outside(&self) -> Outside {
+        let waits = self.ready.iter().any(|(.., outside)| *outside);
+        if waits { Outside::Something } else { Outside::Nothing }
     }
 
     pub fn alive(&self) -> usize {
@@ -146,21 +150,18 @@ impl Host {
     /// One turn of the loop.
     pub fn turn(&mut self, machine: &mut Machine) {
         self.turn += 1;
-        self.idle += 1;
         for _ in 0..self.ready.len() {
-            let Some((at, lane)) = self.ready.pop_front() else { break };
+            let Some((at, lane, outside)) = self.ready.pop_front() else { break };
             if at > self.turn {
-                self.ready.push_back((at, lane));
+                self.ready.push_back((at, lane, outside));
                 continue;
             }
-            self.idle = 0;
             self.run(lane, machine);
         }
     }
 
     /// Ends awaits.
     pub fn deliver(&mut self, handed: Vec<Handed>) {
-        self.idle = 0;
         for Handed { op, outcome } in handed {
             if op == OpRef::CHECKPOINT {
                 self.ended.push(std::mem::take(&mut self.log));
@@ -220,18 +221,26 @@ impl Host {
                 // Which of them came last depends on time.
                 lane.last = format!("joined by {}", lane.joined);
             }
-            if done && !self.ready.iter().any(|(_, ready)| *ready == index) {
+            if done && !self.ready.iter().any(|(_, ready, _)| *ready == index) {
                 self.wake(index);
             }
         }
     }
 
     fn wake(&mut self, lane: usize) {
-        let mut hop = self.hops[lane % self.hops.len()];
-        if self.hidden && self.rng.chance(30) {
-            hop += self.rng.range(3, 9);
-        }
-        self.ready.push_back((self.turn + 1 + hop, lane));
+        let hop = self.hops[lane % self.hops.len()];
+        self.later(1 + hop, lane);
+    }
+
+    /// Lets a lane go on, now and then only after a wait outside of the context, which may be a long one.
+    fn later(&mut self, turns: u64, lane: usize) {
+        let outside = self.hidden && self.rng.chance(30);
+        let wait = match outside {
+            false => 0,
+            true if self.rng.chance(15) => self.rng.range(50, 1_000),
+            true => self.rng.range(3, 9),
+        };
+        self.ready.push_back((self.turn + turns + wait, lane, outside));
     }
 
     fn run(&mut self, index: usize, machine: &mut Machine) {
@@ -365,7 +374,7 @@ impl Host {
                 over: false,
             };
             self.lanes.push(lane);
-            self.ready.push_back((self.turn, self.lanes.len() - 1));
+            self.later(0, self.lanes.len() - 1);
         }
     }
 
@@ -378,7 +387,7 @@ impl Host {
             self.results.sort();
             let output = Payload::of(&self.results).expect("a list of words");
             machine.finish(if cancelled { Ending::Cancelled } else { Ending::Completed(output) });
-            machine.settle(false, true);
+            machine.settle(false, Some(Outside::Nothing), true);
             return;
         };
         self.lanes[parent].cancelled |= cancelled;
@@ -489,6 +498,9 @@ impl Host {
     }
 
     fn make(&mut self, lane: usize, site: Site, call: Call, machine: &mut Machine) -> Option<OpRef> {
+        if self.alive() > 1 {
+            machine.note_concurrent();
+        }
         let once = self.lanes[lane].once.map(once_name);
         let is_task = matches!(call, Call::Task { .. });
         match machine.call(call, once.as_ref()) {

@@ -1,10 +1,11 @@
-//! The patience with a blocked replay starts anew with every outcome handed over.
+//! When a blocked replay is judged: at once where it is certain, never by time where the code is the recorded one, once
+//! and after seconds where the code was edited (rule 8).
 
 use super::world::now;
 use crate::clock::{ManualClock, Timestamp};
 use crate::id::{ExecutionId, OrgId, RequestId, WorkerId};
-use crate::journal::{Call, Effect, Machine, MachineConfig, OpRef};
-use crate::model::{CommitRequest, NewExecution, Placement, Segment, TaskOptions};
+use crate::journal::{Call, Effect, Machine, MachineConfig, OpRef, Outside};
+use crate::model::{BatchEnd, CommitRequest, NewExecution, Placement, Segment, TaskOptions, WaitReason};
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{AgentStorage, ClaimRequest, WorkSource};
@@ -12,9 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn step(name: &str) -> Call {
+    step_of(name, 0)
+}
+
+fn step_of(name: &str, input: u32) -> Call {
     Call::Task {
         kind: name.into(),
-        input: Payload::null(),
+        input: Payload::json(input.to_string()),
         options: TaskOptions::default(),
         placement: Placement::Inline,
         queue: "default".into(),
@@ -28,17 +33,37 @@ fn call(machine: &mut Machine, name: &str) -> OpRef {
     op
 }
 
-/// The effects since the last look: numbers of patience timers, and how many outcomes were handed over.
-fn effects(machine: &mut Machine) -> (Vec<u64>, usize) {
-    let (mut armed, mut handed) = (Vec::new(), 0);
+/// What the machine has asked since the last look.
+#[derive(Debug, Default, PartialEq)]
+struct Asked {
+    /// Timers, with their seconds.
+    armed: Vec<(u64, u64)>,
+    handed: usize,
+    ask: usize,
+    /// The words of the failure it pauses with.
+    paused: Option<String>,
+}
+
+fn asked(machine: &mut Machine) -> Asked {
+    let mut asked = Asked::default();
     while let Some(effect) = machine.next_effect() {
         match effect {
-            Effect::ArmDivergence(timer) => armed.push(timer),
-            Effect::Deliver(outcomes) => handed += outcomes.len(),
+            Effect::ArmDivergence(timer, after) => asked.armed.push((timer, after.as_secs())),
+            Effect::Deliver(outcomes) => asked.handed += outcomes.len(),
+            Effect::Ask => asked.ask += 1,
+            Effect::Commit(draft) => {
+                if let BatchEnd::Pause { reason: WaitReason::Divergence, failure: Some(failure) } = draft.batch.end {
+                    asked.paused = Some(failure.message);
+                }
+            }
             _ => {}
         }
     }
-    (armed, handed)
+    asked
+}
+
+fn config(code: &str) -> MachineConfig {
+    MachineConfig { code: Some(code.to_owned()), ..MachineConfig::default() }
 }
 
 struct Store {
@@ -91,45 +116,154 @@ impl Store {
                 }
                 _ => {}
             }
-            machine.settle(false, true);
+            machine.settle(false, Some(Outside::Nothing), true);
         }
     }
 }
 
-#[test]
-fn an_outcome_handed_over_restarts_the_patience() {
-    let store = Store::new();
-    let (lease, segment) = store.claim();
-    let mut machine = Machine::new(segment, MachineConfig::default());
-    for names in [&["a", "b"][..], &["c"][..]] {
-        for name in names {
-            call(&mut machine, name);
+impl Store {
+    /// Records a life of the code "1" that calls these steps, each group once the one before has ended.
+    fn record(&self, groups: &[&[&str]]) {
+        let (lease, segment) = self.claim();
+        let mut machine = Machine::new(segment, config("1"));
+        for names in groups {
+            for name in *names {
+                call(&mut machine, name);
+            }
+            machine.settle(true, Some(Outside::Nothing), true);
+            self.work(&mut machine, lease);
         }
-        machine.settle(true, true);
-        store.work(&mut machine, lease);
+        machine.seal();
+        now(self.storage.release(OrgId::DEFAULT, self.id, lease)).unwrap();
     }
-    machine.seal();
-    now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
 
-    let (_, segment) = store.claim();
-    assert_eq!(segment.tail.len(), 3);
-    let mut machine = Machine::new(segment, MachineConfig::default());
+    fn enter(&self, code: &str) -> Machine {
+        let (_, segment) = self.claim();
+        Machine::new(segment, config(code))
+    }
+}
+
+fn settle(machine: &mut Machine, outside: Outside) -> Asked {
+    machine.settle(true, Some(outside), true);
+    asked(machine)
+}
+
+#[test]
+fn unchanged_code_is_waited_for_and_then_the_run_pauses() {
+    let store = Store::new();
+    store.record(&[&["a", "b"], &["c"]]);
+    let mut machine = store.enter("1");
     // The other branch waits for something of its own before it calls `b`.
     call(&mut machine, "a");
-    machine.settle(true, true);
-    assert_eq!(effects(&mut machine), (vec![1], 0));
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(1, 60)], "the end of `a` is held up");
     call(&mut machine, "b");
-    machine.settle(true, true);
-    assert_eq!(effects(&mut machine), (vec![], 1));
-    machine.settle(true, true);
-    machine.settle(true, true);
-    call(&mut machine, "x");
-    machine.settle(true, true);
-    let (armed, _) = effects(&mut machine);
-    assert_eq!(armed, [2], "a new wait has a patience of its own");
-    // The old timer runs out: it speaks for a wait that is over.
+    assert_eq!(settle(&mut machine, Outside::Something).handed, 1);
     machine.divergence_elapsed(1);
-    assert!(!machine.diverged);
+    settle(&mut machine, Outside::Something);
+    call(&mut machine, "x");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(2, 60)], "a new wait has a patience of its own");
+    machine.divergence_elapsed(1);
+    assert_eq!(asked(&mut machine), Asked::default(), "the old timer speaks for a wait that is over");
     machine.divergence_elapsed(2);
+    let paused = asked(&mut machine).paused.unwrap();
+    for word in ["task \"c\"", "task \"x\"", "not certain", "60 s", "replay_timeout"] {
+        assert!(paused.contains(word), "{word:?} in {paused}");
+    }
+    assert!(!machine.diverged, "it never goes on by itself");
+}
+
+#[test]
+fn a_call_restarts_the_wait_of_unchanged_code() {
+    let store = Store::new();
+    store.record(&[&["a", "b", "c"]]);
+    let mut machine = store.enter("1");
+    call(&mut machine, "a");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(1, 60)]);
+    call(&mut machine, "b");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(2, 60)]);
+}
+
+#[test]
+fn what_holds_nothing_up_is_waited_for_without_end() {
+    let store = Store::new();
+    store.record(&[&["a"], &["b"]]);
+    let mut machine = store.enter("1");
+    call(&mut machine, "a");
+    assert_eq!(settle(&mut machine, Outside::Something).handed, 1);
+    // Nothing is awaited that has an end: `b` may come in an hour.
+    machine.call(Call::Signal { name: "s".into(), timeout: None }, None).unwrap();
+    assert_eq!(settle(&mut machine, Outside::Something), Asked::default());
+}
+
+#[test]
+fn what_no_branch_can_call_any_more_is_judged_at_once() {
+    for code in ["1", "2"] {
+        let store = Store::new();
+        store.record(&[&["a", "b"]]);
+        let mut machine = store.enter(code);
+        call(&mut machine, "a");
+        let told = settle(&mut machine, Outside::Nothing);
+        assert_eq!((told.armed.len(), told.handed), (0, 1), "code {code}");
+        assert!(machine.diverged);
+    }
+}
+
+#[test]
+fn edited_code_is_waited_for_once() {
+    let store = Store::new();
+    store.record(&[&["a", "b", "c", "d"]]);
+    let mut machine = store.enter("2");
+    call(&mut machine, "a");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(1, 5)]);
+    call(&mut machine, "c");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [], "a call is no reason to wait longer");
+    machine.divergence_elapsed(1);
+    // `b` and then `d` are passed over, and the outcomes come.
+    assert_eq!(asked(&mut machine).handed, 1);
+    assert_eq!(settle(&mut machine, Outside::Something), Asked { handed: 1, ..Asked::default() });
+}
+
+#[test]
+fn a_host_that_has_to_look_is_asked_first() {
+    let store = Store::new();
+    store.record(&[&["a", "b"]]);
+    let mut machine = store.enter("1");
+    call(&mut machine, "a");
+    machine.settle(true, None, true);
+    assert_eq!(asked(&mut machine), Asked { ask: 1, ..Asked::default() });
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(1, 60)]);
+    // What was outside may end without a call.
+    machine.ask_again();
+    assert_eq!(asked(&mut machine), Asked { ask: 1, ..Asked::default() });
+    assert_eq!(settle(&mut machine, Outside::Nothing).handed, 1);
     assert!(machine.diverged);
+}
+
+#[test]
+fn only_a_step_that_was_alone_may_be_reworded() {
+    // The last step of a record, called again with another input.
+    let again = |record: &[&[&str]], code: &str, name: &str| {
+        let store = Store::new();
+        store.record(record);
+        let mut machine = store.enter(code);
+        for name in &record.concat()[..record.concat().len() - 1] {
+            call(&mut machine, name);
+            machine.settle(false, Some(Outside::Nothing), true);
+        }
+        machine.call(step_of(name, 1), None).unwrap().recorded
+    };
+    assert!(again(&[&["a"]], "1", "a"), "alone: the same step with another input");
+    assert!(again(&[&["a"], &["b"]], "1", "b"), "what came before had ended");
+    assert!(!again(&[&["a"]], "2", "a"), "edited code");
+    assert!(!again(&[&["a"]], "1", "b"), "another step");
+    assert!(!again(&[&["a", "b"]], "1", "b"), "beside another in the record");
+}
+
+#[test]
+fn a_step_is_not_reworded_while_another_branch_is_alive() {
+    let store = Store::new();
+    store.record(&[&["a"]]);
+    let mut machine = store.enter("1");
+    machine.note_concurrent();
+    assert!(!machine.call(step_of("a", 1), None).unwrap().recorded);
 }

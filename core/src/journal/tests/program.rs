@@ -168,7 +168,7 @@ struct Maker<'a> {
 
 impl Program {
     pub fn random(rng: &mut Rng, mut allow: Allow) -> Self {
-        let hidden = allow.lanes && rng.chance(10);
+        let hidden = allow.lanes && rng.chance(20);
         if hidden {
             // What the context cannot see cannot be repeated: such agents need calls that can be told apart.
             (allow.identical, allow.timing, allow.entries) = (false, false, false);

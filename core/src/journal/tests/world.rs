@@ -102,6 +102,9 @@ struct Life {
     crash: Option<Crash>,
     finished_before: HashSet<Site>,
     was_quiet: bool,
+    /// The machine wants to know what is outside.
+    asked: bool,
+    ask_at: Option<u64>,
     lease_fresh: bool,
     segment: usize,
 }
@@ -147,7 +150,7 @@ pub fn now<T>(work: impl Future<Output = T>) -> T {
 
 const ORG: OrgId = OrgId::DEFAULT;
 const TTL: Duration = Duration::from_secs(3_600);
-const PATIENCE: u64 = 400;
+const SECOND: u64 = 80;
 
 impl World {
     pub fn new(program: Program, plan: Plan, seed: u64) -> Self {
@@ -395,6 +398,8 @@ impl World {
             crash: self.plan.crashes.pop_front(),
             finished_before,
             was_quiet: false,
+            asked: false,
+            ask_at: None,
             lease_fresh: true,
             segment: number,
         }));
@@ -615,6 +620,10 @@ impl World {
             life.hold_at = None;
             life.machine.hold_elapsed();
         }
+        if life.ask_at.is_some_and(|at| at <= tick) {
+            life.ask_at = None;
+            life.machine.ask_again();
+        }
         if life.patience.is_some_and(|(at, _)| at <= tick) {
             let (_, timer) = life.patience.take().unwrap_or_default();
             life.machine.divergence_elapsed(timer);
@@ -627,10 +636,12 @@ impl World {
         self.drain(&mut life)?;
         life.host.turn(&mut life.machine);
         let quiet = life.host.is_quiet();
-        if quiet && (!life.was_quiet || self.rng.chance(5)) && !life.machine.is_over() {
+        if quiet && (!life.was_quiet || life.asked || self.rng.chance(5)) && !life.machine.is_over() {
             let concurrent = life.host.alive() > 1;
             life.lease_fresh = !self.rng.chance(5);
-            life.machine.settle(concurrent, life.lease_fresh);
+            let asks = std::mem::take(&mut life.asked) || self.rng.chance(50);
+            let outside = asks.then(|| life.host.outside());
+            life.machine.settle(concurrent, outside, life.lease_fresh);
         }
         life.was_quiet = quiet;
         let parked = self.drain(&mut life)?;
@@ -698,7 +709,11 @@ impl World {
                     life.flying = Some(Flying { request, apply_at, answer_at, answer: None });
                 }
                 Effect::ArmHold => life.hold_at = Some(self.tick + 5),
-                Effect::ArmDivergence(timer) => life.patience = Some((self.tick + PATIENCE, timer)),
+                Effect::ArmDivergence(timer, patience) => {
+                    life.patience = Some((self.tick + patience.as_secs() * SECOND, timer));
+                }
+                Effect::Ask => life.asked = true,
+                Effect::AskLater => life.ask_at = Some(self.tick + 4),
                 Effect::Parked => parked = true,
                 Effect::Finished(_) => {}
                 Effect::Stop(error) => return Err(format!("the copy was stopped: {error}")),
