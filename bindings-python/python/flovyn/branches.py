@@ -1,9 +1,9 @@
 """The branches of an agent on an event loop: whether one has something left to run, and what those that wait wait for.
 
 The engine must know two things of an agent's code. Is it quiet, so that the next outcome may be handed over? And may
-it go on by something that the engine does not see, a timer of the loop, a thread, a foreign future? Then replay waits for
-what the code may still call, and a run that waits is entered again when this process is gone. Neither is guessed from
-time: the loop's queue of callbacks tells the first, the futures that the agent's tasks wait for tell the second.
+it go on by something that the engine does not see, a timer of the loop, a thread, a foreign future? Then replay waits
+for what the code may still call, and a run that waits is entered again when this process is gone. Neither is guessed
+from time: the loop's queue of callbacks tells the first, the futures that the agent's tasks wait for the second.
 """
 
 from __future__ import annotations
