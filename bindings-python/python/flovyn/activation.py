@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _native
 from .branches import SOMETHING, Branches, outside
+from .ends import ends_process
 from .errors import (
     Cancelled,
     FlovynError,
@@ -23,6 +23,9 @@ from .errors import (
     OutsideAgent,
     Suspended,
     WrongThread,
+    consists_of,
+    message_of,
+    traceback_of,
     type_name,
 )
 from .scope import current, once_name
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from .context import AgentContext
     from .serde import Rebuild
     from .worker import Worker
+
+R = TypeVar("R")
+Failure = tuple[str, str, str, str, bool]
 
 DELIVER, START, CANCEL_TASK, CLOSE, ASK = range(5)
 
@@ -145,7 +151,7 @@ class Activation:
         try:
             self.state = self.agent.initial_state(self.session.state())
             output = await self._enter(AgentContext(self))
-            effects = self.session.completed(output)
+            effects = stored(self.session.completed, output)
         except asyncio.CancelledError as error:
             if self.sealed:
                 raise
@@ -161,20 +167,21 @@ class Activation:
 
     def _ended_by(self, error: BaseException) -> list[Any] | None:
         """Tell the engine how the function ended; none where the engine has put it away."""
-        if self.sealed or _consists_of(error, Suspended):
+        if self.sealed or consists_of(error, Suspended):
             return None
-        if _consists_of(error, Cancelled):
+        if consists_of(error, Cancelled):
             return self.session.cancelled()
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            # The process is told to end, not the run.
+        if ends_process(error):
             self.seal()
             raise error
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> list[Any]:
-        code = error.code if isinstance(error, FlovynError) else "AgentFailed"
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
-        return self.session.failed(code, type_name(error), _message(error), text)
+        """Tell the engine of the error that the function ended with; it cannot fail."""
+        code: Any = getattr(type(error), "code", None) if issubclass(type(error), FlovynError) else None
+        if type(code) is not str or not code.isascii():
+            code = "AgentFailed"
+        return self.session.failed(code, type_name(error), message_of(error), traceback_of(error))
 
     def seal(self) -> None:
         """Take nothing more of the agent's code; its run goes on from its journal."""
@@ -406,12 +413,12 @@ class Activation:
                 output = await in_thread(contextvars.copy_context(), fn, args, kwargs)
             if self.sealed or link.cancelled:
                 return
-            effects = self.session.task_completed(op, attempt, output)
-        except (KeyboardInterrupt, SystemExit):
-            # The process is told to end: the attempt is lost with it, not failed.
-            self.seal()
-            raise
+            effects = stored(self.session.task_completed, op, attempt, output)
         except BaseException as error:
+            if ends_process(error):
+                # The attempt is lost with the process, not failed.
+                self.seal()
+                raise
             if self.sealed or link.cancelled:
                 return
             self._causes[op] = error
@@ -434,29 +441,25 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def failure_of(error: BaseException) -> tuple[str, str, str, str | None, bool]:
-    """Describe a task's error: code, type, message, traceback, whether it may be tried again."""
+def failure_of(error: BaseException) -> Failure:
+    """Describe a task's error: code, type, message, traceback, whether it may be tried again. It cannot fail."""
     code, retryable = "TaskFailed", True
-    if isinstance(error, NonRetryable):
+    if issubclass(type(error), NonRetryable):
         code, retryable = "NonRetryable", False
-    elif isinstance(error, NotSerializable):
+    elif issubclass(type(error), NotSerializable):
         code, retryable = "NotSerializable", False
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
-    return code, type_name(error), _message(error), text, retryable
+    return code, type_name(error), message_of(error), traceback_of(error), retryable
 
 
-def _message(error: BaseException) -> str:
-    text = str(error)
-    return text.encode("utf-8", "replace").decode() if text else repr(error)
-
-
-def _consists_of(error: BaseException, cls: type[BaseException]) -> bool:
-    """Whether an error is of a class, or a group of nothing else but it and asyncio's own cancellation."""
-    if isinstance(error, cls):
-        return True
-    members: Sequence[BaseException] = getattr(error, "exceptions", ())
-    return (
-        bool(members)
-        and any(_consists_of(member, cls) for member in members)
-        and all(isinstance(member, asyncio.CancelledError) or _consists_of(member, cls) for member in members)
-    )
+def stored(store: Callable[..., R], *args: Any) -> R:
+    """Hand a result over; whatever its conversion raises says that it has no JSON form."""
+    try:
+        return store(*args)
+    except (FlovynError, KeyboardInterrupt, OSError):
+        # An `OSError` is of the file of a blob, which is no matter of form.
+        raise
+    except BaseException as error:
+        raise NotSerializable(
+            f"the result has no JSON form: its conversion raised {type_name(error)}: {message_of(error)}",
+            context={"path": "$", "type": type_name(error)},
+        ) from error

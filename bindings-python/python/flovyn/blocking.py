@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation
+from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation, stored
 from .branches import NOTHING
 from .context import Context, S
 from .errors import Cancelled, InvalidArgument, Suspended
@@ -83,19 +83,24 @@ class SyncActivation(Activation):
             self.state = self.agent.initial_state(self.session.state())
             args, kwargs = self.agent.arguments(self.session.input())
             output = self.agent.fn(SyncAgentContext[Any](self), *args, **kwargs)
-            effects = self.session.completed(output)
+            effects = stored(self.session.completed, output)
         except BaseException as error:
-            if self.sealed or isinstance(error, Suspended):
-                return
-            effects = self.session.cancelled() if isinstance(error, Cancelled) else self._failed(error)
-        self._hand_to_loop(effects)
+            try:
+                effects = self._ended_by(error)
+            except KeyboardInterrupt as interrupt:
+                # It ends a loop, and its process, as it would in the code of an async agent.
+                return self._on_loop(_raise, interrupt)
+        self._hand_to_loop(effects or [])
 
     def _hand_to_loop(self, effects: list[Any]) -> None:
         if effects:
-            try:
-                self.loop.call_soon_threadsafe(self._act, effects)
-            except RuntimeError:
-                self.sealed = True
+            self._on_loop(self._act, effects)
+
+    def _on_loop(self, call: Callable[[Any], None], given: Any) -> None:
+        try:
+            self.loop.call_soon_threadsafe(call, given)
+        except RuntimeError:
+            self.sealed = True
 
     def _take(self, effects: list[Any]) -> bool:
         """Carry out in the thread what belongs to it; true if something was delivered."""
@@ -301,6 +306,10 @@ class SyncTimeout:
 
     def __exit__(self, *_: object) -> None:
         self._activation.unlimit(self._timer)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _listed(steps: tuple[Any, ...]) -> list[Step[Any]]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Generator
+from types import CodeType
+from typing import Any
 
 _told: dict[int, list[Callable[[], object]]] = {}
 _ending = 0
@@ -56,6 +59,36 @@ def ended_in_order() -> Generator[None, None, None]:
                 _ending -= 1
                 if _ending == 0:
                     signal.raise_signal(signal.SIGTERM)
+
+
+def ends_process(error: BaseException) -> bool:
+    """Whether an error tells the process to end, not the code that it was raised in.
+
+    That is Ctrl-C, and ``sys.exit()`` in a handler of a signal, which runs wherever the main thread just is. In the
+    code of tasks and agents ``sys.exit()`` is an error like any other: a command line that they call ends with it.
+    """
+    if issubclass(type(error), KeyboardInterrupt):
+        return True
+    if not issubclass(type(error), SystemExit) or threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = _handlers()
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _handlers() -> set[CodeType]:
+    found: set[CodeType] = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        handler = getattr(handler, "func", handler)  # of a `partial`
+        code = getattr(handler, "__code__", None)
+        if isinstance(code, CodeType) and handler is not signal.default_int_handler:
+            found.add(code)
+    return found
 
 
 def _listen(loop: asyncio.AbstractEventLoop) -> bool:

@@ -6,7 +6,9 @@ An error says what was asked, what was found and what to do. ``code`` is the wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 __all__ = [
@@ -316,6 +318,72 @@ def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str |
     return cls(message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback)
 
 
+# ── an error's own words ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_MOST_TEXT = 65_536
+"""Characters of a message or a traceback that are kept: the journal tells what went wrong, it is no log."""
+
+
 def type_name(error: BaseException) -> str:
     """Name an error's class as journals and ``no_retry`` do: without its module."""
-    return type(error).__qualname__
+    return _told(lambda: type(error).__qualname__, lambda: type.__dict__["__name__"].__get__(type(error)))
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says: its text, or what it is where it has none or cannot tell it."""
+    return _told(lambda: str(error) or repr(error), lambda: f"<a {type_name(error)} that cannot be printed>")
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return an error's traceback with its causes, as far as they can be told."""
+
+    def whole() -> str:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
+
+    def frames() -> str:
+        head = "Traceback (most recent call last):\n" + "".join(traceback.format_tb(error.__traceback__)[-30:])
+        return f"{head}{type_name(error)}: {message_of(error)}\n"
+
+    return _told(whole, lambda: _told(frames, lambda: f"{type_name(error)}: {message_of(error)}\n"))
+
+
+def consists_of(error: BaseException, cls: type[BaseException]) -> bool:
+    """Whether an error is of a class, or a group of nothing else but it and asyncio's own cancellation."""
+    found, pending, left = False, [error], 10_000
+    while pending and left:
+        left -= 1
+        one = pending.pop()
+        members = _members(one)
+        pending.extend(members)
+        # By type: `isinstance` asks the object too, which may raise.
+        found = found or issubclass(type(one), cls)
+        if not members and not issubclass(type(one), (cls, CancelledError)):
+            return False
+    return found and not pending
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    # Other errors have attributes of this name too. Before Python 3.11 the class is a package's.
+    if all(cls.__name__ != "BaseExceptionGroup" for cls in type(error).__mro__):
+        return ()
+    try:
+        return tuple(error.exceptions)  # type: ignore[attr-defined]
+    except BaseException:
+        return ()
+
+
+def _told(tell: Callable[[], str], otherwise: Callable[[], str]) -> str:
+    """Return a text that every store can take, from code of users that may raise whatever it likes."""
+    try:
+        text = tell()
+        # Not the methods of a subclass of `str`. Half a surrogate pair comes from file names that are no UTF-8.
+        return _shortened(str.encode(text, "utf-8", "backslashreplace").decode())
+    except BaseException:
+        return otherwise()
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _MOST_TEXT:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters are left out …\n{text[-half:]}"

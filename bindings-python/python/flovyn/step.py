@@ -136,7 +136,8 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         if tag == VALUE:
             try:
                 self._value = self._rebuild(value) if self._rebuild is not None and value is not None else value
-            except Exception as error:
+            except BaseException as error:
+                # Of a validator or a constructor: the awaiting code gets it, whatever it is.
                 self._error = error
         elif tag == FAILED:
             self._error = task_failed(value)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
+from .errors import message_of, type_name
+
 Job = Callable[[], None]
 
 MAX_THREADS = 64
@@ -78,7 +80,9 @@ async def in_thread(context: Context, fn: Callable[..., Any], args: tuple[Any, .
         try:
             value = context.run(fn, *args, **kwargs)
         except StopIteration as stop:
-            error = RuntimeError(f"a task raised {stop!r}")
+            # A future refuses it, and `raise ... from` keeps what it was.
+            error = RuntimeError(f"a task raised {type_name(stop)}: {message_of(stop)}")
+            error.__cause__ = stop
         except BaseException as raised:
             error = raised
         try:

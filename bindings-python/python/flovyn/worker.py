@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
-from .activation import Activation, OwnTask, failure_of
+from .activation import Activation, OwnTask, failure_of, stored
 from .agent import Agent
-from .ends import told_to_end
+from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .scope import current, once_name
@@ -313,12 +313,9 @@ class Worker:
                 output = await fn(*args, **kwargs)
             else:
                 output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
-            ticket.completed(output)
+            stored(ticket.completed, output)
         except NotDone:
             ticket.not_done()
-        except (KeyboardInterrupt, SystemExit):
-            ticket.released()
-            raise
         except asyncio.CancelledError as error:
             if link.is_cancelled():
                 ticket.cancelled()
@@ -327,6 +324,9 @@ class Worker:
             else:
                 ticket.failed(*failure_of(error))
         except BaseException as error:
+            if ends_process(error):
+                ticket.released()
+                raise
             ticket.failed(*failure_of(error))
         finally:
             self._attempts.pop(uuid, None)
