@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _native
-from .branches import SOMETHING, Branches, outside
+from .branches import SOMETHING, outside
 from .ends import ends_process
 from .errors import (
     Cancelled,
@@ -29,7 +30,8 @@ from .errors import (
     type_name,
 )
 from .scope import current, once_name
-from .step import Step
+from .step import CANCELLED, Step
+from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
 
@@ -99,6 +101,7 @@ class Activation:
         "_spins",
         "_spun",
         "_steps",
+        "_swallowed",
         "_thread",
         "agent",
         "branches",
@@ -107,6 +110,7 @@ class Activation:
         "sealed",
         "session",
         "state",
+        "torn",
         "worker",
     )
 
@@ -116,7 +120,9 @@ class Activation:
         self.agent = agent
         self.loop = asyncio.get_running_loop()
         self.sealed = False
-        self.branches = Branches()
+        self.torn = False
+        """Whether the loop is torn down around it."""
+        self.branches = Family()
         self.state: Any = None
         self.root: OwnTask | None = None
         self._steps: dict[int, Step[Any]] = {}
@@ -126,6 +132,7 @@ class Activation:
         self._asked = False
         self._spins = 0
         self._spun = False
+        self._swallowed: Swallowed | None = None
         self._thread = 0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +144,7 @@ class Activation:
         self.worker.hub.listen(self.session.token, self._act)
         context = contextvars.copy_context()
         self.root = context.run(self._make_root)
-        self.root.on_teardown = self.seal
+        self.root.on_teardown = self.tear
         self.root.add_done_callback(self._gone)
         self._stir()
 
@@ -152,11 +159,9 @@ class Activation:
             self.state = self.agent.initial_state(self.session.state())
             output = await self._enter(AgentContext(self))
             effects = stored(self.session.completed, output)
-        except asyncio.CancelledError as error:
-            if self.sealed:
-                raise
-            effects = self._failed(error)
         except BaseException as error:
+            if self.sealed and isinstance(error, asyncio.CancelledError):
+                raise
             effects = self._ended_by(error)
         if effects is not None:
             self._act(effects)
@@ -170,6 +175,9 @@ class Activation:
         if self.sealed or consists_of(error, Suspended):
             return None
         if consists_of(error, Cancelled):
+            return self.session.cancelled()
+        if self.branches.untold is not None and consists_of(error, asyncio.CancelledError):
+            # Branches cancel each other when they are told to stop.
             return self.session.cancelled()
         if ends_process(error):
             self.seal()
@@ -187,6 +195,10 @@ class Activation:
         """Take nothing more of the agent's code; its run goes on from its journal."""
         self.sealed = True
 
+    def tear(self) -> None:
+        """Take nothing more: the loop ends, and waits for every task of it."""
+        self.sealed = self.torn = True
+
     def _gone(self, root: asyncio.Task[Any]) -> None:
         if not root.cancelled():
             error = root.exception()
@@ -203,6 +215,7 @@ class Activation:
         for step in self._steps.values():
             step.put_away()
         self._steps.clear()
+        self.branches.untold = None
         for op in list(self._attempts):
             self._stop_attempt(op)
         for branch in self.branches.all():
@@ -218,11 +231,17 @@ class Activation:
     def check_open(self) -> None:
         """Refuse ops of a copy that was put away, and ops that are not made by the agent's own code."""
         if self.sealed:
+            branch = None
             if asyncio._get_running_loop() is self.loop:  # pyright: ignore[reportPrivateUsage]
                 branch = asyncio.current_task()
                 if branch is not None and branch is not self.root:
                     branch.add_done_callback(_retrieve)
-            raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+            if not self._goes_on(branch if current.get() is self else None):
+                raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+            caller: Any = sys._getframe(1).f_locals.get("self")  # pyright: ignore[reportPrivateUsage]
+            if getattr(caller, "_session", None) is self.session:
+                caller._session = Nowhere(self.session)
+            return
         if current.get() is not self:
             if threading.get_ident() != self._thread:
                 raise WrongThread(
@@ -234,10 +253,17 @@ class Activation:
                 "agent needs, and make the call in the agent"
             )
 
+    def _goes_on(self, branch: Any) -> bool:
+        """Whether the code of a copy that was put away does not stop."""
+        if self._swallowed is None:
+            self._swallowed = Swallowed()
+        return self._swallowed.again(self, branch)
+
     def schedule(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step[Any]:
         """Schedule a task: takes its slot now, starts once the code is quiet."""
         if self.sealed:
             self.check_open()
+            return Step(self, 0)
         op, uuid = self.session.call_task(task.spec, task.signature.wire(args, kwargs), task.key, once_name.get())
         step: Step[Any] = Step(self, op, uuid, rebuild=task.rebuild)
         step._task = task  # pyright: ignore[reportPrivateUsage]
@@ -255,6 +281,8 @@ class Activation:
     ) -> Step[Any]:
         """Schedule a task of the toolkit, which the worker runs beside its own."""
         self.check_open()
+        if self.sealed:
+            return Step(self, 0)
         fake = self.worker.fakes.get(kind)
         if fake is not None:
             return self.schedule(Task(fake, kind, {}), (input,), {})
@@ -267,6 +295,8 @@ class Activation:
     def step(self, op: int, uuid: bytes = b"", *, what: str = "") -> Step[Any]:
         """Make the step of an op that was just called."""
         step: Step[Any] = Step(self, op, uuid, what=what)
+        if self.sealed:
+            return step
         self._steps[op] = step
         self._called()
         return step
@@ -277,9 +307,13 @@ class Activation:
 
     def begin_await(self, step: Step[Any]) -> None:
         """Register an await with the engine."""
-        if self.sealed:
-            self.check_open()
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
+        untold = self.branches.untold
+        if untold is not None and op != CHECKPOINT and untold.is_due(asyncio.current_task()):
+            self.give_up(step)
+            error = Cancelled("the run was asked to stop")
+            untold.raises(error)
+            raise error
         if op != CHECKPOINT:
             self.session.await_op(op)
         self._steps[op] = step
@@ -294,6 +328,16 @@ class Activation:
         self._steps.pop(op, None)
         self._act(self.session.abandon(op))
         self._stir()
+
+    def tells(self, error: Cancelled) -> None:
+        """Note an error that tells a branch to stop."""
+        if self.branches.untold is not None:
+            self.branches.untold.raises(error)
+
+    def told(self) -> None:
+        """Note that the running branch is told to stop."""
+        if self.branches.untold is not None:
+            self.branches.untold.told(asyncio.current_task())
 
     def block_on(self, steps: Sequence[Step[Any]]) -> None:
         """Wait in the calling thread; only agents declared with `def` may."""
@@ -355,6 +399,8 @@ class Activation:
             if kind == DELIVER:
                 _, op, tag, value = effect
                 step = self._steps.pop(op, None)
+                if tag == CANCELLED and self.branches.untold is None:
+                    self.branches.untold = Untold((self.root, *self.branches.alive()))
                 if step is not None:
                     step.deliver(tag, value, self._causes.pop(op, None))
                 delivered = True
@@ -396,7 +442,7 @@ class Activation:
         current.set(None)
         once_name.set(None)
         made = OwnTask(self._attempt(step, op, attempt, uuid, link), loop=self.loop)
-        made.on_teardown = self.seal
+        made.on_teardown = self.tear
         return made
 
     async def _attempt(self, step: Step[Any], op: int, attempt: int, uuid: bytes, link: InlineLink) -> None:

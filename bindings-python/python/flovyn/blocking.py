@@ -18,6 +18,7 @@ from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
 from .step import Step
+from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
 
 if TYPE_CHECKING:
@@ -123,6 +124,11 @@ class SyncActivation(Activation):
     def _called(self) -> None:
         pass
 
+    def check_open(self) -> None:
+        if self.sealed and threading.get_ident() == self._thread and self._goes_on(threading.current_thread()):
+            stand_still()
+        super().check_open()
+
     def block_on(self, steps: Sequence[Step[Any]]) -> None:
         self.wait(steps, lambda: all(step.done() for step in steps))
 
@@ -137,7 +143,7 @@ class SyncActivation(Activation):
             self._steps[op] = step
         settle = True
         while not enough():
-            late = next((limit for limit in self._limits if limit.done()), None)
+            late = next((limit for limit in self._limits if limit.done() and not limit.failed), None)
             if late is not None:
                 for step in steps:
                     self.forgo(step)

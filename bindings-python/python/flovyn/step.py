@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, task_failed
+from .stopping import never
 
 if TYPE_CHECKING:
     from .activation import Activation
@@ -84,26 +85,38 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         return self._settled
 
     @property
+    def failed(self) -> bool:
+        """Whether its outcome is an error."""
+        return self._error is not None
+
+    @property
     def waiters(self) -> list[asyncio.Future[None]]:
         """The futures that its outcome ends."""
         return self._waiters
 
     def __await__(self) -> Generator[Any, Any, R]:
+        activation = self._activation
+        if activation.sealed and (not self._settled or type(self._error) is Suspended):
+            activation.check_open()
+            yield from never(activation, torn=activation.torn)
         if self._settled:
             return self._outcome()
-        activation = self._activation
         if not self._waiters:
             activation.begin_await(self)
         waiter: asyncio.Future[None] = activation.loop.create_future()
         self._waiters.append(waiter)
         try:
             yield from waiter
-        except BaseException:
+        except BaseException as error:
             if not self._settled:
                 self._waiters.remove(waiter)
                 if not self._waiters:
                     activation.give_up(self)
-            raise
+                raise
+            if type(self._error) is not Cancelled or isinstance(error, GeneratorExit):
+                raise
+            # A timer of the host cancels the task in the turn in which the run was told to stop. Who set the timer
+            # would take it for an await that took too long, and go on.
         return self._outcome()
 
     def send(self, value: Any) -> Any:
@@ -127,6 +140,8 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
 
     def _outcome(self) -> R:
         if self._error is not None:
+            if type(self._error) is Cancelled:
+                self._activation.told()
             raise self._error
         return self._value
 
@@ -146,6 +161,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             self._error = SignalTimeout(f"no signal {self._what!r} came in time")
         elif tag == CANCELLED:
             self._error = Cancelled("the run was asked to stop")
+            self._activation.tells(self._error)
         else:
             self._error = value
         self._args, self._kwargs, self._context = (), {}, None
