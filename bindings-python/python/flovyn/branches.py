@@ -115,7 +115,8 @@ class Turns:
         ready: Iterable[Any] | None = getattr(self._loop, "_ready", None)
         if ready is None:
             return None
-        return {handle._context.get(current) for handle in ready if not handle._cancelled}
+        # A copy: other threads put callbacks in at any time.
+        return {handle._context.get(current) for handle in tuple(ready) if not handle._cancelled}
 
 
 # ── what a branch waits for ──────────────────────────────────────────────────────────────────────────────────────────

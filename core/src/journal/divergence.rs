@@ -64,6 +64,9 @@ impl Machine {
             }
         }
         self.divergence_due = false;
+        if self.bury(line) {
+            return true;
+        }
         if self.ends_by_preamble(self.concurrent) || (!self.diverged && !self.admit_divergence()) {
             return true;
         }
@@ -119,6 +122,25 @@ impl Machine {
             self.patience = None;
             self.divergence_due = false;
         }
+    }
+
+    /// Goes past a call that was given up before it ended and that the code has not come to this time, as the loser of a
+    /// race may: nobody was told anything of it, so nothing differs. True if the line was one.
+    fn bury(&mut self, line: Line) -> bool {
+        let Line::Call(index) = line else { return false };
+        let abandoned = match self.abandons.get(&index) {
+            Some(target) => self.ops[*target].recorded && !self.ops[*target].awaited,
+            None => self.ops[index].abandoned && !self.ops[index].claimed,
+        };
+        if !abandoned {
+            return false;
+        }
+        // No later call may take it for its twin: it never ends.
+        self.ops[index].claimed = true;
+        self.ops[index].settled = true;
+        self.script.note_claim();
+        self.script.step();
+        true
     }
 
     /// Goes past a recorded line that will not come.

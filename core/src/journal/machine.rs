@@ -224,6 +224,8 @@ pub struct Machine {
     pub(super) abandoned_by_host: bool,
     /// Whether anything outside may make the code go on; none until the host has said so, for this time of quiet.
     pub(super) outside: Option<Outside>,
+    /// What the host said last: something of this process alone may end the wait.
+    pub(super) host_timer: bool,
     pub(super) asked: bool,
     pub(super) asking_later: bool,
     /// The awaits that recorded ops give up, by op.
@@ -333,6 +335,7 @@ impl Machine {
             read_total: HashMap::new(),
             abandoned_by_host: false,
             outside: None,
+            host_timer: false,
             asked: false,
             asking_later: false,
             abandons: HashMap::new(),

@@ -32,6 +32,9 @@ impl Machine {
         self.quiet = true;
         self.concurrent |= concurrent || self.awaited.len() > 1 || outside == Some(Outside::Something);
         self.outside = outside;
+        if let Some(outside) = outside {
+            self.host_timer = outside == Outside::Something;
+        }
         self.asked = false;
         self.lease_fresh = lease_fresh;
         self.plan();
@@ -71,7 +74,7 @@ impl Machine {
 
     /// Whether something of this process alone may end the wait (rule 13).
     pub fn has_host_timer(&self) -> bool {
-        self.outside == Some(Outside::Something)
+        self.host_timer
     }
 
     /// The hold that was armed is over.
@@ -430,7 +433,7 @@ impl Machine {
 
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
-        let mut wait = Wait { host_timer: self.has_host_timer(), ..Wait::default() };
+        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
         let mut in_doubt = false;
         for index in &self.awaited {
             let op = &self.ops[*index];
