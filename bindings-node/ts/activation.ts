@@ -8,7 +8,16 @@ import { AsyncResource } from "node:async_hooks";
 
 import type { AnyAgent } from "./agent.js";
 import { AgentContext } from "./context.js";
-import { Cancelled, FlovynError, messageOf, OutsideAgent, Suspended, typeName } from "./errors.js";
+import {
+  Cancelled,
+  codeOf,
+  consistsOf,
+  messageOf,
+  OutsideAgent,
+  stackOf,
+  Suspended,
+  typeName,
+} from "./errors.js";
 import { hub } from "./hub.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
@@ -16,7 +25,7 @@ import { type Scope, scopes } from "./scope.js";
 import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
-import { type Declared, failureOf, TaskContext, type TaskLink } from "./task.js";
+import { type Declared, encoded, failureOf, TaskContext, type TaskLink, unwritable } from "./task.js";
 import { outside } from "./timers.js";
 import type { Worker } from "./worker.js";
 
@@ -60,7 +69,6 @@ export class Activation {
   input: unknown;
   private readonly steps = new Map<number, Step<unknown>>();
   private readonly attempts = new Map<number, Stop>();
-  private readonly causes = new Map<number, unknown>();
   private awaiting = 0;
   private concurrent = false;
   private armed = false;
@@ -78,7 +86,7 @@ export class Activation {
 
   /** Enters the agent's function at its top. */
   async start(): Promise<void> {
-    let effects: Effects;
+    let report: () => Effects;
     try {
       const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.session.load(hub, token));
       if (this.sealed) return;
@@ -91,26 +99,46 @@ export class Activation {
       this.stir();
       const output = await scopes.run(scope, () => this.agent.fn(ctx, given as never));
       if (this.sealed) return;
-      effects = this.session.completed(encode(output));
+      const wire = encoded(output);
+      report = () => this.session.completed(wire);
     } catch (error) {
-      if (this.sealed || error instanceof Suspended) return;
-      effects = error instanceof Cancelled ? this.session.cancelled() : this.failed(error);
+      if (this.sealed || consistsOf(error, Suspended)) return;
+      report = consistsOf(error, Cancelled) ? () => this.session.cancelled() : () => this.failed(error);
     }
-    this.act(effects);
+    this.tell(report, (error) => this.failed(unwritable(error)));
   }
 
   private failed(error: unknown): Effects {
     return this.session.failed({
-      code: error instanceof FlovynError ? error.code : "AgentFailed",
+      code: codeOf(error) ?? "AgentFailed",
       errorType: typeName(error),
       message: messageOf(error),
-      traceback: error instanceof Error ? error.stack : undefined,
+      traceback: stackOf(error),
     });
+  }
+
+  /** Tells how something ended, or what came of telling it: nobody waits for an error that is thrown here. */
+  private tell(report: () => Effects, otherwise: (error: unknown) => Effects): void {
+    let effects: Effects;
+    try {
+      effects = report();
+    } catch (error) {
+      effects = otherwise(error);
+    }
+    this.act(effects);
+  }
+
+  /** Stops what of its tasks is claimed here: its run has ended, and nobody waits for them. */
+  private leave(): void {
+    for (const step of this.steps.values()) {
+      if (step.task?.detached === false) this.worker.unwanted(step, new Cancelled("the run has ended"));
+    }
   }
 
   /** Puts the copy away. */
   drop(): void {
     this.sealed = true;
+    for (const step of this.steps.values()) this.worker.forget(step);
     this.steps.clear();
     for (const attempt of this.attempts.values()) attempt.ask(new Suspended("the run was put away"));
     this.attempts.clear();
@@ -141,6 +169,7 @@ export class Activation {
     step.task = task;
     step.input = wire;
     step.inContext = new AsyncResource("flovyn.task");
+    if (task.inline) this.worker.callers.set(id, step);
     this.worker.meet(task);
     return this.made(step, scope);
   }
@@ -176,14 +205,15 @@ export class Activation {
   giveUp(step: Step<unknown>): void {
     if (this.sealed) return;
     this.awaiting -= 1;
+    this.worker.unwanted(step, new Cancelled("the run has given this task up"));
     this.act(this.session.abandon(step.op));
     this.stir();
   }
 
   /** Forgets the steps of the segment that a checkpoint ended. */
   saved(): void {
+    for (const step of this.steps.values()) this.worker.forget(step);
     this.steps.clear();
-    this.causes.clear();
   }
 
   // ── quiet ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,6 +244,14 @@ export class Activation {
 
   // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
 
+  /** Takes what the engine asks; a run whose outcomes cannot be read fails with that. */
+  take(): void {
+    this.tell(
+      () => this.session.takeEffects(),
+      (error) => this.failed(error),
+    );
+  }
+
   /** Carries out what the engine asks. */
   act(effects: Effects): void {
     if (effects === null) return;
@@ -233,6 +271,7 @@ export class Activation {
           this.stir();
           break;
         default:
+          if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();
           this.drop();
           return;
       }
@@ -244,9 +283,8 @@ export class Activation {
     if (step === undefined) return;
     this.steps.delete(op);
     this.awaiting -= 1;
-    const cause = this.causes.get(op);
-    this.causes.delete(op);
-    step.deliver(tag, value, cause);
+    step.deliver(tag, value);
+    if (step.id !== "") this.worker.unwanted(step, step.failure);
     this.stir();
   }
 
@@ -266,29 +304,34 @@ export class Activation {
     }
     const stop = new Stop();
     this.attempts.set(op, stop);
-    const ctx = new TaskContext(id, attempt, stop, new InlineLink(this.session, op, attempt));
-    const fn = this.worker.functionOf(task.kind, task.fn, id);
     const ended = (report: () => Effects): void => {
       if (this.sealed || this.attempts.get(op) !== stop) return;
       this.attempts.delete(op);
-      this.act(report());
+      this.tell(report, (error) => this.session.taskFailed(op, attempt, ...failureOf(unwritable(error))));
     };
     const failed = (error: unknown): void => {
       ended(() => {
-        this.causes.set(op, error);
+        step.cause = error;
         return this.session.taskFailed(op, attempt, ...failureOf(error));
       });
     };
-    const input = decode(step.input);
-    inContext.runInAsyncScope(() => task.execute(fn, input, ctx)).then((output) => {
+    const completed = (output: unknown): void => {
       let wire: Wire;
       try {
-        wire = encode(output);
+        wire = encoded(output);
       } catch (error) {
         failed(error);
         return;
       }
       ended(() => this.session.taskCompleted(op, attempt, wire));
-    }, failed);
+    };
+    try {
+      const ctx = new TaskContext(id, attempt, stop, new InlineLink(this.session, op, attempt));
+      const fn = this.worker.functionOf(task.kind, task.fn, id);
+      const input = decode(step.input);
+      inContext.runInAsyncScope(() => task.execute(fn, input, ctx)).then(completed, failed);
+    } catch (error) {
+      failed(error);
+    }
   }
 }

@@ -1,5 +1,7 @@
 // The errors of Flovyn: one tree, one class per code, the same names in every language.
 
+import { types } from "node:util";
+
 /** Named facts of an error: ids, sizes, limits. */
 export type ErrorContext = Readonly<Record<string, unknown>>;
 
@@ -235,8 +237,9 @@ const MARK = "flovyn:";
 
 /** Makes the error of what the native part threw; other errors stay as they are. */
 export function fromNative(error: unknown): unknown {
-  if (!(error instanceof Error) || !error.message.startsWith(MARK)) return error;
-  return fromText(error.message.slice(MARK.length));
+  const message = isA(error, Error) ? read(error, "message") : undefined;
+  if (typeof message !== "string" || !message.startsWith(MARK)) return error;
+  return fromText(message.slice(MARK.length));
 }
 
 /** Makes an error of the text that carries it. */
@@ -270,14 +273,104 @@ export function taskFailed(failure: FailureFacts, cause?: unknown): TaskFailed {
   });
 }
 
-/** Names an error as journals and `noRetry` do: its own name, else that of its class. */
-export function typeName(error: unknown): string {
-  if (!(error instanceof Error)) return error === null ? "null" : typeof error;
-  return error.name !== "Error" && error.name !== "" ? error.name : error.constructor.name || "Error";
+/** How much of a message or a stack is told: what follows says nothing more, and a commit has a ceiling. */
+const MAX_TEXT = 65_536;
+
+/** Whether something is of a class; false of what cannot be asked, such as a revoked `Proxy`. */
+export function isA<T>(thing: unknown, cls: abstract new (...args: never[]) => T): thing is T {
+  try {
+    return thing instanceof cls;
+  } catch {
+    return false;
+  }
 }
 
-/** The message of whatever was thrown. */
+/** How deep errors may be grouped; one may hold itself. */
+const MAX_GROUPS = 16;
+
+/** Whether an error is of a class, or an `AggregateError` of nothing else. */
+export function consistsOf<T>(error: unknown, cls: abstract new (...args: never[]) => T, depth = 0): boolean {
+  if (isA(error, cls)) return true;
+  if (depth === MAX_GROUPS || !isA(error, AggregateError)) return false;
+  const members = read(error, "errors");
+  try {
+    return Array.isArray(members) && members.length > 0 && members.every((each) => consistsOf(each, cls, depth + 1));
+  } catch {
+    return false;
+  }
+}
+
+/** Names an error as journals and `noRetry` do: its own name, else that of its class. */
+export function typeName(error: unknown): string {
+  if (error === null) return "null";
+  if (typeof error !== "object") return typeof error;
+  const named = isError(error) || typeof read(error, "message") === "string";
+  const name = named ? read(error, "name") : undefined;
+  if (typeof name === "string" && name !== "" && name !== "Error") return clean(name);
+  const made = read(read(error, "constructor"), "name");
+  if (typeof made === "string" && made !== "" && made !== "Object") return clean(made);
+  return isError(error) ? "Error" : "object";
+}
+
+/**
+ * The message of whatever was thrown. Cannot fail: people throw anything, and an error that cannot be told must not become
+ * another one.
+ */
 export function messageOf(error: unknown): string {
-  const text = error instanceof Error ? error.message || error.name : String(error);
-  return text.isWellFormed() ? text : text.toWellFormed();
+  const message = read(error, "message");
+  if (typeof message === "string" && message !== "") return clean(message);
+  if (!isError(error)) return shown(error);
+  return message === undefined || message === null || message === "" ? typeName(error) : shown(message);
+}
+
+/** Where something was thrown, if it tells that as text. */
+export function stackOf(error: unknown): string | undefined {
+  const stack = read(error, "stack");
+  return typeof stack === "string" ? clean(stack) : undefined;
+}
+
+/** The code of an error of ours; none of another. */
+export function codeOf(error: unknown): string | undefined {
+  const code = isA(error, FlovynError) ? read(error, "code") : undefined;
+  return typeof code === "string" ? code : undefined;
+}
+
+/** Whether something is an error, of whatever realm. */
+function isError(thing: unknown): boolean {
+  return types.isNativeError(thing) || isA(thing, Error);
+}
+
+/** A property; nothing where it cannot be read. */
+function read(thing: unknown, name: string): unknown {
+  if (thing === null || (typeof thing !== "object" && typeof thing !== "function")) return undefined;
+  try {
+    return (thing as Record<string, unknown>)[name];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Any value in words: its own ones, else its fields, else what it is. */
+function shown(value: unknown): string {
+  if (typeof value === "function") return `a function ${clean(String(read(value, "name") ?? ""))}`.trimEnd();
+  const text = asText(() => String(value));
+  if (text !== undefined && !text.startsWith("[object ")) return clean(text);
+  const fields = asText(() => JSON.stringify(value));
+  if (fields !== undefined && fields !== "{}") return clean(fields);
+  return clean(text ?? `something of type ${typeName(value)} that cannot be shown`);
+}
+
+function asText(ask: () => unknown): string | undefined {
+  try {
+    const text = ask();
+    return typeof text === "string" ? text : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Text that can be stored: no half of a character, and not without end. */
+function clean(text: string): string {
+  const cut = text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}… (${text.length} characters)` : text;
+  return cut.toWellFormed();
 }

@@ -2,7 +2,7 @@
 
 import type { AsyncResource } from "node:async_hooks";
 import type { Activation } from "./activation.js";
-import { Cancelled, type FailureFacts, OutsideAgent, SignalTimeout, taskFailed } from "./errors.js";
+import { Cancelled, type FailureFacts, messageOf, OutsideAgent, SignalTimeout, taskFailed } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
 import { decode } from "./serde.js";
 
@@ -15,6 +15,7 @@ export interface StepTask {
   readonly kind: string;
   readonly spec: NativeTaskSpec;
   readonly fn: (input: never, ctx: never) => unknown;
+  readonly detached: boolean;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }
 
@@ -34,6 +35,8 @@ export class Step<R> implements Promise<R> {
   input: Wire = "null";
   /** @internal The context to run an attempt in. */
   inContext: AsyncResource | undefined;
+  /** @internal What its last attempt in this process threw. */
+  cause: unknown;
   private readonly activation: Activation | undefined;
   /** @internal */
   readonly op: number;
@@ -90,7 +93,7 @@ export class Step<R> implements Promise<R> {
   }
 
   /** @internal Takes the outcome and wakes whoever awaits it; the engine calls this, once. */
-  deliver(tag: number, value: unknown, cause: unknown): void {
+  deliver(tag: number, value: unknown): void {
     let outcome: Outcome;
     if (tag === VALUE) {
       try {
@@ -100,7 +103,10 @@ export class Step<R> implements Promise<R> {
         outcome = { ok: false, error };
       }
     } else if (tag === FAILED) {
-      outcome = { ok: false, error: taskFailed(JSON.parse(value as string) as FailureFacts, cause) };
+      const facts = JSON.parse(value as string) as FailureFacts;
+      // The last attempt may have ended elsewhere, or by its time limit: then what this process knows is not the cause.
+      const known = this.cause !== undefined && messageOf(this.cause) === facts.message;
+      outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined) };
     } else if (tag === TIMED_OUT) {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
     } else {
@@ -109,7 +115,13 @@ export class Step<R> implements Promise<R> {
     this.outcome = outcome;
     this.task = undefined;
     this.inContext = undefined;
+    this.cause = undefined;
     this.end(outcome);
+  }
+
+  /** @internal What it has failed with. */
+  get failure(): unknown {
+    return this.outcome?.ok === false ? this.outcome.error : undefined;
   }
 
   /** @internal Stops awaiting it; true if somebody did. */

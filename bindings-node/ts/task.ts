@@ -1,10 +1,10 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
-import { InvalidArgument, messageOf, NonRetryable, NotSerializable, typeName } from "./errors.js";
-import { type FailureDraft, natively, native, type NativeTaskSpec } from "./native.js";
+import { InvalidArgument, isA, messageOf, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
+import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
-import { json } from "./serde.js";
+import { encode, json } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 
@@ -180,6 +180,11 @@ export class Declared {
     return this.settings.key;
   }
 
+  /** Whether it outlives the run that calls it. */
+  get detached(): boolean {
+    return this.settings.detached === true;
+  }
+
   /** Runs a function of it with a stored input. */
   execute(fn: AnyFunction, input: unknown, ctx: unknown): Promise<unknown> {
     return scopes.run(IN_TASK, async () => {
@@ -270,10 +275,25 @@ export function task(
   return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input).task();
 }
 
+/** A result as it crosses. Whatever keeps it from being written is `NotSerializable`: a getter or a `toJSON` may throw. */
+export function encoded(result: unknown): Wire {
+  try {
+    return encode(result);
+  } catch (error) {
+    throw isA(error, NotSerializable) ? error : unwritable(error);
+  }
+}
+
+/** That a result cannot be handed over. */
+export function unwritable(error: unknown): NotSerializable {
+  const message = `the result cannot be written as JSON: ${typeName(error)}: ${messageOf(error)}`;
+  return new NotSerializable(message, { context: { path: "$", type: "" }, cause: error });
+}
+
 /** Describes a task's error; whether it may be tried again. */
 export function failureOf(error: unknown): [failure: FailureDraft, retryable: boolean] {
   const fixed =
-    error instanceof NonRetryable ? "NonRetryable" : error instanceof NotSerializable ? "NotSerializable" : undefined;
+    isA(error, NonRetryable) ? "NonRetryable" : isA(error, NotSerializable) ? "NotSerializable" : undefined;
   const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };
-  return [{ ...draft, traceback: error instanceof Error ? error.stack : undefined }, fixed === undefined];
+  return [{ ...draft, traceback: stackOf(error) }, fixed === undefined];
 }

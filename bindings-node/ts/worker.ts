@@ -3,12 +3,29 @@
 import { Activation } from "./activation.js";
 import { Agent, type AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
-import { Cancelled, InvalidArgument, messageOf, NotDone } from "./errors.js";
+import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
 import { hub } from "./hub.js";
-import { native, type NativeTaskSpec, type NativeTicket, type NativeWorker, type WorkerSettings } from "./native.js";
-import { decode, encode } from "./serde.js";
+import {
+  native,
+  type NativeTaskSpec,
+  type NativeTicket,
+  type NativeWorker,
+  type Wire,
+  type WorkerSettings,
+} from "./native.js";
+import { decode } from "./serde.js";
+import type { Step } from "./step.js";
 import { Stop } from "./stop.js";
-import { Declared, failureOf, isTask, type Task, TaskContext, type TaskLink } from "./task.js";
+import {
+  Declared,
+  encoded,
+  failureOf,
+  isTask,
+  type Task,
+  TaskContext,
+  type TaskLink,
+  unwritable,
+} from "./task.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./timers.js";
 
@@ -39,6 +56,14 @@ export interface WorkerOptions {
   toolkit?: Toolkit | false;
 }
 
+/** A claimed attempt that runs here. */
+interface Attempt {
+  readonly stop: Stop;
+  readonly task: string;
+  /** Whether nobody waits for its task any more. */
+  unwanted: boolean;
+}
+
 /** How a claimed attempt speaks with the engine: through its ticket. */
 class TicketLink implements TaskLink {
   constructor(private readonly ticket: NativeTicket) {}
@@ -63,6 +88,8 @@ class TicketLink implements TaskLink {
 export class Worker {
   /** @internal Tasks that agents called, by kind. */
   readonly met = new Map<string, Declared>();
+  /** @internal Steps of runs here whose later attempts go by the queue, by the UUID of their task. */
+  readonly callers = new Map<string, Step<unknown>>();
   /** @internal Functions that stand in for tasks in tests, by kind. */
   readonly fakes = new Map<string, AnyFunction>();
   /** @internal Told of every attempt before it starts, in tests. */
@@ -74,7 +101,7 @@ export class Worker {
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
   private readonly activations = new Map<number, Activation>();
-  private readonly attempts = new Map<number, { stop: Stop; end: Promise<void> }>();
+  private readonly attempts = new Map<number, Attempt>();
   private native: NativeWorker | undefined;
   private starting: Promise<this> | undefined;
   private closing: Promise<void> | undefined;
@@ -176,6 +203,7 @@ export class Worker {
     this.closing ??= Promise.resolve();
     for (const { stop } of this.attempts.values()) stop.ask(new Cancelled("the process has died"));
     this.attempts.clear();
+    this.callers.clear();
     this.leave();
   }
 
@@ -184,7 +212,8 @@ export class Worker {
    * instead of when their lease is over.
    */
   async run(): Promise<void> {
-    const stop = (): void => void this.close();
+    // Whoever runs it is told below what the close came to.
+    const stop = (): void => void this.close().catch(() => undefined);
     process.once("SIGINT", stop);
     process.once("SIGTERM", stop);
     try {
@@ -264,6 +293,25 @@ export class Worker {
     return this.fakes.get(kind) ?? fn;
   }
 
+  /**
+   * @internal Nobody waits for a task any more. What of it runs here is stopped now, where the store would tell so with the
+   * next sign of life.
+   */
+  unwanted(step: Step<unknown>, reason: unknown): void {
+    this.forget(step);
+    if (this.attempts.size === 0) return;
+    for (const attempt of this.attempts.values()) {
+      if (attempt.task !== step.id) continue;
+      attempt.unwanted = true;
+      attempt.stop.ask(reason ?? new Cancelled("this task has ended"));
+    }
+  }
+
+  /** @internal Forgets the caller of a task; another copy of its run may have taken its place. */
+  forget(step: Step<unknown>): void {
+    if (this.callers.get(step.id) === step) this.callers.delete(step.id);
+  }
+
   /** @internal Forgets an activation. */
   closed(activation: Activation): void {
     this.activations.delete(activation.id);
@@ -284,16 +332,16 @@ export class Worker {
           void activation.start();
           break;
         }
-        case 1: {
-          const activation = this.activations.get(news[1]);
-          if (activation !== undefined) activation.act(activation.session.takeEffects());
+        case 1:
+          this.activations.get(news[1])?.take();
           break;
-        }
         case 2: {
           const [, id, ticket, kind, input, task, attempt, reconcile] = news;
+          this.overtake(task, attempt);
           const stop = new Stop();
-          const end = this.attempt(id, ticket, stop, kind, decode(input), task, attempt, reconcile);
-          this.attempts.set(id, { stop, end });
+          const running = { stop, task, unwanted: false };
+          this.attempts.set(id, running);
+          void this.attempt(id, ticket, running, kind, input, attempt, reconcile);
           break;
         }
         default:
@@ -302,34 +350,63 @@ export class Worker {
     }
   }
 
+  /**
+   * Ends what earlier attempts of a task do here: the store has given them up, or there would be no later one. Their ends
+   * are told to nobody: the task is known by the later one now.
+   */
+  private overtake(task: string, attempt: number): void {
+    for (const [id, earlier] of this.attempts) {
+      if (earlier.task !== task) continue;
+      this.attempts.delete(id);
+      earlier.stop.ask(new Cancelled(`this attempt was given up; attempt ${attempt} of its task has begun`));
+    }
+  }
+
+  /** Runs a claimed attempt and tells its end; never rejects, for nobody waits for it. */
   private async attempt(
     id: number,
     ticket: NativeTicket,
-    stop: Stop,
+    running: Attempt,
     kind: string,
-    input: unknown,
-    taskId: string,
+    input: Wire,
     attempt: number,
     reconcile: boolean,
   ): Promise<void> {
     await Promise.resolve();
+    const { stop, task: taskId } = running;
+    let report: () => void;
     try {
-      const task = this.tasks.get(kind);
+      const caller = this.callers.get(taskId);
+      // What the step itself was called with: functions of `ctx.run` share a kind.
+      const task = caller?.task instanceof Declared ? caller.task : this.tasks.get(kind);
       if (task === undefined) throw new InvalidArgument(`nothing here runs "${kind}"`);
       const settles = reconcile && task.reconcile !== undefined;
       const fn = settles ? (task.reconcile as AnyFunction) : this.functionOf(kind, task.fn, taskId);
       const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
-      const output = encode(await task.execute(fn, input, ctx));
-      if (this.attempts.has(id)) ticket.completed(output);
+      const given = decode(input);
+      const run = (): Promise<unknown> => task.execute(fn, given, ctx);
+      const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
+      report = () => ticket.completed(output);
     } catch (error) {
-      if (!this.attempts.has(id)) return;
-      if (error instanceof NotDone) ticket.notDone();
-      else if (stop.isAsked) {
-        if (ticket.isCancelled && this.closing === undefined) ticket.cancelled();
-        else ticket.released();
-      } else ticket.failed(...failureOf(error));
-    } finally {
-      this.attempts.delete(id);
+      report = () => this.unsuccessful(ticket, running, error);
+    }
+    if (!this.attempts.delete(id)) return;
+    try {
+      report();
+    } catch (error) {
+      ticket.failed(...failureOf(unwritable(error)));
+    }
+  }
+
+  private unsuccessful(ticket: NativeTicket, running: Attempt, error: unknown): void {
+    if (isA(error, NotDone)) ticket.notDone();
+    else if (running.stop.isAsked) {
+      if (running.unwanted || (ticket.isCancelled && this.closing === undefined)) ticket.cancelled();
+      else ticket.released();
+    } else {
+      const caller = this.callers.get(running.task);
+      if (caller !== undefined) caller.cause = error;
+      ticket.failed(...failureOf(error));
     }
   }
 }
