@@ -26,7 +26,7 @@ import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 import { type Declared, encoded, failureOf, TaskContext, type TaskLink, unwritable } from "./task.js";
-import { outside } from "./timers.js";
+import { outside } from "./outside.js";
 import type { Worker } from "./worker.js";
 
 const DELIVER = 0;

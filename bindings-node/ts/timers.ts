@@ -1,9 +1,7 @@
 // Which timers of the process belong to which agent.
 //
-// A timer (`setTimeout`) lives in this process alone. The engine must know that a waiting agent has one: its run is entered
-// again when this process is gone, and replay waits for what the code may still call. The functions are replaced while a
-// worker serves agents, and only then. What else an agent's promises wait for (a socket, a thread, a promise of somebody
-// else) cannot be told: then the answer is that nobody knows.
+// A timer (`setTimeout`) lives in this process alone, and the engine must know that a waiting agent has one (outside.ts).
+// The functions are replaced while a worker serves agents, and only then.
 
 import { syncBuiltinESMExports } from "node:module";
 import timers from "node:timers";
@@ -22,13 +20,9 @@ const left = new WeakMap<Activation, Set<Timer>>();
 const pending = new WeakMap<Activation, number>();
 const owners = new WeakMap<Timer, Set<Timer>>();
 
-/** What may make an agent's code go on beside the outcomes that it waits for. */
-export const Outside = { Unknown: 1, Something: 2 } as const;
-
-/** Whether a timer that the agent's code has set may still fire, or who knows what may happen. */
-export function outside(agent: Activation): number {
-  const waits = (left.get(agent)?.size ?? 0) > 0 || (pending.get(agent) ?? 0) > 0;
-  return waits ? Outside.Something : Outside.Unknown;
+/** Whether a timer that the agent's code has set may still fire. */
+export function anyLeft(agent: Activation): boolean {
+  return (left.get(agent)?.size ?? 0) > 0 || (pending.get(agent) ?? 0) > 0;
 }
 
 type Original = { owner: Record<string, unknown>; name: string; original: unknown; put: unknown };

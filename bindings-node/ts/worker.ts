@@ -27,7 +27,7 @@ import {
   unwritable,
 } from "./task.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
-import { unwatch, watch } from "./timers.js";
+import { unwatch, watch } from "./outside.js";
 
 const CLOSE_GRACE_MS = 5_000;
 
