@@ -359,8 +359,9 @@ class Activation:
                 self.branches.add(branch)
 
     def _called(self) -> None:
-        self._note_branch()
-        self._stir()
+        if not self.sealed:
+            self._note_branch()
+            self._stir()
 
     def _stir(self) -> None:
         """Something may run now: look for quiet from here."""

@@ -98,7 +98,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         activation = self._activation
         if activation.sealed and (not self._settled or type(self._error) is Suspended):
             activation.check_open()
-            yield from never(activation, torn=activation.torn)
+            yield from never(activation)
         if self._settled:
             return self._outcome()
         if not self._waiters:

@@ -193,29 +193,56 @@ class Swallowed:
 
 
 class Never(asyncio.Future[None]):
-    """What a copy that does not stop awaits. Only its frame holds it, so the garbage collector takes both."""
+    """What a copy that does not stop awaits."""
 
-    def __init__(self, branch: Branch | None, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
+    def __init__(self, activation: Activation, branch: Branch | None) -> None:
+        super().__init__(loop=activation.loop)
+        self._activation = activation
         self._branch = branch
         if branch is not None:
-            branch._log_destroy_pending = False  # type: ignore[attr-defined]
+            _keep(branch.get_coro())
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """End the task at once, without its code, which would go on after this as well."""
-        branch = self._branch
-        return branch is not None and super(asyncio.Task, branch).cancel()
+        """End the copy at once, without its code, which would go on after this as well."""
+        activation, branch = self._activation, self._branch
+        activation.torn = True
+        branches = {activation.root, branch, *activation.branches.alive()}
+        return branch in [one for one in branches if one is not None and _end(one)]
 
 
-def never(activation: Activation, *, torn: bool) -> Generator[Any, Any, NoReturn]:
+def never(activation: Activation) -> Generator[Any, Any, NoReturn]:
     """Await what never comes."""
     branch = asyncio.current_task() if current.get() is activation else None
-    future = Never(branch, activation.loop)
-    if torn and not activation.loop.is_closed():
+    future = Never(activation, branch)
+    if activation.torn:
         # Whoever tears the loop down has cancelled the task before, and waits for its end.
         activation.loop.call_soon(future.cancel)
     yield from future
     raise AssertionError("nobody ends it")
+
+
+def _end(branch: Branch) -> bool:
+    """Let a task be cancelled that waits, without a word to its code; one that is about to run comes to an await."""
+    awaited: Any = getattr(branch, "_fut_waiter", None)
+    if branch.done() or awaited is None or awaited.done():
+        return False
+    callbacks: list[tuple[Any, Any]] = list(getattr(awaited, "_callbacks", None) or ())
+    for callback, _ in callbacks:
+        if getattr(callback, "__self__", None) is branch:
+            awaited.remove_done_callback(callback)
+    _keep(branch.get_coro())
+    return super(asyncio.Task, branch).cancel()
+
+
+def _keep(coroutine: Any) -> None:
+    """Keep a coroutine for ever, also from the end of the interpreter.
+
+    Whoever frees it closes it, and the code goes on after `GeneratorExit` as it does after anything, now in no loop:
+    where it calls `asyncio.gather` it never comes to an await that it could be ended at.
+    """
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
 
 
 def stand_still() -> NoReturn:
