@@ -93,6 +93,8 @@ pub enum Effect {
     AskLater,
     /// Session: the run waits in the store; its coroutine may be parked or dropped.
     Parked,
+    /// Session: a copy that waited in the store went on by itself, and holds the run again.
+    WentOn,
     /// Session: the run ended or paused; drop the coroutine.
     Finished(Status),
     /// Session: this copy must not go on: its right to is lost. Drop it.

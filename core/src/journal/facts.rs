@@ -76,7 +76,11 @@ impl Machine {
                     self.effects.push_back(Effect::Parked);
                 }
             }
-            Committed::Continue => self.parked = false,
+            Committed::Continue => {
+                if std::mem::take(&mut self.parked) {
+                    self.effects.push_back(Effect::WentOn);
+                }
+            }
         }
         if let Some(saved) = flight.checkpoint {
             self.begin_segment(saved);

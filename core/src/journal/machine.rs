@@ -576,6 +576,11 @@ impl Machine {
         self.parked && self.in_flight.is_none()
     }
 
+    /// Whether it waits in the store and has nothing new to say to it.
+    pub fn is_at_rest(&self) -> bool {
+        self.is_parked() && self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty()
+    }
+
     /// Ops that the recovery of this run would replay.
     pub fn tail_length(&self) -> usize {
         self.ops.len()

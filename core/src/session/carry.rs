@@ -72,6 +72,7 @@ impl Session {
                     inner.page = HashMap::new();
                     after.push(After::Parked);
                 }
+                Effect::WentOn => after.push(After::WentOn),
                 Effect::Finished(status) => after.push(After::Close(Closed::Finished(status))),
                 Effect::Stop(error) => after.push(After::Close(Closed::Lost(error))),
             }
@@ -126,6 +127,11 @@ impl Session {
                 }
                 if let Some(keeper) = self.keeper.get() {
                     keeper.parked(self);
+                }
+            }
+            After::WentOn => {
+                if let Some(keeper) = self.keeper.get() {
+                    keeper.went_on(self);
                 }
             }
             After::Close(why) => self.close(why),
@@ -311,6 +317,7 @@ enum After {
     Hold,
     Later(Duration, Box<dyn FnOnce(&mut Machine) + Send>),
     Parked,
+    WentOn,
     Close(Closed),
 }
 

@@ -22,7 +22,7 @@ use crate::streaming::Chunks;
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
 pub(crate) use conversations::Conversations;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 pub(crate) use reads::number_of;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,6 +79,8 @@ pub(crate) trait Keeper: Send + Sync {
     fn parked(&self, session: &Arc<Session>);
     /// The session is over.
     fn closed(&self, session: &Arc<Session>);
+    /// A copy that was kept went on by itself: its lease is to be kept up again.
+    fn went_on(&self, session: &Arc<Session>);
     /// Whether it keeps the copies of waiting runs.
     fn parks(&self) -> bool;
     /// The claim of tasks that a commit may bring along: those of the batch it has free places for. It keeps the places until
@@ -459,15 +461,27 @@ impl Session {
 
     /// Puts the activation away: the context is sealed and the host drops the coroutine.
     pub(crate) fn close(&self, why: Closed) {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return;
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.end(why, self.inner.lock());
         }
+    }
+
+    /// Puts a waiting copy away, unless its code goes on at this moment: what it has called must not be lost.
+    pub(crate) fn evict(&self) -> bool {
+        let inner = self.inner.lock();
+        if !inner.machine.is_at_rest() || !inner.effects.is_empty() || self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.end(Closed::Evicted, inner);
+        true
+    }
+
+    fn end(&self, why: Closed, mut inner: MutexGuard<'_, Inner>) {
         self.trace_close(&why);
         if matches!(why, Closed::Finished(status) if status.is_terminal()) {
             self.conversations.forget(self.execution);
         }
         {
-            let mut inner = self.inner.lock();
             inner.machine.seal();
             inner.kept.clear();
             inner.page = HashMap::new();
@@ -477,6 +491,7 @@ impl Session {
                 inner.effects.push_back(HostEffect::CancelTask(op));
             }
             inner.effects.push_back(HostEffect::Close(why));
+            drop(inner);
         }
         if let Some(me) = self.me.upgrade() {
             if let Some(keeper) = self.keeper.get() {

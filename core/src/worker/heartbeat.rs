@@ -31,7 +31,7 @@ pub(super) async fn run(core: Arc<Core>) {
             }
         }
         for session in core.parked.take_aged() {
-            session.close(Closed::Evicted);
+            session.evict();
         }
     }
 }

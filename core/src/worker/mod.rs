@@ -198,7 +198,7 @@ impl Worker {
     /// Drops all waiting runs from memory; they go on from their journals.
     pub fn evict_parked(&self) {
         for session in self.0.parked.take_all() {
-            session.close(Closed::Evicted);
+            session.evict();
         }
     }
 
@@ -367,7 +367,15 @@ impl Keeper for Core {
         };
         self.freed.notify_one();
         for evicted in evicted {
-            evicted.close(Closed::Evicted);
+            evicted.evict();
+        }
+    }
+
+    fn went_on(&self, session: &Arc<Session>) {
+        let mut active = self.active.lock();
+        if !session.is_closed() {
+            self.parked.remove(session);
+            active.entry(session.execution_id()).or_insert_with(|| session.clone());
         }
     }
 

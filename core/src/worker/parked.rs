@@ -40,6 +40,10 @@ impl Parked {
         let mut inner = self.inner.lock();
         let place = inner.next;
         inner.next += 1;
+        if let Some((old, ..)) = inner.by_id.get(&session.execution_id()) {
+            let old = *old;
+            inner.by_age.remove(&old);
+        }
         inner.by_age.insert(place, session.execution_id());
         inner.by_id.insert(session.execution_id(), (place, Instant::now(), session));
         let mut evicted = Vec::new();
@@ -47,7 +51,7 @@ impl Parked {
             let oldest = inner.by_age.iter().filter_map(|(place, id)| {
                 let (_, _, session) = inner.by_id.get(id)?;
                 let key = || (session.only_replayed(), session.tail_length(), *place, *id);
-                (!session.has_host_timer()).then(key)
+                (!session.has_host_timer() && session.is_parked()).then(key)
             });
             let Some((.., place, id)) = oldest.take(8).min() else { break };
             inner.by_age.remove(&place);

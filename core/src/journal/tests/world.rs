@@ -715,7 +715,7 @@ impl World {
                 Effect::Ask => life.asked = true,
                 Effect::AskLater => life.ask_at = Some(self.tick + 4),
                 Effect::Parked => parked = true,
-                Effect::Finished(_) => {}
+                Effect::WentOn | Effect::Finished(_) => {}
                 Effect::Stop(error) => return Err(format!("the copy was stopped: {error}")),
             }
         }
