@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeVar,
+    cast,
+    get_origin,
+    is_typeddict,
+    overload,
+)
 
 from .errors import InvalidArgument, WrongStateType
-from .serde import Rebuild, Signature, local_names, rebuilder
+from .serde import STRICT, Codec, Rebuild, Signature, Unfit, codec_of, local_names
 
 if TYPE_CHECKING:
     from .blocking import SyncAgentContext
@@ -25,6 +37,15 @@ def _seconds(limit: float | None, kind: str) -> float | None:
     if limit is not None and not limit > 0:
         raise InvalidArgument(f"replay_timeout of agent {kind!r} is a number of seconds above 0, not {limit!r}")
     return limit
+
+
+class UnreadableState(WrongStateType):
+    """A stored state that the present code cannot take without losing something.
+
+    It is no failure of the run: other code, or this one with ``migrate=``, goes on with it.
+    """
+
+    code = "WrongStateType"
 
 
 class Agent(Generic[I, R]):
@@ -69,7 +90,7 @@ class Agent(Generic[I, R]):
         self.is_async: bool = asyncio.iscoroutinefunction(fn)
         self._signature = signature
         self._rebuild: Rebuild | None = _UNSET
-        self._rebuild_state: Rebuild | None = _UNSET
+        self._state_codec: Codec | None = None
         self.__name__ = getattr(fn, "__name__", kind)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -91,7 +112,11 @@ class Agent(Generic[I, R]):
         names = self._signature.names
         if len(names) > 1 and not isinstance(cast("object", input), dict):
             raise InvalidArgument(f"agent {self.kind!r} takes one input or none; make it one dataclass or dict")
-        return input
+        return self._signature.check_input(input) if names else input
+
+    def output(self, output: Any) -> Any:
+        """Return the result of a run; refuse one that ``handle.result()`` would give as something else."""
+        return self._signature.returned(output)
 
     def arguments(self, input: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments after the context for a stored input."""
@@ -107,21 +132,49 @@ class Agent(Generic[I, R]):
         if stored is None:
             make: Any = self.state
             return make()
-        if self._rebuild_state is _UNSET:
-            self._rebuild_state = rebuilder(self.state, nested=True)
         value: Any = stored[0]
         if self.migrate is not None:
-            value = self.migrate(value)
-        rebuild = self._rebuild_state
-        return rebuild(value) if rebuild is not None and hasattr(value, "keys") else value
+            try:
+                value = self.migrate(value)
+            except Exception as error:
+                raise self._unreadable(
+                    f"migrate= raised {type(error).__name__}: {error}",
+                    "Correct migrate=",
+                ) from error
+        try:
+            return self._codec_of_state().shape.read(value, STRICT)
+        except Unfit as unfit:
+            raise self._unreadable(unfit.told, "Give the agent migrate= that makes the present state of it") from unfit
+        except Exception as error:
+            raise self._unreadable(
+                f"{type(error).__name__}: {error}", "Give the agent migrate= that makes the present state of it"
+            ) from error
+
+    def _unreadable(self, why: str, what_to_do: str) -> UnreadableState:
+        wanted = getattr(self.state, "__qualname__", str(self.state))
+        return UnreadableState(
+            f"the stored state of agent {self.kind!r} cannot be read as state={wanted}: {why}. "
+            f"{what_to_do}, or deploy the code that wrote it; then resume the run",
+            context={"agent": self.kind, "state": wanted, "why": why},
+        )
+
+    def _codec_of_state(self) -> Codec:
+        if self._state_codec is None:
+            made: Any = self.state
+            # A factory does not say what it makes; a first state does.
+            is_type = isinstance(made, type) or get_origin(made) is not None
+            self._state_codec = codec_of(made if is_type else type(made()))
+        return self._state_codec
 
     def check_state(self, value: Any) -> None:
-        """Refuse a checkpoint of another type than the declared one."""
-        if isinstance(self.state, type) and not isinstance(value, self.state):
+        """Refuse a checkpoint of another type than the declared one, or one that would come back as something else."""
+        if isinstance(self.state, type) and not _is_of(value, self.state):
             raise WrongStateType(
                 f"agent {self.kind!r} is declared with state={self.state.__qualname__}, "
                 f"but checkpoint() got a {type(value).__qualname__}"
             )
+        if self.state is not None:
+            self._codec_of_state().check_state(value)
 
     def own_tasks(self) -> Sequence[Task[..., Any]]:
         """Return the tasks that whoever serves it has to serve too."""
@@ -141,6 +194,11 @@ class Agent(Generic[I, R]):
 
     def __repr__(self) -> str:
         return f"<flovyn agent {self.kind!r}>"
+
+
+def _is_of(value: Any, cls: Any) -> bool:
+    # A `TypedDict` refuses to be asked.
+    return isinstance(value, dict if is_typeddict(cls) else cls)
 
 
 def _has_parameters(fn: Callable[..., Any]) -> bool:

@@ -1,0 +1,219 @@
+"""What a value became on its way to the journal and back: the first place where it is not the same any more."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from .shapes import SCALARS, place
+
+Renew = Callable[[Any, Any], Any]
+"""Makes a value of the class of the first argument of what JSON has for it."""
+
+
+class Difference(NamedTuple):
+    """The place, what was there, and what of it came back."""
+
+    steps: tuple[Any, ...]
+    found: str
+    why: str
+
+    @property
+    def path(self) -> str:
+        """The place, such as ``$.items[3]``."""
+        return place(str(step) if not isinstance(step, int) else step for step in self.steps)
+
+
+def class_of(value: Any) -> type[Any]:
+    """Return the class of a value."""
+    return cast(Any, type(value))
+
+
+def type_name(of: type) -> str:
+    """Name a type as the engine does."""
+    return of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
+
+
+def difference(value: Any, back: Any, renew: Renew | None) -> Difference | None:
+    """Tell where a value is not what came back: equal, and of the same types.
+
+    With ``renew`` what has no annotation may become what JSON has for it: a tuple a list, an enum its value, a
+    dataclass or a model an object; ``renew`` is asked whether that object has all of it.
+    """
+    return _Differ(renew).at((), value, back)
+
+
+class _Differ:
+    def __init__(self, renew: Renew | None) -> None:
+        self._renew = renew
+
+    def at(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
+        if value is back:
+            return None
+        of, now = class_of(value), class_of(back)
+        if of is not now:
+            return self._converted(steps, value, back)
+        if of in SCALARS:
+            return None if _same_scalar(value, back) else _other(steps, value, back)
+        if isinstance(value, enum.Enum):
+            return _other(steps, value, back)
+        if hasattr(of, "__dataclass_fields__"):
+            return self._fields(steps, value, back)
+        if hasattr(of, "model_fields") and hasattr(of, "model_dump"):
+            return self._model(steps, value, back)
+        if isinstance(value, dict):
+            return self._dict(steps, cast("dict[Any, Any]", value), cast("dict[Any, Any]", back))
+        if isinstance(value, (list, tuple)):
+            return self._items(steps, cast("list[Any]", value), cast("list[Any]", back))
+        if isinstance(value, (datetime.datetime, datetime.time)):
+            same = value == back and value.fold == back.fold and _same_zone(value.tzinfo, back.tzinfo)
+            return None if same else _other(steps, value, back, "; pass it in UTC or with a fixed offset")
+        if isinstance(value, (set, frozenset)):
+            ours, theirs = cast("set[Any]", value), cast("set[Any]", back)
+            same = {(class_of(item), item) for item in ours} == {(class_of(item), item) for item in theirs}
+            return None if same else _other(steps, ours, theirs)
+        return None if _equal(value, back) else _other(steps, value, back)
+
+    def _converted(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
+        of, now = class_of(value), class_of(back)
+        if self._renew is not None:
+            if of is tuple and now is list:
+                return self._items(steps, value, back)
+            if now in SCALARS and isinstance(value, now) and value == back:
+                return None
+            if now is dict and (hasattr(of, "__dataclass_fields__") or hasattr(of, "model_dump")):
+                made = self._renew(value, back)
+                if class_of(made) is of:
+                    return self.at(steps, value, made)
+                return Difference(steps, type_name(of), f", which cannot be made again of what would be stored: {made}")
+        return Difference(steps, type_name(of), f", which would come back as {_a(now)}{_advice(of, now)}")
+
+    def _items(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
+        if len(value) != len(back):
+            return _other(steps, value, back)
+        for index, (item, now) in enumerate(zip(value, back, strict=True)):
+            if (found := self.at((*steps, index), item, now)) is not None:
+                return found
+        return None
+
+    def _dict(self, steps: tuple[Any, ...], value: dict[Any, Any], back: dict[Any, Any]) -> Difference | None:
+        keys = {key: key for key in back}
+        for key, item in value.items():
+            if key not in keys:
+                return Difference(steps, _key(key), ", which would not come back")
+            if class_of(keys[key]) is not class_of(key):
+                if self._renew is None or not isinstance(key, str):
+                    return Difference(steps, _key(key), f", which would come back as {_a(class_of(keys[key]))}")
+            if (found := self.at((*steps, key), item, back[key])) is not None:
+                return found
+        if len(value) != len(back):
+            return _other(steps, value, back)
+        if isinstance(value, defaultdict) and not _equal(value.default_factory, cast(Any, back).default_factory):
+            return Difference(steps, type_name(class_of(value)), " with a factory, which would not come back")
+        if isinstance(value, OrderedDict) and list(value) != list(back):
+            why = " whose order would not come back: keys are stored sorted; pass a list of pairs"
+            return Difference(steps, type_name(class_of(value)), why)
+        return None
+
+    def _fields(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
+        unset = object()
+        fields = value.__dataclass_fields__
+        for name, field in fields.items():
+            if field._field_type.name != "_FIELD":
+                continue
+            item, now = getattr(value, name, unset), getattr(back, name, unset)
+            if (found := self.at((*steps, name), item, now)) is not None:
+                return found
+        return self._beside(steps, value, back, fields)
+
+    def _model(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
+        cls: Any = class_of(value)
+        ours, theirs = value.__dict__, back.__dict__
+        for name in cls.model_fields:
+            item, now = ours.get(name), theirs.get(name)
+            found = self.at((*steps, name), item, now)
+            if found is None:
+                continue
+            if cls.model_fields[name].exclude:
+                why = ", which its model excludes from what is stored: it would come back as its default"
+                return Difference((*steps, name), type_name(class_of(item)), why)
+            return found
+        extra: dict[str, Any] = value.__pydantic_extra__ or {}
+        return self._dict(steps, extra, back.__pydantic_extra__ or {})
+
+    def _beside(self, steps: tuple[Any, ...], value: Any, back: Any, fields: Any) -> Difference | None:
+        """Look at attributes that are no fields; private ones are not part of the value."""
+        ours: dict[str, Any] = getattr(value, "__dict__", {})
+        theirs: dict[str, Any] = getattr(back, "__dict__", {})
+        if len(ours) <= len(fields) and ours.keys() <= fields.keys():
+            return None
+        for name, item in ours.items():
+            # A `cached_property` is kept under its own name and made again.
+            if name in fields or name.startswith("_") or hasattr(class_of(value), name):
+                continue
+            if name not in theirs:
+                why = f" in an attribute that is no field of {class_of(value).__qualname__}, so it would be lost"
+                return Difference((*steps, name), type_name(class_of(item)), why + "; declare the field")
+        return None
+
+
+def _same_scalar(value: Any, back: Any) -> bool:
+    if isinstance(value, float):
+        return value == back and math.copysign(1, value) == math.copysign(1, back)
+    return value == back
+
+
+def _same_zone(one: datetime.tzinfo | None, other: datetime.tzinfo | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    fixed = one.utcoffset(None)
+    return one == other or (fixed is not None and fixed == other.utcoffset(None))
+
+
+def _equal(value: Any, back: Any) -> bool:
+    try:
+        return bool(value == back)
+    except Exception:
+        # Some types compare to something that is neither true nor false.
+        return False
+
+
+def _other(steps: tuple[Any, ...], value: Any, back: Any, advice: str = "") -> Difference:
+    secret = hasattr(value, "get_secret_value")
+    if secret:
+        advice = ", and its text would be lost; keep secrets out of what is stored, or give the model a serializer"
+        return Difference(steps, type_name(class_of(value)), f", which would come back masked{advice}")
+    return Difference(steps, type_name(class_of(value)), f", which would come back as another value{advice}")
+
+
+def _key(key: Any) -> str:
+    return f"a dict with the key {key!r} of type {type_name(class_of(key))}"
+
+
+def _a(of: type) -> str:
+    name = "None" if of is type(None) else type_name(of)
+    return name if name == "None" else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _advice(of: Any, now: Any) -> str:
+    if enum.Enum in of.__mro__:
+        return f"; annotate it as {of.__qualname__}, or pass its value"
+    if now is list and tuple in of.__mro__:
+        return "; pass a list, or annotate it as what it is"
+    if hasattr(of, "__dataclass_fields__") or hasattr(of, "model_dump"):
+        if now is dict:
+            return f"; annotate it as {of.__qualname__}"
+        return (
+            f"; annotate it as {of.__qualname__}, or as a union whose members differ by a field "
+            '(`kind: Literal["..."]`)'
+        )
+    json: frozenset[Any] = SCALARS | {dict, list}
+    if now in json:
+        return f"; pass {_a(now)}, or annotate it as what it is"
+    if of in json:
+        return f"; pass {_a(now)}"
+    return "; annotate it as what it is"

@@ -1,0 +1,324 @@
+"""Shapes of classes: dataclasses, named tuples, typed dicts, enums, pydantic models.
+
+The class is looked at once, when its first value comes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from .shapes import ANY, EXACT, LENIENT, STRICT, Shape, Unfit, shown
+
+Shapes = Callable[[], Mapping[str, Shape]]
+"""The shapes of a class's fields, once they are needed: a class may hold itself."""
+
+
+def _unknown(name: str, value: Any, cls: Any) -> Unfit:
+    """Say that a value has what its class has no place for."""
+    unfit = Unfit(shown(value), f"{cls.__qualname__} has no field {name!r}")
+    return unfit.at(name)
+
+
+class Record(Shape):
+    """A dataclass. What comes back has the fields that were written, whatever its ``__post_init__`` does to them."""
+
+    __slots__ = ("_bare", "_bound", "_cls", "_fields", "_later", "_needed", "_restored", "_shapes", "_sure", "wanted")
+
+    kind = dict
+    plain = False
+
+    def __init__(self, cls: Any, shapes: Shapes) -> None:
+        self._cls = cls
+        self._shapes = shapes
+        self._fields: dict[str, Shape] | None = None
+        self.wanted = cls.__qualname__
+
+    def _prepare(self) -> dict[str, Shape]:
+        import dataclasses
+
+        cls = self._cls
+        shapes = self._shapes()
+        fields = dataclasses.fields(cls)
+        known = {field.name: shapes[field.name] for field in fields}
+        inits: set[str] = {field.name for field in fields if field.init}
+        missing = dataclasses.MISSING
+        self._later = frozenset(known) - inits
+        self._needed = {
+            field.name
+            for field in fields
+            if field.init and field.default is missing and field.default_factory is missing
+        }
+        owner = next(base for base in cls.__mro__ if "__dataclass_params__" in vars(base))
+        generated = owner.__dataclass_params__.init and cls.__init__ is owner.__init__
+        required = [
+            each
+            for each in cls.__dataclass_fields__.values()
+            if each._field_type is dataclasses._FIELD_INITVAR and each.default is missing  # pyright: ignore
+        ]
+        # An `__init__` that wants what is not stored cannot be called: the fields are put in place as `copy` does.
+        self._bare = not generated or bool(required)
+        own_set = cls.__setattr__ is not object.__setattr__ and not owner.__dataclass_params__.frozen
+        properties = any(isinstance(getattr(cls, name, None), property) for name in known)
+        self._restored = hasattr(cls, "__post_init__") or own_set
+        self._sure = not (self._restored or properties or (self._bare and not required))
+        self._bound: dict[str, Callable[[], Any]] = {}
+        for field in fields:
+            if field.default is not missing:
+                self._bound[field.name] = lambda kept=field.default: kept
+            elif field.default_factory is not missing:
+                self._bound[field.name] = field.default_factory
+        self._fields = known
+        return known
+
+    def read(self, value: Any, level: int) -> Any:
+        if not isinstance(value, dict):
+            if isinstance(value, self._cls) or (value is None and level == STRICT):
+                return value
+            raise Unfit(shown(value), f"a {self.wanted} is rebuilt from an object")
+        known = self._fields or self._prepare()
+        items = cast("dict[str, Any]", value)
+        parts: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, shape in known.items():
+                if name in items:
+                    parts[name] = items[name] if shape.plain and not level else shape.read(items[name], level)
+        except Unfit as unfit:
+            raise unfit.at(name) from None
+        if len(parts) < len(known):
+            absent = sorted((self._needed if level < EXACT else set(known)) - set(parts))
+            if absent:
+                raise Unfit("an object", f"{self.wanted} wants a field {absent[0]!r}, which it does not have")
+        if level and len(items) > len(parts):
+            strange = next(name for name in items if name not in known)
+            raise _unknown(strange, items[strange], self._cls)
+        return self._made(parts, level)
+
+    def _made(self, parts: dict[str, Any], level: int) -> Any:
+        cls = self._cls
+        if self._bare:
+            made = cls.__new__(cls)
+            for name, make in self._bound.items():
+                if name not in parts:
+                    object.__setattr__(made, name, make())
+            restored = parts
+        else:
+            given = {name: part for name, part in parts.items() if name not in self._later} if self._later else parts
+            try:
+                made = cls(**given)
+            except Unfit:
+                raise
+            except Exception as error:
+                if level == LENIENT:
+                    raise
+                raise Unfit("an object", f"{self.wanted}() raised {type(error).__name__}: {error}") from error
+            restored = parts if self._restored else {name: parts[name] for name in self._later if name in parts}
+        for name, part in restored.items():
+            # The fields were already what `__post_init__` had made of them; a frozen class is filled too.
+            object.__setattr__(made, name, part)
+        return made
+
+    def fits(self, value: Any) -> bool:
+        if type(value) is not self._cls:
+            return False
+        known = self._fields or self._prepare()
+        if not self._sure or len(getattr(value, "__dict__", known)) != len(known):
+            return False
+        return all(shape.fits(getattr(value, name, value)) for name, shape in known.items())
+
+
+class Typed(Shape):
+    """A ``TypedDict``: a dict whose values have shapes."""
+
+    __slots__ = ("_cls", "_fields", "_shapes", "wanted")
+
+    kind = dict
+    plain = False
+
+    def __init__(self, cls: Any, shapes: Shapes) -> None:
+        self._cls = cls
+        self._shapes = shapes
+        self._fields: Mapping[str, Shape] | None = None
+        self.wanted = cls.__qualname__
+
+    def read(self, value: Any, level: int) -> Any:
+        if not isinstance(value, dict):
+            if level == LENIENT or value is None:
+                return value
+            raise Unfit(shown(value), f"a {self.wanted} is an object")
+        if self._fields is None:
+            self._fields = self._shapes()
+        items = cast("dict[str, Any]", value)
+        if level == EXACT and not (items.keys() <= self._fields.keys() and items.keys() >= self._cls.__required_keys__):
+            raise Unfit("an object", f"the fields of {self.wanted} are wanted")
+        made = dict(items)
+        name = ""
+        try:
+            for name, shape in self._fields.items():
+                if name in items:
+                    made[name] = shape.read(items[name], level)
+        except Unfit as unfit:
+            raise unfit.at(name) from None
+        return made
+
+    def fits(self, value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        if self._fields is None:
+            self._fields = self._shapes()
+        fields = self._fields
+        items = cast("dict[str, Any]", value)
+        return set(map(type, items)) <= {str} and all(fields.get(name, ANY).fits(item) for name, item in items.items())
+
+
+class Chosen(Shape):
+    """A member of an enum, stored as the value it is."""
+
+    __slots__ = ("_cls", "_sure", "wanted")
+
+    plain = False
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+        self._sure: bool | None = None
+        names = [repr(member.value) for member in cls]
+        listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        self.wanted = f"a {cls.__qualname__} ({listed})"
+
+    def read(self, value: Any, level: int) -> Any:
+        if isinstance(value, self._cls) or (value is None and level == STRICT):
+            return value
+        try:
+            return self._cls(value)
+        except ValueError as error:
+            raise NoMember(shown(value), f"{self.wanted} is wanted") from error
+
+    def fits(self, value: Any) -> bool:
+        if type(value) is not self._cls:
+            return False
+        if self._sure is None:
+            self._sure = self._is_sure()
+        return self._sure
+
+    def _is_sure(self) -> bool:
+        from .. import _native
+
+        cls = self._cls
+        if not any(base in (str, int, float) for base in cls.__mro__):
+            return False
+        try:
+            return all(cls(_native.decode_json(_native.encode_json(member))) is member for member in cls)
+        except Exception:
+            return False
+
+
+class NoMember(Unfit, ValueError):
+    """A value that is none of an enum's; calling the enum with it raises a ``ValueError``."""
+
+
+class Model(Shape):
+    """A pydantic model. It is written by the names of its fields, whatever aliases it takes."""
+
+    __slots__ = ("_cls", "_options", "wanted")
+
+    kind = dict
+    plain = False
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+        self._options: dict[str, Any] | None = None
+        self.wanted = cls.__qualname__
+
+    def read(self, value: Any, level: int) -> Any:
+        cls = self._cls
+        if isinstance(value, cls) or (value is None and level == STRICT):
+            return value
+        made = self._validated(value)
+        if level == EXACT and not _same_json(made, value):
+            raise Unfit(shown(value), f"{self.wanted} would not be written like that")
+        if level == STRICT:
+            _check_kept(value, made)
+        return made
+
+    def _validated(self, value: Any) -> Any:
+        cls = self._cls
+        if self._options is None:
+            version = str(getattr(sys.modules.get("pydantic"), "VERSION", "2.0")).split(".")
+            takes_names = (int(version[0]), int(version[1])) >= (2, 11)
+            self._options = {"by_alias": True, "by_name": True} if takes_names else {}
+        if not self._options:
+            value = _by_alias(cls, value)
+        try:
+            return cls.model_validate(value, **self._options)
+        except ValueError:
+            # A strict model takes text for a date and a list for a tuple only from JSON, which this is.
+            if not cls.model_config.get("strict"):
+                raise
+            from .. import _native
+
+            return cls.model_validate_json(_native.encode_json(value), **self._options)
+
+    def fits(self, value: Any) -> bool:
+        return False
+
+
+def _by_alias(cls: Any, value: Any) -> Any:
+    """Name the fields as validation wants them; pydantic takes their own names since 2.11 only."""
+    if not isinstance(value, dict):
+        return value
+    items = cast("dict[str, Any]", value)
+    renamed = dict(items)
+    for name, field in cls.model_fields.items():
+        alias = field.validation_alias
+        if isinstance(alias, str) and name in items and alias not in items:
+            renamed[alias] = renamed.pop(name)
+    return renamed
+
+
+def _same_json(made: Any, value: Any) -> bool:
+    from .. import _native
+
+    try:
+        return _native.encode_json(made) == _native.encode_json(value)
+    except Exception:
+        return False
+
+
+def _check_kept(value: Any, made: Any) -> None:
+    """Refuse what a model has silently left out of what was stored."""
+    parts: list[tuple[Any, Any, Any]] = []
+    if isinstance(value, list):
+        if isinstance(made, (list, tuple)):
+            pairs = zip(cast("list[Any]", value), cast("list[Any]", made), strict=False)
+            parts = [(at, *pair) for at, pair in enumerate(pairs)]
+    elif isinstance(value, dict):
+        items = cast("dict[str, Any]", value)
+        kept = _kept_by(made, items)
+        parts = [(name, item, kept[name]) for name, item in items.items() if name in kept]
+    for step, item, part in parts:
+        try:
+            _check_kept(item, part)
+        except Unfit as unfit:
+            raise unfit.at(step) from None
+
+
+def _kept_by(made: Any, items: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a model by every name that stored JSON may have for them."""
+    if isinstance(made, dict):
+        return cast("dict[str, Any]", made)
+    cls = cast(Any, type(made))
+    if not hasattr(cls, "model_fields") or cls.model_config.get("extra") == "allow":
+        return {}
+    parts: dict[str, Any] = {}
+    for name, field in cls.model_fields.items():
+        for known in (name, field.alias, field.validation_alias, field.serialization_alias):
+            if isinstance(known, str):
+                parts[known] = getattr(made, name, None)
+    # A choice of aliases, or a path, may take what has any name.
+    chosen = any(not isinstance(field.validation_alias, (str, type(None))) for field in cls.model_fields.values())
+    for name, item in items.items():
+        if name not in parts and name not in cls.model_computed_fields and not chosen:
+            raise _unknown(name, item, cls)
+    return parts

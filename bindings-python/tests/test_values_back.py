@@ -1,0 +1,629 @@
+"""Values that come back as they were written, or are refused when they are written."""
+
+# ruff: noqa: UP007, UP045 - both ways to write a union are tested
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import uuid
+import zoneinfo
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar, Union
+
+import flovyn
+import pydantic
+import pytest
+from flovyn import AgentContext, agent
+from flovyn.serde import Signature, checked, codec_of, rebuilder
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Mode(str, enum.Enum):
+    FAST = "fast"
+    SLOW = "slow"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Rights(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Plain(enum.Enum):
+    A = "a"
+
+
+@dataclasses.dataclass
+class Cat:
+    name: str = ""
+    lives: int = 9
+
+
+@dataclasses.dataclass
+class Dog:
+    name: str = ""
+    tricks: int = 0
+
+
+@dataclasses.dataclass
+class Puppy(Dog):
+    age: int = 0
+
+
+@dataclasses.dataclass
+class Twin:
+    """Has the fields of a Dog, so nothing in JSON tells the two apart."""
+
+    name: str = ""
+    tricks: int = 0
+
+
+@dataclasses.dataclass
+class Square:
+    kind: Literal["square"]
+    side: int
+
+
+@dataclasses.dataclass
+class Circle:
+    kind: Literal["circle"]
+    side: int
+
+
+@dataclasses.dataclass
+class Number:
+    value: int
+
+
+@dataclasses.dataclass
+class Text:
+    value: str
+
+
+@dataclasses.dataclass
+class Short:
+    name: str
+
+
+@dataclasses.dataclass
+class Long:
+    name: str
+    extra: int = 0
+
+
+@dataclasses.dataclass
+class Box(Generic[T]):
+    items: list[T]
+
+
+@dataclasses.dataclass
+class Pair(Box[list[T]], Generic[T, U]):
+    other: dict[str, U]
+
+
+@dataclasses.dataclass
+class Job:
+    n: int = 0
+
+
+@dataclasses.dataclass
+class Jobs(Box[Job]):
+    pass
+
+
+@dataclasses.dataclass
+class Counted:
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        self.n += 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", self.n * 2)
+
+
+@dataclasses.dataclass
+class Seeded:
+    seed: dataclasses.InitVar[int]
+    n: int = 0
+    total: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self, seed: int) -> None:
+        self.total = seed
+
+
+@dataclasses.dataclass
+class Tree:
+    name: str
+    children: list[Tree] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Cached:
+    n: int = 0
+
+    @functools.cached_property
+    def double(self) -> int:
+        return self.n * 2
+
+
+class Point(NamedTuple):
+    x: int
+    pet: Dog
+
+
+class Info(TypedDict):
+    job: Job
+    pair: tuple[int, int]
+
+
+class Aliased(pydantic.BaseModel):
+    user_id: int = pydantic.Field(0, alias="userId")
+    inner: Optional[Aliased] = None
+
+
+class Validated(pydantic.BaseModel):
+    user_id: int = pydantic.Field(0, validation_alias="uid", serialization_alias="ident")
+
+
+class ByAlias(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(serialize_by_alias=True)
+    user_id: int = pydantic.Field(0, serialization_alias="ident")
+
+
+class Secret(pydantic.BaseModel):
+    key: pydantic.SecretStr = pydantic.SecretStr("")
+
+
+class Excluding(pydantic.BaseModel):
+    n: int = 0
+    hidden: int = pydantic.Field(0, exclude=True)
+
+
+class Computing(pydantic.BaseModel):
+    n: int = 0
+
+    @pydantic.computed_field
+    @property
+    def double(self) -> int:
+        return self.n * 2
+
+
+class Animal(pydantic.BaseModel):
+    name: str = ""
+
+
+class Bird(Animal):
+    wings: int = 2
+
+
+class Fish(pydantic.BaseModel):
+    name: str = ""
+    fins: int = 2
+
+
+class Owner(pydantic.BaseModel):
+    pet: Animal
+
+
+class Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    when: datetime.date
+    pair: tuple[int, int]
+
+
+class Rich(pydantic.BaseModel):
+    when: datetime.datetime
+    price: decimal.Decimal
+    id: uuid.UUID
+    path: pathlib.Path
+    tags: set[str]
+    by_number: dict[int, str]
+    pair: tuple[int, int]
+    data: bytes
+    took: datetime.timedelta
+
+
+class Generous(pydantic.BaseModel, Generic[T]):
+    item: T
+
+
+UserId = NewType("UserId", int)
+UTC = datetime.timezone.utc
+
+
+def rich(**changes: Any) -> Rich:
+    parts: dict[str, Any] = {
+        "when": datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+        "price": decimal.Decimal("1.10"),
+        "id": uuid.UUID(int=7),
+        "path": pathlib.Path("/a/b"),
+        "tags": {"x", "y"},
+        "by_number": {1: "one"},
+        "pair": (1, 2),
+        "data": b"abc",
+        "took": datetime.timedelta(seconds=1.5),
+    }
+    return Rich(**(parts | changes))
+
+
+def back(hint: Any, value: Any) -> Any:
+    """Write a state and read it as another process does after a crash."""
+
+    @agent(state=hint)
+    async def holder(ctx: AgentContext[Any]) -> None: ...
+
+    holder.check_state(value)
+    return holder.initial_state((flovyn._native.decode_json(flovyn._native.encode_json(value)),))
+
+
+SURVIVE: list[tuple[str, Any, Any]] = [
+    ("a union of dataclasses", Box[Union[Cat, Dog, None]], Box([Dog("rex", 3), Cat("tom"), None])),
+    ("a union as new ones are written", Box[Cat | Dog], Box([Dog()])),
+    ("a union by a literal", Box[Union[Square, Circle]], Box([Circle("circle", 1), Square("square", 1)])),
+    ("a union by the types of fields", Box[Union[Number, Text]], Box([Text("1"), Number(1)])),
+    ("a union where one has all fields of the other", Box[Union[Long, Short]], Box([Short("a"), Long("b")])),
+    ("a union of models", Box[Union[Animal, Bird, Fish]], Box([Fish(), Animal(), Bird()])),
+    ("a union of containers", Box[Union[list[Dog], dict[str, Dog]]], Box([[Dog()], {"a": Dog()}])),
+    ("a union with a scalar", Box[Union[Mode, int, Dog]], Box([3, Mode.FAST, Dog()])),
+    ("a generic", Box[Job], Box([Job(1)])),
+    ("a generic that is bound by a base", Jobs, Jobs([Job(1)])),
+    ("a generic whose base has another variable", Pair[Job, Dog], Pair([[Job(1)]], {"d": Dog("r")})),
+    ("a generic model", Generous[tuple[int, ...]], Generous[tuple[int, ...]](item=(1, 2))),
+    ("a class that holds itself", Tree, Tree("a", [Tree("b", [Tree("c")])])),
+    ("an alias", Aliased, Aliased(userId=7, inner=Aliased(userId=8))),
+    ("a validation alias", Validated, Validated(uid=7)),
+    ("a computed field", Computing, Computing(n=3)),
+    ("an excluded field that is its default", Excluding, Excluding(n=3)),
+    ("a strict model", Strict, Strict(when=datetime.date(2026, 1, 2), pair=(1, 2))),
+    ("what pydantic knows of JSON", Rich, rich()),
+    ("__post_init__", Counted, Counted(5)),
+    ("__post_init__ of a frozen class", Frozen, Frozen(5)),
+    ("a field without init", Seeded, Seeded(4, 1)),
+    ("a cached property", Cached, Cached(3)),
+    ("a named tuple", Box[Point], Box([Point(1, Dog("rex"))])),
+    ("a typed dict", Info, {"job": Job(1), "pair": (1, 2)}),
+    ("tuples in dicts", dict[str, tuple[int, Job]], {"a": (1, Job(2))}),
+    ("tuples in tuples", Box[tuple[tuple[int, ...], ...]], Box([((1, 2), ())])),
+    ("an enum of str", Box[Mode], Box([Mode.SLOW])),
+    ("an enum of int", dict[str, Level], {"a": Level.HIGH}),
+    ("flags", Box[Rights], Box([Rights.READ | Rights.WRITE])),
+    ("enum keys", dict[Mode, int], {Mode.SLOW: 1}),
+    ("a literal of enum members", Box[Literal[Mode.SLOW]], Box([Mode.SLOW])),
+    ("a new type", Box[UserId], Box([UserId(3)])),
+    ("a new type of a class", Box[NewType("Best", Dog)], Box([Dog("rex")])),
+    ("an annotated type", Box[Annotated[Dog, "good"]], Box([Dog("rex")])),
+    ("a counter", collections.Counter[str], collections.Counter("abca")),
+    ("an ordered dict in order", collections.OrderedDict[str, int], collections.OrderedDict(a=1, b=2)),
+    ("numbers", Box[Any], Box([2**70, -0.0, 0.1, True, 2**53 + 1, 1.0])),
+    ("None for a default", Number, Number(None)),  # pyright: ignore[reportArgumentType]
+]
+
+
+@pytest.mark.parametrize(("hint", "value"), [case[1:] for case in SURVIVE], ids=[case[0] for case in SURVIVE])
+def test_a_state_comes_back_as_it_was(hint: Any, value: Any) -> None:
+    if isinstance(value, Cached):
+        assert value.double == 6
+    found = back(hint, value)
+    assert found == value and type(found) is type(value)
+    assert codec_of(hint).check_state(value) is value, "what comes back is not refused"
+    if isinstance(value, Box):
+        assert [type(item) for item in found.items] == [type(item) for item in value.items]
+    if isinstance(value, dict):
+        assert list(map(type, found)) == list(map(type, value))
+
+
+def test_fields_of_init_that_are_not_stored_do_not_hinder() -> None:
+    assert back(Seeded, Seeded(4, 1)).total == 4
+
+
+VIENNA = zoneinfo.ZoneInfo("Europe/Vienna")
+REFUSED: list[tuple[str, Any, Any, str, str]] = [
+    ("a secret", Secret, Secret(key="s3cret"), "$.key", "keep secrets out"),
+    ("an excluded field", Excluding, Excluding(hidden=5), "$.hidden", "excludes"),
+    ("an alias that only writes", ByAlias, ByAlias(user_id=7), "$.user_id", "another value"),
+    ("a subclass of a dataclass", Box[Dog], Box([Puppy("p", 1, 2)]), "$.items[0]", "has no field 'age'"),
+    ("a subclass of a model", Box[Animal], Box([Bird(wings=3)]), "$.items[0]", "has no field 'wings'"),
+    ("a subclass of a model in a model", Owner, Owner(pet=Bird(wings=3)), "$.pet", "come back as"),
+    ("a subclass of the state", Animal, Bird(), "$", "has no field 'wings'"),
+    ("a union that JSON cannot tell apart", Box[Union[Dog, Twin]], Box([Twin("a", 1)]), "$.items[0]", "Literal"),
+    ("a tuple in a dict", dict, {"a": [(1, 2)]}, "$.a[0]", "pass a list"),
+    ("a tuple where a list is declared", Box[int], Box((1, 2)), "$.items", "pass a list"),  # pyright: ignore
+    ("a dataclass in a dict", dict, {"a": Job(1)}, "$.a", "annotate it as Job"),
+    ("an enum as its base", Box[str], Box([Mode.SLOW]), "$.items[0]", "annotate it as Mode"),
+    ("an enum without a JSON form", Box[Plain], Box([Plain.A]), "$.items[0]", "no JSON form"),
+    ("a counter as a dict", dict, {"a": collections.Counter("ab")}, "$.a", "pass a dict"),
+    ("a default dict", dict[str, Any], {"a": collections.defaultdict(int)}, "$.a", "pass a dict"),
+    ("an order", collections.OrderedDict[str, int], collections.OrderedDict(b=1, a=2), "$", "sorted"),
+    ("a deque", Box[collections.deque[int]], Box([collections.deque([1])]), "$.items[0]", "no JSON form"),
+    ("a set", Box[set[int]], Box([{1}]), "$.items[0]", "no JSON form"),
+    ("a frozenset", Box[frozenset[int]], Box([frozenset({1})]), "$.items[0]", "no JSON form"),
+    ("keys that are numbers", dict[int, str], {1: "a"}, "$", "keys must be str"),
+    ("keys that are tuples", dict, {(1, 2): "a"}, "$", "keys must be str"),
+    ("keys that are None", dict, {None: "a"}, "$", "keys must be str"),
+    ("a moment", Box[datetime.datetime], Box([datetime.datetime.now(UTC)]), "$.items[0]", "no JSON form"),
+    ("a decimal", Box[decimal.Decimal], Box([decimal.Decimal(1)]), "$.items[0]", "no JSON form"),
+    ("a uuid", Box[uuid.UUID], Box([uuid.UUID(int=1)]), "$.items[0]", "no JSON form"),
+    ("a path", Box[pathlib.Path], Box([pathlib.Path("a")]), "$.items[0]", "no JSON form"),
+    ("bytes", Box[bytes], Box([b"a"]), "$.items[0]", "whole value"),
+    ("a complex number", Box[complex], Box([1j]), "$.items[0]", "no JSON form"),
+    ("NaN", Box[float], Box([float("nan")]), "$.items[0]", "finite"),
+    ("infinity", Box[float], Box([float("inf")]), "$.items[0]", "finite"),
+    ("a lone surrogate", Box[str], Box(["\ud800"]), "$.items[0]", "surrogate"),
+    ("a zone", Rich, rich(when=datetime.datetime(2026, 1, 2, tzinfo=VIENNA)), "$.when", "UTC"),
+    ("a fold", Rich, rich(when=datetime.datetime(2026, 10, 25, 2, 30, tzinfo=VIENNA, fold=1)), "$.when", "UTC"),
+    ("a str in a field of int", Number, Number("5"), "$.value", "int is wanted"),  # pyright: ignore
+    ("a dict in a field of a class", Box[Job], Box([{"n": 1}]), "$.items[0]", "pass a"),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "path", "why"), [case[1:] for case in REFUSED], ids=[c[0] for c in REFUSED])
+def test_a_state_that_would_change_is_refused(hint: Any, value: Any, path: str, why: str) -> None:
+    with pytest.raises(flovyn.NotSerializable) as refused:
+        back(hint, value)
+    assert (refused.value.path.startswith(path), why in str(refused.value)) == (True, True), str(refused.value)
+    assert path in str(refused.value) and refused.value.type
+
+
+def test_attributes_that_are_no_fields_are_refused_and_private_ones_are_not() -> None:
+    job = Job(1)
+    vars(job)["_cache"] = [1]
+    assert back(Job, job) == job
+    vars(job)["note"] = "x"
+    with pytest.raises(flovyn.NotSerializable, match=r"\$\.note.*declare the field"):
+        back(Job, job)
+
+
+def test_a_state_that_holds_itself_is_refused() -> None:
+    state: dict[str, Any] = {}
+    state["a"] = [state, state]
+    tree = Tree("a")
+    tree.children.append(tree)
+    for hint, value in ((dict, state), (Tree, tree)):
+        with pytest.raises(flovyn.NotSerializable, match="nested too deeply"):
+            back(hint, value)
+
+
+def test_a_factory_says_by_what_it_makes_how_a_state_is_read() -> None:
+    made: list[Job] = []
+
+    def first() -> Job:
+        made.append(Job(1))
+        return made[-1]
+
+    assert back(first, Job(5)) == Job(5)
+
+
+# ── results and arguments ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def result(hint: Any, value: Any) -> Any:
+    """Write a result and give what an await delivers of it."""
+
+    def fn() -> Any: ...
+
+    fn.__annotations__["return"] = hint
+    signature = Signature(fn, "TaskContext")
+    assert signature.returned(value) is value
+    make = signature.returns()
+    stored = value if isinstance(value, bytes) else flovyn._native.decode_json(flovyn._native.encode_json(value))
+    return make(stored) if make else stored
+
+
+DELIVERED: list[tuple[str, Any, Any, Any]] = [
+    ("a tuple alone", tuple[int, Job], (1, Job(2)), [1, Job(2)]),
+    ("a tuple without an annotation", Any, {"a": (1, (2,))}, {"a": [1, [2]]}),
+    ("a tuple in a dict", dict[str, tuple[int, int]], {"a": (1, 2)}, {"a": (1, 2)}),
+    ("a dataclass without an annotation", Any, {"a": Job(1)}, {"a": {"n": 1}}),
+    ("a model without an annotation", Any, rich(), None),
+    ("JSON for what it stands for", Job, {"n": 1}, Job(1)),
+    ("an enum as its base", str, Mode.SLOW, "slow"),
+    ("a union", Union[Cat, Dog], Dog("rex", 3), Dog("rex", 3)),
+    ("a sequence", Sequence[Dog], [Dog("rex")], [Dog("rex")]),
+    ("nothing", Optional[Job], None, None),
+    ("bytes", bytes, b"abc", b"abc"),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "expected"), [c[1:] for c in DELIVERED], ids=[c[0] for c in DELIVERED])
+def test_a_result_is_what_it_stands_for(hint: Any, value: Any, expected: Any) -> None:
+    found = result(hint, value)
+    if expected is not None or value is None:
+        assert found == expected and type(found) is type(expected)
+
+
+NOT_DELIVERED: list[tuple[str, Any, Any, str]] = [
+    ("a secret without an annotation", Any, {"a": Secret(key="x")}, "$.a.key"),
+    ("a counter without an annotation", Any, collections.Counter("ab"), "$"),
+    ("a named tuple without an annotation", Any, [Point(1, Dog())], "$[0]"),
+    ("bytes that may change", Any, bytearray(b"a"), "$"),
+    ("a subclass", Dog, Puppy(), "$"),
+    ("what cannot be read", Job, "text", "$"),
+    ("an object that lacks a field", Number, {"val": 1}, "$"),
+    ("a union that JSON cannot tell apart", Union[Dog, Twin], Twin(), "$"),
+]
+
+
+@pytest.mark.parametrize(("hint", "value", "path"), [c[1:] for c in NOT_DELIVERED], ids=[c[0] for c in NOT_DELIVERED])
+def test_a_result_that_would_change_is_refused(hint: Any, value: Any, path: str) -> None:
+    with pytest.raises(flovyn.NotSerializable) as refused:
+        result(hint, value)
+    assert refused.value.path == path
+
+
+def test_a_bytearray_comes_back_where_it_is_declared() -> None:
+    make = rebuilder(bytearray)
+    assert make is not None and type(make(b"a")) is bytearray
+
+
+def test_arguments_that_travel_are_checked_with_their_names() -> None:
+    def many(first: Dog, *rest: Dog, **more: tuple[int, int]) -> None: ...
+
+    signature = Signature(many, "TaskContext")
+    wire = signature.wire((Dog("a"), Dog("b")), {"c": (1, 2)}, travels=True)
+    stored = flovyn._native.decode_json(flovyn._native.encode_json(wire))
+    assert signature.unwire(stored) == ([Dog("a"), Dog("b")], {"c": (1, 2)})
+    with pytest.raises(flovyn.NotSerializable, match=r"\$\.rest\[0\]"):
+        signature.wire((Dog(), Puppy()), {}, travels=True)
+    assert signature.wire((Dog(), Puppy()), {}), "what stays in the process is given as it is"
+
+
+def test_parameters_of_tools_become_what_is_annotated() -> None:
+    def tool(
+        by_number: dict[int, str],
+        tags: set[str],
+        pair: tuple[int, int],
+        pet: Cat | Dog,
+        size: Annotated[int, pydantic.Field(ge=1)],
+        queue: collections.deque[int],
+    ) -> None: ...
+
+    given = {
+        "by_number": {"1": "a"},
+        "tags": ["x", "x"],
+        "pair": [1, 2],
+        "pet": {"name": "rex", "tricks": 3},
+        "size": 5,
+        "queue": [1],
+    }
+    args, _ = Signature(tool, "TaskContext").unwire(given)
+    assert args == [{1: "a"}, {"x"}, (1, 2), Dog("rex", 3), 5, collections.deque([1])]
+
+
+def test_live_values_pass_where_they_are_rebuilt() -> None:
+    def fn(dog: Dog, model: Animal, level: Level) -> None: ...
+
+    given = {"dog": Dog("a"), "model": Bird(), "level": Level.LOW}
+    assert Signature(fn, "TaskContext").unwire(given)[0] == [Dog("a"), Bird(), Level.LOW]
+
+
+def test_an_input_that_would_change_is_refused_at_the_start() -> None:
+    @agent
+    async def taking(ctx: AgentContext[Any], pet: Union[Dog, Twin]) -> None: ...
+
+    assert taking.wire({"name": "a"}) == {"name": "a"}
+    with pytest.raises(flovyn.NotSerializable, match="Literal"):
+        taking.wire(Twin("a", 1))
+
+
+def test_what_has_no_annotation_is_checked_alone() -> None:
+    kept = {"a": [1, "b", None, {"c": 1.5}]}
+    assert checked(kept) is kept
+    with pytest.raises(flovyn.NotSerializable, match="masked"):
+        checked([Secret(key="x")])
+
+
+# ── a stored state that the code cannot read ────────────────────────────────────────────────────────────────────────
+
+
+def unreadable(hint: Any, stored: Any, migrate: Callable[[Any], Any] | None = None) -> str:
+    from flovyn.agent import UnreadableState
+
+    @agent(kind="k", state=hint, migrate=migrate)
+    async def reader(ctx: AgentContext[Any]) -> None: ...
+
+    with pytest.raises(UnreadableState) as found:
+        reader.initial_state((stored,))
+    assert found.value.code == "WrongStateType" and "resume" in str(found.value)
+    return str(found.value)
+
+
+def test_a_dropped_field_is_told() -> None:
+    assert "at $.old an integer (5) was found, but Job has no field 'old'" in unreadable(Job, {"n": 1, "old": 5})
+    assert "$.items[1].old" in unreadable(Box[Job], {"items": [{"n": 1}, {"n": 1, "old": 5}]})
+    assert "$.old" in unreadable(Animal, {"name": "a", "old": 1})
+    assert "$.pet.old" in unreadable(Owner, {"pet": {"name": "a", "old": 1}})
+    assert "$.userID" in unreadable(Aliased, {"userID": 1})
+
+
+def test_a_field_that_changed_its_type_is_told() -> None:
+    assert "at $.items an integer (5) was found, but a list is wanted" in unreadable(Box[int], {"items": 5})
+    assert "at $.value a string ('5') was found, but int is wanted" in unreadable(Number, {"value": "5"})
+    assert "at $.items[0] a string ('x') was found, but a Mode ('fast', 'slow')" in unreadable(
+        Box[Mode], {"items": ["x"]}
+    )
+    assert "'square'" in unreadable(Square, {"kind": "circle", "side": 1})
+    assert "wants a field 'value'" in unreadable(Number, {})
+    assert "a list was found" in unreadable(dict, [])
+    assert "rebuilt from an object" in unreadable(Job, [1])
+    assert "valid integer" in unreadable(Aliased, {"user_id": "x"})
+
+
+def test_a_migration_that_raises_is_told() -> None:
+    assert "migrate= raised KeyError: 'nn'" in unreadable(Job, {"n": 1}, lambda old: {"n": old["nn"]})
+
+
+def test_a_class_that_refuses_what_is_stored_is_told() -> None:
+    @dataclasses.dataclass
+    class Small:
+        n: int = 0
+
+        def __post_init__(self) -> None:
+            if self.n > 4:
+                raise ValueError("five is not allowed any more")
+
+    assert "raised ValueError: five is not allowed any more" in unreadable(Small, {"n": 5})
+
+
+def test_a_new_field_with_a_default_and_a_migration_are_read() -> None:
+    @agent(state=Cat, migrate=lambda old: {"name": old["called"]})
+    async def renamed(ctx: AgentContext[Any]) -> None: ...
+
+    assert renamed.initial_state(({"called": "tom"},)) == Cat("tom", 9)
+
+    @agent(state=Cat, migrate=lambda old: Cat(old["called"]))
+    async def made(ctx: AgentContext[Any]) -> None: ...
+
+    assert made.initial_state(({"called": "tom"},)) == Cat("tom")
+
+
+# ── across a real crash ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclasses.dataclass
+class Zoo:
+    pet: Cat | Dog | None = None
+    box: Box[Job] = dataclasses.field(default_factory=lambda: Box([]))
+    counted: Counted = dataclasses.field(default_factory=Counted)
+    config: Aliased = dataclasses.field(default_factory=Aliased)
+
+
+@agent(kind="zoo", state=Zoo)
+async def keeper(ctx: AgentContext[Zoo], die: bool) -> str:
+    if ctx.state.pet is None:
+        await ctx.checkpoint(Zoo(Dog("rex", 3), Box([Job(1)]), Counted(5), Aliased(userId=7)))
+        print(repr(ctx.state), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return repr(ctx.state)
+
+
+def test_a_state_is_the_same_after_a_kill(tmp_path: pathlib.Path) -> None:
+    url = f"sqlite:{tmp_path / 'db'}"
+    first = subprocess.run([sys.executable, __file__, url], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    assert flovyn.run(keeper, True, id="r", url=url, timeout=60) == first.stdout.strip()
+
+
+if __name__ == "__main__":
+    flovyn.run(keeper, True, id="r", url=sys.argv[1])
