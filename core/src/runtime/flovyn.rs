@@ -75,6 +75,13 @@ impl FlovynClientBuilder {
         self
     }
 
+    /// Keeps at most so many waiting runs in memory; the others go on from their journals.
+    #[must_use]
+    pub fn max_parked(mut self, limit: usize) -> Self {
+        self.options.max_parked = limit;
+        self
+    }
+
     /// Runs at most so many claimed tasks at a time.
     #[must_use]
     pub fn max_tasks(mut self, limit: usize) -> Self {
