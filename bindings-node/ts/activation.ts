@@ -12,6 +12,7 @@ import {
   Cancelled,
   codeOf,
   consistsOf,
+  isA,
   messageOf,
   OutsideAgent,
   stackOf,
@@ -25,6 +26,7 @@ import { type Scope, scopes } from "./scope.js";
 import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
+import { NO_OP, nowhere, PATIENCE, unmade, Untold } from "./stopping.js";
 import { type Declared, encoded, failureOf, TaskContext, type TaskLink, unwritable } from "./task.js";
 import { outside } from "./outside.js";
 import type { Worker } from "./worker.js";
@@ -36,6 +38,8 @@ const ASK = 4;
 
 /** The op of a pending checkpoint, which is awaited by being asked for. */
 const CHECKPOINT = 0xffff_ffff;
+
+const PUT_AWAY = "this copy of the agent was put away; its run goes on from its journal";
 
 /** Rounds of empty queues after which code counts as quiet; one would do, but for code that uses `nextTick` itself. */
 const QUIET_ROUNDS = 2;
@@ -67,6 +71,8 @@ export class Activation {
   sealed = false;
   state: unknown;
   input: unknown;
+  /** Once its run was told to stop: who has heard of it. */
+  untold: Untold | undefined;
   private readonly steps = new Map<number, Step<unknown>>();
   private readonly attempts = new Map<number, Stop>();
   private awaiting = 0;
@@ -74,13 +80,22 @@ export class Activation {
   private armed = false;
   private stirred = false;
   private rounds = 0;
+  private over = false;
+  /** Calls since one was taken; a copy that was put away takes none. */
+  private refused = 0;
+  /** How often such a copy was refused a call. */
+  private refusals: number | undefined;
+  /** What the agent's code calls: another one where its calls shall not reach the engine. */
+  session: NativeSession;
 
   constructor(
     readonly worker: Worker,
     readonly id: number,
-    readonly session: NativeSession,
+    private readonly own: NativeSession,
     readonly agent: AnyAgent,
-  ) {}
+  ) {
+    this.session = own;
+  }
 
   // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,7 +103,7 @@ export class Activation {
   async start(): Promise<void> {
     let report: () => Effects;
     try {
-      const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.session.load(hub, token));
+      const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.own.load(hub, token));
       if (this.sealed) return;
       this.input = decode(input);
       this.state = this.agent.initialState(state.length === 0 ? undefined : [decode(state[0])]);
@@ -98,18 +113,20 @@ export class Activation {
       const scope: Scope = { activation: this };
       this.stir();
       const output = await scopes.run(scope, () => this.agent.fn(ctx, given as never));
+      this.over = true;
       if (this.sealed) return;
       const wire = encoded(output);
-      report = () => this.session.completed(wire);
+      report = () => this.own.completed(wire);
     } catch (error) {
+      this.over = true;
       if (this.sealed || consistsOf(error, Suspended)) return;
-      report = consistsOf(error, Cancelled) ? () => this.session.cancelled() : () => this.failed(error);
+      report = consistsOf(error, Cancelled) ? () => this.own.cancelled() : () => this.failed(error);
     }
     this.tell(report, (error) => this.failed(unwritable(error)));
   }
 
   private failed(error: unknown): Effects {
-    return this.session.failed({
+    return this.own.failed({
       code: codeOf(error) ?? "AgentFailed",
       errorType: typeName(error),
       message: messageOf(error),
@@ -147,9 +164,8 @@ export class Activation {
 
   // ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Refuses ops of a copy that was put away, and ops that are not made by the agent's own code; gives the scope. */
+  /** Refuses ops that are not made by the agent's own code; gives the scope. */
   check(): Scope {
-    if (this.sealed) throw new Suspended("this copy of the agent was put away; its run goes on from its journal");
     const scope = scopes.getStore();
     if (scope?.activation !== this) {
       throw new OutsideAgent(
@@ -157,15 +173,64 @@ export class Activation {
           "needs, and make the call in the agent",
       );
     }
+    this.refused += 1;
+    if (this.refused > PATIENCE && !this.sealed) this.ask();
+    if (this.sealed) this.stand();
+    else this.session = this.untold?.isDue === true ? unmade(this.own) : this.own;
     return scope;
+  }
+
+  /** Asks whether the copy was put away: code that makes call after call in vain may never give the loop the turn to hear it. */
+  private ask(): void {
+    this.refused = 0;
+    try {
+      this.own.onceBegin("", "null");
+    } catch (error) {
+      if (!isA(error, Suspended)) return;
+      this.stand();
+      this.complain();
+    }
+  }
+
+  /** Lets a copy that was put away stand where it next awaits. */
+  private stand(): void {
+    this.sealed = true;
+    if (this.refusals !== undefined) return;
+    this.refusals = 0;
+    this.session = nowhere(this.own, () => this.refuse());
+  }
+
+  private refuse(): void {
+    this.refusals = (this.refusals ?? 0) + 1;
+    if (this.refusals <= PATIENCE) throw new Suspended(PUT_AWAY);
+    if (this.refusals === PATIENCE + 1) this.complain();
+  }
+
+  private complain(): void {
+    if (this.over) return;
+    const { executionId } = this.own;
+    process.emitWarning(
+      `agent "${this.agent.kind}" goes on after Suspended was thrown in it, so this copy of run ${executionId} is left ` +
+        "where it next awaits; let Suspended pass",
+      "FlovynSuspended",
+    );
   }
 
   /** Schedules a task: takes its slot now, starts once the code is quiet. */
   schedule(task: Declared, input: unknown, rebuild?: (value: unknown) => unknown): Step<unknown> {
     const scope = this.check();
     const wire = encode(input);
-    const [op, id] = this.session.callTask(task.spec, wire, task.key, scope.once);
+    let called: [op: number, id: string];
+    try {
+      called = this.session.callTask(task.spec, wire, task.key, scope.once);
+    } catch (error) {
+      if (!isA(error, Suspended)) throw error;
+      this.stand();
+      called = [NO_OP, ""];
+    }
+    const [op, id] = called;
     const step = new Step<unknown>(this, op, id, "", rebuild);
+    if (op === NO_OP) return this.made(step, scope);
     step.task = task;
     step.input = wire;
     step.inContext = new AsyncResource("flovyn.task");
@@ -180,6 +245,13 @@ export class Activation {
   }
 
   private made<R>(step: Step<R>, scope: Scope): Step<R> {
+    if (this.sealed) return step;
+    if (step.op === NO_OP) {
+      this.session = this.own;
+      this.stir();
+      return step;
+    }
+    this.untold?.acts();
     this.steps.set(step.op, step as Step<unknown>);
     scope.group?.add(step as Step<unknown>);
     this.stir();
@@ -188,13 +260,31 @@ export class Activation {
 
   /** Notes a call that has no outcome. */
   touched(): void {
+    if (this.sealed) return;
+    this.session = this.own;
+    this.untold?.acts();
     this.stir();
   }
 
   /** Registers an await with the engine; in a copy that was put away it never ends. */
   beginAwait(step: Step<unknown>): void {
     if (this.sealed) return;
-    if (step.op !== CHECKPOINT) this.session.awaitOp(step.op);
+    if (step.op === NO_OP || (this.untold?.isDue === true && step.op !== CHECKPOINT)) {
+      const error = new Cancelled("the run was asked to stop");
+      this.untold?.raises(error, false);
+      this.stir();
+      throw error;
+    }
+    this.untold?.acts();
+    if (step.op !== CHECKPOINT) {
+      try {
+        this.own.awaitOp(step.op);
+      } catch (error) {
+        if (!isA(error, Suspended)) throw error;
+        this.stand();
+        return;
+      }
+    }
     this.steps.set(step.op, step);
     this.awaiting += 1;
     if (this.awaiting > 1) this.concurrent = true;
@@ -206,7 +296,7 @@ export class Activation {
     if (this.sealed) return;
     this.awaiting -= 1;
     this.worker.unwanted(step, new Cancelled("the run has given this task up"));
-    this.act(this.session.abandon(step.op));
+    this.act(this.own.abandon(step.op));
     this.stir();
   }
 
@@ -220,6 +310,7 @@ export class Activation {
 
   /** Something may run now: look for quiet from here. */
   private stir(): void {
+    this.refused = 0;
     this.stirred = true;
     if (!this.armed) this.arm();
   }
@@ -238,8 +329,18 @@ export class Activation {
       this.rounds = QUIET_ROUNDS;
     }
     this.rounds -= 1;
-    if (this.rounds > 0) this.arm();
-    else this.act(this.session.settle(this.concurrent, outside(this)));
+    if (this.rounds > 0) {
+      this.arm();
+      return;
+    }
+    this.untold?.quiet();
+    this.act(this.own.settle(this.concurrent, outside(this)));
+  }
+
+  /** Notes an error that tells the code to stop; whether those who awaited it have gone on without it. */
+  told(error: Cancelled, kept: boolean): void {
+    this.untold ??= new Untold();
+    this.untold.raises(error, kept);
   }
 
   // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +348,7 @@ export class Activation {
   /** Takes what the engine asks; a run whose outcomes cannot be read fails with that. */
   take(): void {
     this.tell(
-      () => this.session.takeEffects(),
+      () => this.own.takeEffects(),
       (error) => this.failed(error),
     );
   }
@@ -299,7 +400,7 @@ export class Activation {
     const { task, inContext } = step ?? {};
     if (step === undefined || task === undefined || inContext === undefined) {
       const failure = { code: "TaskFailed", errorType: "LookupError", message: "nothing here runs this task" };
-      this.act(this.session.taskFailed(op, attempt, failure, false));
+      this.act(this.own.taskFailed(op, attempt, failure, false));
       return;
     }
     const stop = new Stop();
@@ -307,12 +408,12 @@ export class Activation {
     const ended = (report: () => Effects): void => {
       if (this.sealed || this.attempts.get(op) !== stop) return;
       this.attempts.delete(op);
-      this.tell(report, (error) => this.session.taskFailed(op, attempt, ...failureOf(unwritable(error))));
+      this.tell(report, (error) => this.own.taskFailed(op, attempt, ...failureOf(unwritable(error))));
     };
     const failed = (error: unknown): void => {
       ended(() => {
         step.cause = error;
-        return this.session.taskFailed(op, attempt, ...failureOf(error));
+        return this.own.taskFailed(op, attempt, ...failureOf(error));
       });
     };
     const completed = (output: unknown): void => {
@@ -323,10 +424,10 @@ export class Activation {
         failed(error);
         return;
       }
-      ended(() => this.session.taskCompleted(op, attempt, wire));
+      ended(() => this.own.taskCompleted(op, attempt, wire));
     };
     try {
-      const ctx = new TaskContext(id, attempt, stop, new InlineLink(this.session, op, attempt));
+      const ctx = new TaskContext(id, attempt, stop, new InlineLink(this.own, op, attempt));
       const fn = this.worker.functionOf(task.kind, task.fn, id);
       const input = decode(step.input);
       inContext.runInAsyncScope(() => task.execute(fn, input, ctx)).then(completed, failed);

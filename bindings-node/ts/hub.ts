@@ -58,6 +58,11 @@ class Hub {
     });
   }
 
+  /** Lets a call that was begun never end, without holding the process. */
+  dismiss(token: number): void {
+    this.end(token);
+  }
+
   /** Lets a worker take what the engine has for it. */
   listen(listener: Listener): void {
     this.listeners.add(listener);

@@ -37,6 +37,9 @@ export class Step<R> implements Promise<R> {
   inContext: AsyncResource | undefined;
   /** @internal What its last attempt in this process threw. */
   cause: unknown;
+  /** @internal How many of those who await it have gone on without it, as `Promise.race` does. */
+  left = 0;
+  private readers = 0;
   private readonly activation: Activation | undefined;
   /** @internal */
   readonly op: number;
@@ -80,15 +83,17 @@ export class Step<R> implements Promise<R> {
     // eslint-disable-next-line @typescript-eslint/no-explicit-any
     rejected?: ((reason: any) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
+    this.readers += 1;
     return this.awaited().then(fulfilled, rejected);
   }
 
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   catch<B = never>(rejected?: ((reason: any) => B | PromiseLike<B>) | null): Promise<R | B> {
-    return this.awaited().catch(rejected);
+    return this.then(undefined, rejected);
   }
 
   finally(ended?: (() => void) | null): Promise<R> {
+    this.readers += 1;
     return this.awaited().finally(ended);
   }
 
@@ -110,7 +115,9 @@ export class Step<R> implements Promise<R> {
     } else if (tag === TIMED_OUT) {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
     } else {
-      outcome = { ok: false, error: new Cancelled("the run was asked to stop") };
+      const error = new Cancelled("the run was asked to stop");
+      this.activation?.told(error, this.readers > 0 && this.readers <= this.left);
+      outcome = { ok: false, error };
     }
     this.outcome = outcome;
     this.task = undefined;
@@ -143,7 +150,8 @@ export class Step<R> implements Promise<R> {
         try {
           this.activation?.beginAwait(this as unknown as Step<unknown>);
         } catch (error) {
-          this.reject?.(error);
+          this.outcome = { ok: false, error };
+          this.end(this.outcome);
         }
       }
     }

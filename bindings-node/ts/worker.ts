@@ -26,6 +26,7 @@ import {
   type TaskLink,
   unwritable,
 } from "./task.js";
+import { follow, unfollow } from "./stopping.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./outside.js";
 
@@ -156,6 +157,7 @@ export class Worker {
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);
     watch();
+    follow();
     this.client.opened(this);
     try {
       const descriptions = this.descriptions();
@@ -194,6 +196,7 @@ export class Worker {
     for (const activation of [...this.activations.values()]) activation.drop();
     hub.forget(this);
     unwatch();
+    unfollow();
     this.client.gone(this);
     for (const over of this.over.splice(0)) over();
   }
