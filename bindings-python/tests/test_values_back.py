@@ -10,14 +10,10 @@ import datetime
 import decimal
 import enum
 import functools
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 import uuid
 import zoneinfo
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar, Union
 
 import flovyn
@@ -245,6 +241,16 @@ class Rich(pydantic.BaseModel):
     took: datetime.timedelta
 
 
+class Sure(pydantic.BaseModel):
+    """Is known to come back by its types, so that no value of it is tried."""
+
+    n: int
+    names: list[str] = []
+    next: Optional[Sure] = None
+    by_name: dict[str, list[float]] = {}
+    more: Any = None
+
+
 class Generous(pydantic.BaseModel, Generic[T]):
     item: T
 
@@ -292,6 +298,7 @@ SURVIVE: list[tuple[str, Any, Any]] = [
     ("a generic whose base has another variable", Pair[Job, Dog], Pair([[Job(1)]], {"d": Dog("r")})),
     ("a generic model", Generous[tuple[int, ...]], Generous[tuple[int, ...]](item=(1, 2))),
     ("a class that holds itself", Tree, Tree("a", [Tree("b", [Tree("c")])])),
+    ("a model of plain fields", Sure, Sure(n=1, names=["a"], next=Sure(n=2), by_name={"a": [1.5]}, more={"a": [1]})),
     ("an alias", Aliased, Aliased(userId=7, inner=Aliased(userId=8))),
     ("a validation alias", Validated, Validated(uid=7)),
     ("a computed field", Computing, Computing(n=3)),
@@ -336,6 +343,20 @@ def test_a_state_comes_back_as_it_was(hint: Any, value: Any) -> None:
 
 def test_fields_of_init_that_are_not_stored_do_not_hinder() -> None:
     assert back(Seeded, Seeded(4, 1)).total == 4
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_a_model_is_certain_by_what_it_holds_not_by_its_class() -> None:
+    shape = codec_of(Sure).shape
+    assert shape.fits(Sure(n=1, names=["a"], next=Sure(n=2), by_name={"a": [1.5]}, more={"a": [1]}))
+    changed = Sure(n=1)
+    for name, value in (("n", True), ("names", ("a",)), ("next", {"n": 1}), ("by_name", {"a": [1]}), ("more", (1,))):
+        wrong = changed.model_copy(update={name: value})
+        assert not shape.fits(wrong)
+        with pytest.raises(flovyn.NotSerializable, match=name):
+            back(Sure, wrong)
+    for cls in (Aliased, Excluding, Computing, Secret, Rich, Animal):
+        assert codec_of(cls).shape.fits(cls.model_construct()) is (cls is Animal or cls is Computing)
 
 
 VIENNA = zoneinfo.ZoneInfo("Europe/Vienna")
@@ -403,6 +424,39 @@ def test_a_state_that_holds_itself_is_refused() -> None:
     for hint, value in ((dict, state), (Tree, tree)):
         with pytest.raises(flovyn.NotSerializable, match="nested too deeply"):
             back(hint, value)
+
+
+def test_classes_inside_of_a_function_are_found() -> None:
+    @dataclasses.dataclass
+    class Inner:
+        n: int = 0
+
+    @dataclasses.dataclass
+    class Outer:
+        inner: Inner
+        many: list[Inner]
+
+    value = Outer(Inner(1), [Inner(2)])
+
+    @agent(state=Outer)
+    async def holder(ctx: AgentContext[Any], given: Outer) -> Outer: ...
+
+    stored = flovyn._native.decode_json(flovyn._native.encode_json(value))
+    holder.check_state(value)
+    assert holder.initial_state((stored,)) == value
+    assert holder.arguments(stored)[0] == [value] and holder.output(value) is value
+
+
+def test_members_of_a_union_keep_to_their_types() -> None:
+    for hint, value in (
+        (Box[Union[Level, bool]], Box([True, Level.LOW])),
+        (Box[Union[int, float, Level]], Box([1.0])),
+        (Box[Union[dict[str, int], Job]], Box([Job(1), {"m": 1}])),
+    ):
+        assert back(hint, value) == value
+        assert list(map(type, back(hint, value).items)) == list(map(type, value.items))
+    with pytest.raises(flovyn.NotSerializable, match="Level"):
+        back(Box[Union[Level, int]], Box([1]))
 
 
 def test_a_factory_says_by_what_it_makes_how_a_state_is_read() -> None:
@@ -532,98 +586,3 @@ def test_what_has_no_annotation_is_checked_alone() -> None:
     assert checked(kept) is kept
     with pytest.raises(flovyn.NotSerializable, match="masked"):
         checked([Secret(key="x")])
-
-
-# ── a stored state that the code cannot read ────────────────────────────────────────────────────────────────────────
-
-
-def unreadable(hint: Any, stored: Any, migrate: Callable[[Any], Any] | None = None) -> str:
-    from flovyn.agent import UnreadableState
-
-    @agent(kind="k", state=hint, migrate=migrate)
-    async def reader(ctx: AgentContext[Any]) -> None: ...
-
-    with pytest.raises(UnreadableState) as found:
-        reader.initial_state((stored,))
-    assert found.value.code == "WrongStateType" and "resume" in str(found.value)
-    return str(found.value)
-
-
-def test_a_dropped_field_is_told() -> None:
-    assert "at $.old an integer (5) was found, but Job has no field 'old'" in unreadable(Job, {"n": 1, "old": 5})
-    assert "$.items[1].old" in unreadable(Box[Job], {"items": [{"n": 1}, {"n": 1, "old": 5}]})
-    assert "$.old" in unreadable(Animal, {"name": "a", "old": 1})
-    assert "$.pet.old" in unreadable(Owner, {"pet": {"name": "a", "old": 1}})
-    assert "$.userID" in unreadable(Aliased, {"userID": 1})
-
-
-def test_a_field_that_changed_its_type_is_told() -> None:
-    assert "at $.items an integer (5) was found, but a list is wanted" in unreadable(Box[int], {"items": 5})
-    assert "at $.value a string ('5') was found, but int is wanted" in unreadable(Number, {"value": "5"})
-    assert "at $.items[0] a string ('x') was found, but a Mode ('fast', 'slow')" in unreadable(
-        Box[Mode], {"items": ["x"]}
-    )
-    assert "'square'" in unreadable(Square, {"kind": "circle", "side": 1})
-    assert "wants a field 'value'" in unreadable(Number, {})
-    assert "a list was found" in unreadable(dict, [])
-    assert "rebuilt from an object" in unreadable(Job, [1])
-    assert "valid integer" in unreadable(Aliased, {"user_id": "x"})
-
-
-def test_a_migration_that_raises_is_told() -> None:
-    assert "migrate= raised KeyError: 'nn'" in unreadable(Job, {"n": 1}, lambda old: {"n": old["nn"]})
-
-
-def test_a_class_that_refuses_what_is_stored_is_told() -> None:
-    @dataclasses.dataclass
-    class Small:
-        n: int = 0
-
-        def __post_init__(self) -> None:
-            if self.n > 4:
-                raise ValueError("five is not allowed any more")
-
-    assert "raised ValueError: five is not allowed any more" in unreadable(Small, {"n": 5})
-
-
-def test_a_new_field_with_a_default_and_a_migration_are_read() -> None:
-    @agent(state=Cat, migrate=lambda old: {"name": old["called"]})
-    async def renamed(ctx: AgentContext[Any]) -> None: ...
-
-    assert renamed.initial_state(({"called": "tom"},)) == Cat("tom", 9)
-
-    @agent(state=Cat, migrate=lambda old: Cat(old["called"]))
-    async def made(ctx: AgentContext[Any]) -> None: ...
-
-    assert made.initial_state(({"called": "tom"},)) == Cat("tom")
-
-
-# ── across a real crash ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclasses.dataclass
-class Zoo:
-    pet: Cat | Dog | None = None
-    box: Box[Job] = dataclasses.field(default_factory=lambda: Box([]))
-    counted: Counted = dataclasses.field(default_factory=Counted)
-    config: Aliased = dataclasses.field(default_factory=Aliased)
-
-
-@agent(kind="zoo", state=Zoo)
-async def keeper(ctx: AgentContext[Zoo], die: bool) -> str:
-    if ctx.state.pet is None:
-        await ctx.checkpoint(Zoo(Dog("rex", 3), Box([Job(1)]), Counted(5), Aliased(userId=7)))
-        print(repr(ctx.state), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return repr(ctx.state)
-
-
-def test_a_state_is_the_same_after_a_kill(tmp_path: pathlib.Path) -> None:
-    url = f"sqlite:{tmp_path / 'db'}"
-    first = subprocess.run([sys.executable, __file__, url], stdout=subprocess.PIPE, text=True, timeout=60)
-    assert first.returncode == -signal.SIGKILL
-    assert flovyn.run(keeper, True, id="r", url=url, timeout=60) == first.stdout.strip()
-
-
-if __name__ == "__main__":
-    flovyn.run(keeper, True, id="r", url=sys.argv[1])

@@ -163,7 +163,7 @@ class Agent(Generic[I, R]):
             made: Any = self.state
             # A factory does not say what it makes; a first state does.
             is_type = isinstance(made, type) or get_origin(made) is not None
-            self._state_codec = codec_of(made if is_type else type(made()))
+            self._state_codec = codec_of(made if is_type else type(made()), local=self._signature.local)
         return self._state_codec
 
     def check_state(self, value: Any) -> None:

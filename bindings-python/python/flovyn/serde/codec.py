@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import _native
@@ -102,16 +102,23 @@ _UNANNOTATED = Codec(Any, ANY)
 
 
 @functools.lru_cache(maxsize=1024)
-def _cached(hint: Any, nested: bool) -> Codec:
+def _cached(hint: Any, nested: bool, written: str) -> Codec:
     return Codec(hint, shape_of(hint, nested=nested))
 
 
-def codec_of(hint: Any, *, nested: bool = True) -> Codec:
-    """Return the codec of an annotation, the same one for the same annotation."""
+def codec_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Codec:
+    """Return the codec of an annotation, the same one for the same annotation.
+
+    ``local`` has the names around the annotation, where it is inside of a function.
+    """
     try:
-        return _cached(hint, nested)
+        if local is None:
+            # Unions are equal whatever the order of their members, which may decide; so it is part of the key.
+            return _cached(hint, nested, "" if isinstance(hint, type) else repr(hint))
     except TypeError:
-        return Codec(hint, shape_of(hint, nested=nested))
+        # There is something in it that has no hash.
+        pass
+    return Codec(hint, shape_of(hint, nested=nested, local=local))
 
 
 def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:

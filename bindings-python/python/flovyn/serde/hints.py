@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import sys
 import types
 import typing
@@ -11,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Union
 
-from .records import Chosen, Model, Record, Typed
+from .models import Model
+from .records import Chosen, Record, Typed
 from .shapes import ANY, STRICT, Either, Items, Mapped, OneOf, Scalar, Shape, Tuple, Whole
 
 _SCALARS: dict[Any, Shape] = {of: Scalar(of) for of in (str, int, float, bool, type(None))}
@@ -23,27 +23,19 @@ Bound = Mapping[Any, Any]
 """What type variables stand for."""
 
 
-def shape_of(hint: Any, *, nested: bool = True) -> Shape:
-    """Return the shape of an annotation; the same annotation is looked at once.
+def shape_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Shape:
+    """Return the shape of an annotation. ``local`` has the names around it, where it is inside of a function.
 
     A tuple that is not nested stays a list: that is what an await delivers of it.
     """
-    try:
-        return _cached(hint, nested)
-    except TypeError:
-        # An annotation with something unhashable in it.
-        return _Compiler().shape(hint, {}, nested)
-
-
-@functools.lru_cache(maxsize=1024)
-def _cached(hint: Any, nested: bool) -> Shape:
-    return _Compiler().shape(hint, {}, nested)
+    return _Compiler(local).shape(hint, {}, nested)
 
 
 class _Compiler:
     """Makes shapes; a class is one shape however often it is named, so that one may hold itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: Mapping[str, Any] | None) -> None:
+        self._local = local
         self._made: dict[Any, Shape] = {}
 
     def shape(self, hint: Any, bound: Bound, nested: bool = True) -> Shape:
@@ -114,7 +106,7 @@ class _Compiler:
             return make()
 
     def _fields(self, cls: Any, arguments: tuple[Any, ...]) -> Mapping[str, Shape]:
-        hints = hints_of(cls)
+        hints = hints_of(cls, self._local)
         variables = _variables_of(cls, arguments)
         owners: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
@@ -129,7 +121,7 @@ class _Compiler:
     def _tuple(self, cls: Any, arguments: tuple[Any, ...], bound: Bound, nested: bool) -> Shape:
         names: tuple[str, ...] | None = getattr(cls, "_fields", None)
         if names is not None:
-            hints = hints_of(cls)
+            hints = hints_of(cls, self._local)
             return Tuple([self.shape(hints.get(name, Any), bound) for name in names], cls._make, names)
         if cls is not tuple:
             return ANY

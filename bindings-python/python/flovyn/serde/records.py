@@ -1,11 +1,10 @@
-"""Shapes of classes: dataclasses, named tuples, typed dicts, enums, pydantic models.
+"""Shapes of classes: dataclasses, typed dicts, enums.
 
 The class is looked at once, when its first value comes.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ Shapes = Callable[[], Mapping[str, Shape]]
 """The shapes of a class's fields, once they are needed: a class may hold itself."""
 
 
-def _unknown(name: str, value: Any, cls: Any) -> Unfit:
+def unknown(name: str, value: Any, cls: Any) -> Unfit:
     """Say that a value has what its class has no place for."""
     unfit = Unfit(shown(value), f"{cls.__qualname__} has no field {name!r}")
     return unfit.at(name)
@@ -93,7 +92,7 @@ class Record(Shape):
                 raise Unfit("an object", f"{self.wanted} wants a field {absent[0]!r}, which it does not have")
         if level and len(items) > len(parts):
             strange = next(name for name in items if name not in known)
-            raise _unknown(strange, items[strange], self._cls)
+            raise unknown(strange, items[strange], self._cls)
         return self._made(parts, level)
 
     def _made(self, parts: dict[str, Any], level: int) -> Any:
@@ -191,9 +190,13 @@ class Chosen(Shape):
         if isinstance(value, self._cls) or (value is None and level == STRICT):
             return value
         try:
-            return self._cls(value)
+            member = self._cls(value)
         except ValueError as error:
             raise NoMember(shown(value), f"{self.wanted} is wanted") from error
+        if level == EXACT and type(member.value) is not type(value):
+            # True and 1.0 are equal to 1, but were not written by its member.
+            raise Unfit(shown(value), f"{self.wanted} is wanted")
+        return member
 
     def fits(self, value: Any) -> bool:
         if type(value) is not self._cls:
@@ -216,109 +219,3 @@ class Chosen(Shape):
 
 class NoMember(Unfit, ValueError):
     """A value that is none of an enum's; calling the enum with it raises a ``ValueError``."""
-
-
-class Model(Shape):
-    """A pydantic model. It is written by the names of its fields, whatever aliases it takes."""
-
-    __slots__ = ("_cls", "_options", "wanted")
-
-    kind = dict
-    plain = False
-
-    def __init__(self, cls: Any) -> None:
-        self._cls = cls
-        self._options: dict[str, Any] | None = None
-        self.wanted = cls.__qualname__
-
-    def read(self, value: Any, level: int) -> Any:
-        cls = self._cls
-        if isinstance(value, cls) or (value is None and level == STRICT):
-            return value
-        made = self._validated(value)
-        if level == EXACT and not _same_json(made, value):
-            raise Unfit(shown(value), f"{self.wanted} would not be written like that")
-        if level == STRICT:
-            _check_kept(value, made)
-        return made
-
-    def _validated(self, value: Any) -> Any:
-        cls = self._cls
-        if self._options is None:
-            version = str(getattr(sys.modules.get("pydantic"), "VERSION", "2.0")).split(".")
-            takes_names = (int(version[0]), int(version[1])) >= (2, 11)
-            self._options = {"by_alias": True, "by_name": True} if takes_names else {}
-        if not self._options:
-            value = _by_alias(cls, value)
-        try:
-            return cls.model_validate(value, **self._options)
-        except ValueError:
-            # A strict model takes text for a date and a list for a tuple only from JSON, which this is.
-            if not cls.model_config.get("strict"):
-                raise
-            from .. import _native
-
-            return cls.model_validate_json(_native.encode_json(value), **self._options)
-
-    def fits(self, value: Any) -> bool:
-        return False
-
-
-def _by_alias(cls: Any, value: Any) -> Any:
-    """Name the fields as validation wants them; pydantic takes their own names since 2.11 only."""
-    if not isinstance(value, dict):
-        return value
-    items = cast("dict[str, Any]", value)
-    renamed = dict(items)
-    for name, field in cls.model_fields.items():
-        alias = field.validation_alias
-        if isinstance(alias, str) and name in items and alias not in items:
-            renamed[alias] = renamed.pop(name)
-    return renamed
-
-
-def _same_json(made: Any, value: Any) -> bool:
-    from .. import _native
-
-    try:
-        return _native.encode_json(made) == _native.encode_json(value)
-    except Exception:
-        return False
-
-
-def _check_kept(value: Any, made: Any) -> None:
-    """Refuse what a model has silently left out of what was stored."""
-    parts: list[tuple[Any, Any, Any]] = []
-    if isinstance(value, list):
-        if isinstance(made, (list, tuple)):
-            pairs = zip(cast("list[Any]", value), cast("list[Any]", made), strict=False)
-            parts = [(at, *pair) for at, pair in enumerate(pairs)]
-    elif isinstance(value, dict):
-        items = cast("dict[str, Any]", value)
-        kept = _kept_by(made, items)
-        parts = [(name, item, kept[name]) for name, item in items.items() if name in kept]
-    for step, item, part in parts:
-        try:
-            _check_kept(item, part)
-        except Unfit as unfit:
-            raise unfit.at(step) from None
-
-
-def _kept_by(made: Any, items: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a model by every name that stored JSON may have for them."""
-    if isinstance(made, dict):
-        return cast("dict[str, Any]", made)
-    cls = cast(Any, type(made))
-    if not hasattr(cls, "model_fields") or cls.model_config.get("extra") == "allow":
-        return {}
-    parts: dict[str, Any] = {}
-    for name, field in cls.model_fields.items():
-        for known in (name, field.alias, field.validation_alias, field.serialization_alias):
-            if isinstance(known, str):
-                parts[known] = getattr(made, name, None)
-    # A choice of aliases, or a path, may take what has any name.
-    chosen = any(not isinstance(field.validation_alias, (str, type(None))) for field in cls.model_fields.values())
-    for name, item in items.items():
-        if name not in parts and name not in cls.model_computed_fields and not chosen:
-            raise _unknown(name, item, cls)
-    return parts

@@ -341,7 +341,8 @@ class Either(Shape):
     __slots__ = ("_exact", "_members", "_nullable", "_plain", "plain", "wanted")
 
     def __init__(self, members: Sequence[Shape], nullable: bool) -> None:
-        self._members = tuple(members)
+        # What is made of JSON is looked for first; JSON's own types take the rest.
+        self._members = tuple(sorted(members, key=lambda member: member.plain))
         self._nullable = nullable
         self.plain = all(member.plain for member in members)
         self._plain = any(member.plain for member in members)

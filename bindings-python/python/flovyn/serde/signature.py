@@ -189,7 +189,7 @@ class Signature:
             for name, of in ((self._many, list), (self._options, dict)):
                 if name is not None and name in hints:
                     hints[name] = list[hints[name]] if of is list else dict[str, hints[name]]
-            self._codecs = {name: codec_of(hints.get(name, Any)) for name in self.names}
+            self._codecs = {name: codec_of(hints.get(name, Any), local=self.local) for name in self.names}
         return self._codecs
 
     def returned(self, value: Any) -> Any:
@@ -202,5 +202,5 @@ class Signature:
 
     def _result(self) -> Codec:
         if self._returned is None:
-            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), nested=False)
+            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), nested=False, local=self.local)
         return self._returned
