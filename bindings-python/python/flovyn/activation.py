@@ -30,7 +30,7 @@ from .errors import (
     type_name,
 )
 from .scope import current, once_name
-from .step import CANCELLED, Step
+from .step import CANCELLED, VALUE, Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
@@ -213,6 +213,8 @@ class Activation:
         self.sealed = True
         self.worker.hub.forget(self.session.token)
         for step in self._steps.values():
+            if reason == "finished":
+                self.stop_queued(step)
             step.put_away()
         self._steps.clear()
         self.branches.untold = None
@@ -272,6 +274,8 @@ class Activation:
         step._context = contextvars.copy_context()  # pyright: ignore[reportPrivateUsage]
         if task.kind not in self.worker.met:
             self.worker.meet(task)
+        if task.may_return or self.session.is_replaying():
+            self.worker.steps[uuid] = step
         self._steps[op] = step
         self._called()
         return step
@@ -326,6 +330,7 @@ class Activation:
             return
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
         self._steps.pop(op, None)
+        self.stop_queued(step)
         self._act(self.session.abandon(op))
         self._stir()
 
@@ -403,6 +408,8 @@ class Activation:
                 if tag == CANCELLED and self.branches.untold is None:
                     self.branches.untold = Untold((self.root, *self.branches.alive()))
                 if step is not None:
+                    if tag != VALUE:
+                        self.stop_queued(step)
                     step.deliver(tag, value, self._causes.pop(op, None))
                 delivered = True
             elif kind == START:
@@ -417,6 +424,15 @@ class Activation:
                 return
         if delivered:
             self._stir()
+
+    def stop_queued(self, step: Step[Any]) -> None:
+        """Stop what runs from the queue, in this worker, for a step that does not wait for it any more."""
+        called = step.called()
+        if called is not None and called[0].may_return and not called[0].detached:
+            self._stop_queued(step.id.bytes)
+
+    def _stop_queued(self, uuid: bytes) -> None:
+        self.worker.stop(uuid)
 
     def _stop_attempt(self, op: int) -> None:
         running = self._attempts.pop(op, None)

@@ -17,7 +17,7 @@ from .context import Context, S
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
-from .step import Step
+from .step import VALUE, Step
 from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
 
@@ -59,6 +59,9 @@ class SyncActivation(Activation):
             else:
                 for_thread.append(effect)
                 if kind == CLOSE:
+                    if effect[1] == "finished":
+                        for step in list(self._steps.values()):
+                            self.stop_queued(step)
                     self._put_away()
         if for_thread:
             self._arrived.put(for_thread)
@@ -103,6 +106,9 @@ class SyncActivation(Activation):
         except RuntimeError:
             self.sealed = True
 
+    def _stop_queued(self, uuid: bytes) -> None:
+        self._on_loop(self.worker.stop, uuid)
+
     def _take(self, effects: list[Any]) -> bool:
         """Carry out in the thread what belongs to it; true if something was delivered."""
         others: list[Any] = []
@@ -112,6 +118,8 @@ class SyncActivation(Activation):
                 _, op, tag, value = effect
                 step = self._steps.pop(op, None)
                 if step is not None:
+                    if tag != VALUE:
+                        self.stop_queued(step)
                     step.deliver(tag, value, self._causes.pop(op, None))
                 delivered = True
             elif effect[0] == CLOSE and self.sealed:
@@ -157,6 +165,7 @@ class SyncActivation(Activation):
             return
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
         self._steps.pop(op, None)
+        self.stop_queued(step)
         self._take(self.session.abandon(op))
 
     def limit(self, timer: Step[None]) -> None:

@@ -75,6 +75,12 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         """The name by which ``ctx.attach`` joins a detached task again."""
         return str(self.id)
 
+    def called(self) -> tuple[Task[..., Any], Context] | None:
+        """Return the task that it waits for, and the context of its call; none once it has an outcome."""
+        if self._task is None or self._context is None:
+            return None
+        return self._task, self._context
+
     def result(self) -> R:
         """Block until the outcome is there; only in ``def`` agents."""
         self._activation.block_on((self,))

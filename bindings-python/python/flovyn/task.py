@@ -125,6 +125,11 @@ class Task(Generic[P, R]):
         inline = options.get("queue") is None and not detached
         self.spec = _native.TaskSpec(kind, inline=inline, **options)
         self.inline: bool = inline
+        """Whether its first attempt runs in the process of the agent that calls it."""
+        self.detached: bool = detached
+        self.timeout: float | None = options.get("timeout")
+        self.may_return: bool = not inline or bool(options.get("retries"))
+        """Whether an attempt may come from the queue while the call is waited for, a lost process aside."""
         self._rebuild: Rebuild | None = _UNSET
         self.__name__ = getattr(fn, "__name__", kind)
         self.__doc__ = fn.__doc__

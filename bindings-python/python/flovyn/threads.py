@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections import deque
@@ -16,6 +17,12 @@ Job = Callable[[], None]
 
 MAX_THREADS = 64
 _IDLE_S = 10.0
+
+PATIENCE_S = 2.0
+"""How long a thread that was told to stop may take to it before that is said."""
+
+logger = logging.getLogger("flovyn")
+_said: set[str] = set()
 
 _lock = threading.Condition()
 _jobs: deque[Job] = deque()
@@ -66,6 +73,7 @@ async def in_thread(context: Context, fn: Callable[..., Any], args: tuple[Any, .
     """Run a blocking function in a thread of the pool, in a copy of the caller's context, and wait for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
+    begun = ended = False
 
     def settle(value: Any, error: BaseException | None) -> None:
         if future.done():
@@ -76,19 +84,39 @@ async def in_thread(context: Context, fn: Callable[..., Any], args: tuple[Any, .
             future.set_result(value)
 
     def job() -> None:
+        nonlocal begun, ended
+        if future.cancelled():
+            return
+        begun = True
         value, error = None, None
         try:
             value = context.run(fn, *args, **kwargs)
         except StopIteration as stop:
-            # A future refuses it, and `raise ... from` keeps what it was.
+            # A future refuses it.
             error = RuntimeError(f"a task raised {type_name(stop)}: {message_of(stop)}")
             error.__cause__ = stop
         except BaseException as raised:
             error = raised
+        ended = True
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
             pass  # the loop is gone, and whoever waited with it
 
+    def runs_on() -> None:
+        name = getattr(fn, "__qualname__", repr(fn))
+        if not ended and name not in _said:
+            _said.add(name)
+            logger.warning(
+                "%s was told to stop, but its thread runs on: nothing can end it from outside; let it look at "
+                "ctx.is_cancelled of its TaskContext",
+                name,
+            )
+
     submit(job)
-    return await future
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if begun and not ended:
+            loop.call_later(PATIENCE_S, runs_on)
+        raise

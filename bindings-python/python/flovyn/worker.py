@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from .threads import in_thread
 
 if TYPE_CHECKING:
     from .client import Client
+    from .step import Step
     from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
@@ -28,11 +30,16 @@ CLOSE_GRACE_S = 5.0
 class TicketLink(TaskLink):
     """How a claimed attempt speaks with the engine: through its ticket."""
 
-    __slots__ = ("_ticket",)
+    __slots__ = ("_ticket", "limit", "superseded", "timer")
 
     def __init__(self, ticket: _native.Ticket) -> None:
         super().__init__()
         self._ticket = ticket
+        self.limit: float | None = None
+        """The seconds that it has taken, where that was too long."""
+        self.superseded = False
+        """Whether the next attempt has begun: nobody wants to know how this one ends."""
+        self.timer: asyncio.TimerHandle | None = None
 
     def heartbeat(self) -> None:
         self._ticket.heartbeat()
@@ -91,7 +98,9 @@ class Worker:
         self.hub: Hub
         self._native: _native.Worker | None = None
         self._activations: set[Activation] = set()
-        self._attempts: dict[bytes, tuple[OwnTask, TicketLink]] = {}
+        self._attempts: dict[tuple[bytes, int], tuple[OwnTask, TicketLink]] = {}
+        self.steps: weakref.WeakValueDictionary[bytes, Step[Any]] = weakref.WeakValueDictionary()
+        """Steps of agents here whose task may come back from the queue, by its id."""
         self._closed: asyncio.Event | None = None
         self.met: set[str] = set()
         """Kinds of tasks that agents called and that are served."""
@@ -264,11 +273,30 @@ class Worker:
         elif news[0] == "task":
             self._run_task(*news[1:])
         else:
-            running = self._attempts.pop(news[1], None)
-            if running is not None:
-                task, link = running
-                link.cancelled = True
-                task.cancel()
+            # News of an earlier attempt may come when the next one runs; the ticket knows which is meant.
+            for task, link in self._running(news[1]):
+                if link.is_cancelled():
+                    self._stop(task, link)
+
+    def stop(self, uuid: bytes) -> None:
+        """Stop the attempts of a task whose result nobody waits for any more."""
+        for task, link in self._running(uuid):
+            self._stop(task, link)
+
+    def _running(self, uuid: bytes) -> list[tuple[OwnTask, TicketLink]]:
+        if not self._attempts:
+            return []
+        return [running for (of, _), running in self._attempts.items() if of == uuid]
+
+    @staticmethod
+    def _stop(task: OwnTask, link: TicketLink) -> None:
+        if not link.cancelled:
+            link.cancelled = True
+            task.cancel()
+
+    def _time_out(self, task: OwnTask, link: TicketLink, limit: float) -> None:
+        link.limit = limit
+        self._stop(task, link)
 
     def _activate(self, session: _native.Session, agent: Agent[Any, Any]) -> Activation:
         if agent.is_async:
@@ -281,16 +309,28 @@ class Worker:
         self, ticket: _native.Ticket, kind: str, input: Any, uuid: bytes, attempt: int, reconcile: bool
     ) -> None:
         link = TicketLink(ticket)
+        for task, earlier in self._running(uuid):
+            # The store has given it up: it took too long, or its lease ran out.
+            earlier.superseded = True
+            self._stop(task, earlier)
+        step = self.steps.get(uuid)
+        called = None if step is None else step.called()
         context = contextvars.copy_context()
+        if called is not None and called[0].inline:
+            context = called[1].copy()
 
         def make() -> OwnTask:
             current.set(None)
             once_name.set(None)
-            return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile))
+            return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile), loop=self.hub.loop)
 
         made = context.run(make)
         made.on_teardown = ticket.released
-        self._attempts[uuid] = (made, link)
+        self._attempts[uuid, attempt] = (made, link)
+        limit = None if called is None else called[0].timeout
+        if limit is not None:
+            # The store counts too. Without this the attempt would go on until the worker next speaks with it.
+            link.timer = self.hub.loop.call_later(limit, self._time_out, made, link, limit)
 
     async def _attempt(
         self,
@@ -313,23 +353,34 @@ class Worker:
                 output = await fn(*args, **kwargs)
             else:
                 output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
-            stored(ticket.completed, output)
+            if not link.superseded:
+                stored(ticket.completed, output)
         except NotDone:
             ticket.not_done()
-        except asyncio.CancelledError as error:
-            if link.is_cancelled():
-                ticket.cancelled()
-            elif self._native is None:
-                ticket.released()
-            else:
-                ticket.failed(*failure_of(error))
         except BaseException as error:
             if ends_process(error):
                 ticket.released()
                 raise
-            ticket.failed(*failure_of(error))
+            self._failed(ticket, link, task, error)
         finally:
-            self._attempts.pop(uuid, None)
+            if link.timer is not None:
+                link.timer.cancel()
+            self._attempts.pop((uuid, attempt), None)
+
+    def _failed(self, ticket: _native.Ticket, link: TicketLink, task: Task[..., Any], error: BaseException) -> None:
+        if link.superseded:
+            return
+        if not issubclass(type(error), asyncio.CancelledError):
+            ticket.failed(*failure_of(error))
+        elif link.limit is not None:
+            message = f"task {task.kind!r} ran longer than {link.limit:g} s and was stopped"
+            ticket.failed("TaskTimeout", "TaskTimeout", message, None, True)
+        elif link.is_cancelled():
+            ticket.cancelled()
+        elif self._native is None:
+            ticket.released()
+        else:
+            ticket.failed(*failure_of(error))
 
 
 def _where(fn: Any) -> str:
