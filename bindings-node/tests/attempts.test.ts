@@ -9,6 +9,7 @@ import {
   Cancelled,
   type Client,
   connect,
+  Suspended,
   task,
   type TaskContext,
   TaskFailed,
@@ -130,4 +131,23 @@ test("a retry runs the function that its step was called with", async () => {
   const caller = agent("caller", async () => Promise.all([flaky("one")(), flaky("two")()]));
   const client = await serving([caller]);
   expect(await (await client.start(caller)).result({ timeoutMs: 20_000 })).toEqual(["one", "two"]);
+});
+
+test("a worker that closes tells its attempts why they stop", async () => {
+  const inlined: unknown[] = [];
+  const queued: unknown[] = [];
+  const here = task("here", async (_: undefined, ctx) => stopped(ctx, inlined));
+  const there = task("there", { queue: "default" }, async (_: undefined, ctx) => stopped(ctx, queued));
+  let running = 0;
+  const caller = agent("caller", async () => Promise.all([here(), there()]));
+  const client = disposing(await connect("memory:"));
+  const worker = client.worker({ agents: [caller] });
+  worker.onAttempt = () => void (running += 1);
+  await worker.start();
+  await client.start(caller);
+  await until(() => running === 2);
+  await worker.close(0);
+  await until(() => inlined.length + queued.length === 2);
+  expect(inlined).toEqual([[1, true, expect.any(Suspended)]]);
+  expect(queued).toEqual([[1, true, new Cancelled("the worker was closed")]]);
 });

@@ -7,6 +7,7 @@ import { runInNewContext } from "node:vm";
 import { agent, AgentFailed, Blob, type Client, connect, NotSerializable, task, TaskFailed } from "@flovyn/sdk";
 import { expect, test } from "vitest";
 
+import { hub } from "../dist/hub.js";
 import { onEveryBackend } from "./backends.js";
 import { disposing } from "./support.js";
 
@@ -249,4 +250,15 @@ test("agents may throw groups of errors and still be what they are", async () =>
   await client.worker({ agents: [grouped] }).start();
   const run = await client.start(grouped);
   await expect(run.result({ timeoutMs: 20_000 })).rejects.toMatchObject({ type: "AggregateError" });
+});
+
+test("a worker that cannot take its news does not keep others from theirs", async () => {
+  const client = await serving();
+  const deaf = { take: throwing };
+  hub.listen(deaf);
+  try {
+    expect(await (await client.start(giver, "plain")).result({ timeoutMs: 20_000 })).toBe("plain");
+  } finally {
+    hub.forget(deaf);
+  }
 });

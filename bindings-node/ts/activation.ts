@@ -34,6 +34,7 @@ import type { Worker } from "./worker.js";
 const DELIVER = 0;
 const START = 1;
 const CANCEL_TASK = 2;
+const CLOSE = 3;
 const ASK = 4;
 
 /** The op of a pending checkpoint, which is awaited by being asked for. */
@@ -180,7 +181,7 @@ export class Activation {
     return scope;
   }
 
-  /** Asks whether the copy was put away: code that makes call after call in vain may never give the loop the turn to hear it. */
+  /** Asks whether the copy was put away: code that calls again and again in vain may not let the loop hear of it. */
   private ask(): void {
     this.refused = 0;
     try {
@@ -356,6 +357,7 @@ export class Activation {
   /** Carries out what the engine asks. */
   act(effects: Effects): void {
     if (effects === null) return;
+    const putAway = effects.at(-4) === CLOSE && effects.at(-2) !== "finished";
     for (let at = 0; at < effects.length; at += 4) {
       const op = effects[at + 1] as number;
       switch (effects[at]) {
@@ -366,12 +368,13 @@ export class Activation {
           this.startAttempt(op, effects[at + 2] as number, effects[at + 3] as string);
           break;
         case CANCEL_TASK:
-          this.stopAttempt(op);
+          // A copy that is put away stops its attempts itself, and tells them why.
+          if (!putAway) this.stopAttempt(op);
           break;
         case ASK:
           this.stir();
           break;
-        default:
+        case CLOSE:
           if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();
           this.drop();
           return;

@@ -2,7 +2,7 @@
 //
 // The engine's threads put what has happened into queues and ring once; the loop takes all of it in one turn.
 
-import { fromText } from "./errors.js";
+import { fromText, messageOf } from "./errors.js";
 import { type NativeAbort, type NativeHub, native } from "./native.js";
 import { clearInterval, setInterval } from "./timers.js";
 
@@ -101,7 +101,14 @@ class Hub {
       if (ended[at + 1] === true) pending.resolve(ended[at + 2]);
       else pending.reject(fromText(ended[at + 2] as string));
     }
-    for (const listener of this.listeners) listener.take();
+    for (const listener of this.listeners) {
+      try {
+        listener.take();
+      } catch (error) {
+        // Nobody calls this who could be told; the other workers of the process go on.
+        process.emitWarning(`what the engine had to tell could not be taken: ${messageOf(error)}`, "FlovynHub");
+      }
+    }
   }
 }
 

@@ -102,8 +102,8 @@ export function follow(): void {
   for (const name of Object.keys(ENDS) as Name[]) {
     const original = Promise[name] as Combine;
     const put = joining(name, original);
-    replaced.push({ name, original, put });
-    Object.assign(Promise, { [name]: put });
+    // Where the process has frozen it, nothing is followed.
+    if (Reflect.set(Promise, name, put)) replaced.push({ name, original, put });
   }
 }
 
@@ -112,7 +112,7 @@ export function unfollow(): void {
   users -= 1;
   if (users > 0) return;
   for (const { name, original, put } of replaced) {
-    if (Promise[name] === put) Object.assign(Promise, { [name]: original });
+    if (Promise[name] === put) Reflect.set(Promise, name, original);
   }
   replaced = [];
 }

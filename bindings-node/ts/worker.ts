@@ -32,6 +32,9 @@ import { unwatch, watch } from "./outside.js";
 
 const CLOSE_GRACE_MS = 5_000;
 
+const CLOSED = "the worker was closed";
+const UNWANTED = "the run wants this attempt to stop";
+
 /** Any declared task. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type AnyTask = Task<any, any>;
@@ -184,7 +187,7 @@ export class Worker {
     try {
       await hub.call((hub, token) => made.close(hub, token, graceMs));
       this.take();
-      for (const { stop } of this.attempts.values()) stop.ask(new Cancelled("the worker was closed"));
+      for (const { stop } of this.attempts.values()) stop.ask(new Cancelled(CLOSED));
     } finally {
       this.leave();
     }
@@ -348,7 +351,7 @@ export class Worker {
           break;
         }
         default:
-          this.attempts.get(news[1])?.stop.ask(new Cancelled("the run wants this attempt to stop"));
+          this.attempts.get(news[1])?.stop.ask(new Cancelled(this.closing === undefined ? UNWANTED : CLOSED));
       }
     }
   }
