@@ -81,6 +81,12 @@ class BadCode(flovyn.FlovynError):
     code = 7  # type: ignore[assignment]
 
 
+class RaisingCode(flovyn.FlovynError):
+    @property
+    def code(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no code")
+
+
 class SurrogateCode(flovyn.FlovynError):
     code = SURROGATE
 
@@ -158,6 +164,7 @@ UNTELLABLE: dict[str, Callable[[], BaseException]] = {
     "bad name": BadName,
     "source": from_odd_source,
     "code": BadCode,
+    "raising code": RaisingCode,
     "surrogate code": lambda: SurrogateCode("coded"),
     "stop": lambda: StopIteration(Mute()),
     "base": lambda: BaseException(SURROGATE),
@@ -337,6 +344,37 @@ async def test_a_result_that_cannot_be_stored_fails_its_agent(which: str, of: An
     with pytest.raises(flovyn.FlovynError) as failed:
         await flovyn.run_async(of, which, url="memory:", timeout=30)
     assert "NotSerializable" in (failed.value.code, getattr(failed.value, "type", ""))
+
+
+class Refused(BaseException):
+    pass
+
+
+@dataclass
+class Checked:
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise Refused("negative")
+
+
+@task
+async def gives_unreadable() -> Checked:
+    return {"n": -1}  # type: ignore[return-value]
+
+
+@agent
+async def reads(ctx: AgentContext) -> str:
+    try:
+        await gives_unreadable()
+    except Refused as refused:
+        return str(refused)
+    return "nothing"
+
+
+async def test_whatever_a_result_s_own_class_raises_comes_to_the_await() -> None:
+    assert await flovyn.run_async(reads, url="memory:", timeout=30) == "negative"
 
 
 # ── sys.exit and Ctrl-C ──────────────────────────────────────────────────────────────────────────────────────────────

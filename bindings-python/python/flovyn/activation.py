@@ -24,6 +24,7 @@ from .errors import (
     OutsideAgent,
     Suspended,
     WrongThread,
+    code_of,
     consists_of,
     message_of,
     traceback_of,
@@ -186,10 +187,9 @@ class Activation:
 
     def _failed(self, error: BaseException) -> list[Any]:
         """Tell the engine of the error that the function ended with; it cannot fail."""
-        code: Any = getattr(type(error), "code", None) if issubclass(type(error), FlovynError) else None
-        if type(code) is not str or not code.isascii():
-            code = "AgentFailed"
-        return self.session.failed(code, type_name(error), message_of(error), traceback_of(error))
+        return self.session.failed(
+            code_of(error, "AgentFailed"), type_name(error), message_of(error), traceback_of(error)
+        )
 
     def seal(self) -> None:
         """Take nothing more of the agent's code; its run goes on from its journal."""

@@ -329,6 +329,15 @@ def type_name(error: BaseException) -> str:
     return _told(lambda: type(error).__qualname__, lambda: type.__dict__["__name__"].__get__(type(error)))
 
 
+def code_of(error: BaseException, otherwise: str) -> str:
+    """Return the code of one of these errors, or another word for any other."""
+    try:
+        code: Any = error.code if issubclass(type(error), FlovynError) else otherwise  # type: ignore[attr-defined]
+    except BaseException:
+        return otherwise
+    return code if type(code) is str and code.isascii() else otherwise
+
+
 def message_of(error: BaseException) -> str:
     """Return what an error says: its text, or what it is where it has none or cannot tell it."""
     return _told(lambda: str(error) or repr(error), lambda: f"<a {type_name(error)} that cannot be printed>")
