@@ -59,6 +59,12 @@ class BadTrace(Exception):
         raise RuntimeError("no traceback")
 
 
+class BadExit(SystemExit):
+    @property
+    def __traceback__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no traceback")
+
+
 class BadNotes(Exception):
     @property
     def __notes__(self) -> Any:
@@ -169,6 +175,7 @@ UNTELLABLE: dict[str, Callable[[], BaseException]] = {
     "stop": lambda: StopIteration(Mute()),
     "base": lambda: BaseException(SURROGATE),
     "huge": lambda: ValueError("x" * 50_000_000),
+    "bad exit": BadExit,
     "exit": lambda: SystemExit(SURROGATE),
 }
 

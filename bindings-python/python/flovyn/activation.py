@@ -240,6 +240,8 @@ class Activation:
                     branch.add_done_callback(_retrieve)
             if not self._goes_on(branch if current.get() is self else None):
                 raise Suspended("this copy of the agent was put away; its run goes on from its journal")
+            # Nothing can be raised that the code would not swallow, so the call does nothing, and it comes to an await.
+            # A context has the session at hand, so it is given another one.
             caller: Any = sys._getframe(1).f_locals.get("self")  # pyright: ignore[reportPrivateUsage]
             if getattr(caller, "_session", None) is self.session:
                 caller._session = Nowhere(self.session)

@@ -72,7 +72,8 @@ def ends_process(error: BaseException) -> bool:
     if not issubclass(type(error), SystemExit) or threading.current_thread() is not threading.main_thread():
         return False
     handlers = _handlers()
-    trace = error.__traceback__
+    # By the base: a subclass may have a property of this name, and this must not fail.
+    trace = BaseException.__dict__["__traceback__"].__get__(error)
     while trace is not None:
         if trace.tb_frame.f_code in handlers:
             return True
@@ -85,7 +86,9 @@ def _handlers() -> set[CodeType]:
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         handler = getattr(handler, "func", handler)  # of a `partial`
-        code = getattr(handler, "__code__", None)
+        cls: Any = type(handler)
+        call = getattr(cls, "__call__", None)  # noqa: B004 - of an object
+        code = getattr(handler, "__code__", None) or getattr(call, "__code__", None)
         if isinstance(code, CodeType) and handler is not signal.default_int_handler:
             found.add(code)
     return found

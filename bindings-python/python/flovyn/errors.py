@@ -332,10 +332,10 @@ def type_name(error: BaseException) -> str:
 def code_of(error: BaseException, otherwise: str) -> str:
     """Return the code of one of these errors, or another word for any other."""
     try:
-        code: Any = error.code if issubclass(type(error), FlovynError) else otherwise  # type: ignore[attr-defined]
+        code: Any = getattr(error, "code", None) if issubclass(type(error), FlovynError) else None
     except BaseException:
         return otherwise
-    return code if type(code) is str and code.isascii() else otherwise
+    return code if isinstance(code, str) and str.isascii(code) else otherwise
 
 
 def message_of(error: BaseException) -> str:
