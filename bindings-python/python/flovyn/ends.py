@@ -85,10 +85,10 @@ def _handlers() -> set[CodeType]:
     found: set[CodeType] = set()
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
-        handler = getattr(handler, "func", handler)  # of a `partial`
-        cls: Any = type(handler)
-        call = getattr(cls, "__call__", None)  # noqa: B004 - of an object
-        code = getattr(handler, "__code__", None) or getattr(call, "__code__", None)
+        for part in ("func", "__call__"):  # of a `partial`, of an object
+            if not hasattr(handler, "__code__"):
+                handler = getattr(handler, part, handler)
+        code: Any = getattr(handler, "__code__", None)
         if isinstance(code, CodeType) and handler is not signal.default_int_handler:
             found.add(code)
     return found
