@@ -41,7 +41,7 @@ onEveryBackend((backend) => {
     const begun: number[][] = [];
     const ended: number[] = [];
     const reasons: unknown[] = [];
-    const slow = task("slow", { retries: 3, timeoutMs: 100 }, async (_: undefined, ctx) => {
+    const slow = task("slow", { retries: 3, timeoutMs: 250 }, async (_: undefined, ctx) => {
       begun.push([ctx.attempt, reasons.length]);
       // Only the last is in time; the others end as if nothing had happened, once they are told.
       if (ctx.attempt < 4) await stopped(ctx, reasons).catch(() => undefined);

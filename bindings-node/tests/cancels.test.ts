@@ -134,6 +134,30 @@ const DEAF: Record<string, [open: number, code: (on: Stage, ctx: AgentContext) =
       for (;;) await Promise.any([on.slow(1), on.slow(2)]);
     },
   ],
+  "any that a timer wins later": [
+    2,
+    async (on) => {
+      await Promise.any([on.slow(1), on.slow(2), on.told()]);
+      await onAndOn(on);
+    },
+  ],
+  "any of functions that a timer wins later": [
+    2,
+    async (on) => {
+      const work = async (n: number): Promise<number> => on.slow(n);
+      await Promise.any([work(1), work(2), on.told()]);
+      await onAndOn(on);
+    },
+  ],
+  "what is joined in a race that a timer has won": [
+    3,
+    async (on) => {
+      await Promise.race([Promise.allSettled([on.slow(1), on.slow(2)]), pause(1)]);
+      await Promise.race([Promise.all([on.slow(3), pause(1_000)]), pause(1)]);
+      await on.told();
+      await onAndOn(on);
+    },
+  ],
   "a group of nothing else": [
     1,
     async (on) => {

@@ -267,6 +267,11 @@ export class Activation {
     this.stir();
   }
 
+  /** Notes that something waits for the code to be quiet. */
+  awaitQuiet(): void {
+    if (!this.sealed) this.stir();
+  }
+
   /** Registers an await with the engine; in a copy that was put away it never ends. */
   beginAwait(step: Step<unknown>): void {
     if (this.sealed) return;
@@ -334,7 +339,10 @@ export class Activation {
       this.arm();
       return;
     }
-    this.untold?.quiet();
+    if (this.untold?.quiet() === true) {
+      this.stir();
+      return;
+    }
     this.act(this.own.settle(this.concurrent, outside(this)));
   }
 

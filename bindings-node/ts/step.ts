@@ -37,9 +37,8 @@ export class Step<R> implements Promise<R> {
   inContext: AsyncResource | undefined;
   /** @internal What its last attempt in this process threw. */
   cause: unknown;
-  /** @internal How many of those who await it have gone on without it, as `Promise.race` does. */
-  left = 0;
   private readers = 0;
+  private left = 0;
   private readonly activation: Activation | undefined;
   /** @internal */
   readonly op: number;
@@ -116,7 +115,7 @@ export class Step<R> implements Promise<R> {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
     } else {
       const error = new Cancelled("the run was asked to stop");
-      this.activation?.told(error, this.readers > 0 && this.readers <= this.left);
+      this.activation?.told(error, this.isUnread);
       outcome = { ok: false, error };
     }
     this.outcome = outcome;
@@ -124,6 +123,16 @@ export class Step<R> implements Promise<R> {
     this.inContext = undefined;
     this.cause = undefined;
     this.end(outcome);
+  }
+
+  /** @internal One of those who await it goes on without it, as `Promise.race` does; whether that was the last. */
+  isLeft(): boolean {
+    this.left += 1;
+    return this.isUnread;
+  }
+
+  private get isUnread(): boolean {
+    return this.readers > 0 && this.readers <= this.left;
   }
 
   /** @internal What it has failed with. */

@@ -14,12 +14,13 @@ import { Step } from "./step.js";
 
 // ── Cancelled ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Where an error is: on its way, kept by what nobody reads any more, perhaps so, or read. */
-type Place = "open" | "kept" | "left" | "read";
+/** Where an error is: on its way, kept by what nobody reads any more, or perhaps so. */
+type Place = "open" | "kept" | "left";
 
 /** The errors by which the code of a run is told to stop, and whether it has heard of any. */
 export class Untold {
   private readonly places: { error: unknown; place: Place }[] = [];
+  private readonly listings: { errors: readonly unknown[]; end: (told: unknown) => void }[] = [];
   /** Whether the code that the errors have reached still runs. */
   private spreading = true;
   /** Whether the code has done anything since, which may be tidying up. */
@@ -43,19 +44,55 @@ export class Untold {
     this.active = true;
   }
 
-  /** Notes that the code is quiet. */
-  quiet(): void {
-    this.spreading = false;
+  /** Notes that the code is quiet; true if that lets more of it run. */
+  quiet(): boolean {
+    const listings = this.listings.splice(0);
+    if (listings.length === 0) {
+      this.spreading = false;
+      return false;
+    }
+    const listed = new Set(listings.flatMap(({ errors }) => errors));
+    const isOnlyThere = this.places.every(({ error, place }) => place !== "open" || listed.has(error));
+    for (const { errors, end } of listings) {
+      for (const error of errors) this.puts(error, isOnlyThere ? "kept" : "left");
+      const [told] = errors;
+      if (isOnlyThere) this.passes(told);
+      end(isOnlyThere ? told : undefined);
+    }
+    return true;
   }
 
-  /** Notes that an error was thrown by what is awaited. */
-  reads(error: unknown): void {
-    for (const each of this.places) if (each.error === error) each.place = "read";
+  /**
+   * Those of the results of an await that are errors raised since it began, when there were `before` of them: nothing throws
+   * these.
+   */
+  since(results: readonly PromiseSettledResult<unknown>[], before: number): unknown[] {
+    const raised = this.places.slice(before).map(({ error }) => error);
+    return results.flatMap((each) => (each.status === "rejected" && raised.includes(each.reason) ? [each.reason] : []));
+  }
+
+  /** Ends such an await once all errors are where they go: with one of them if nobody has heard of any else. */
+  lists(errors: readonly unknown[], end: (told: unknown) => void): void {
+    this.listings.push({ errors, end });
+  }
+
+  /** Notes that an error is thrown on by what joins promises. */
+  passes(error: unknown): void {
+    for (const each of this.places) if (each.error === error) each.place = "open";
+  }
+
+  /** Notes that nobody reads an error any more: `Promise.any` waits for the others, and one of them has won. */
+  keeps(error: unknown): void {
+    this.puts(error, "kept");
   }
 
   /** Notes that an error came to a promise that had its outcome already. Whether others read that promise is not known. */
   leaves(error: unknown): void {
-    for (const each of this.places) if (each.error === error && each.place === "open") each.place = "left";
+    this.puts(error, "left");
+  }
+
+  private puts(error: unknown, place: Place): void {
+    for (const each of this.places) if (each.error === error && each.place === "open") each.place = place;
   }
 
   /** Whether the next await shall raise it. */
@@ -70,13 +107,6 @@ export class Untold {
   private get isLost(): boolean {
     const lost = ({ place }: { place: Place }): boolean => place === "kept" || (place === "left" && !this.active);
     return !this.spreading && this.places.every(lost);
-  }
-
-  /** Whether all that may hear of the errors are the results of an await that began when there were `before` of them. */
-  isOnlyIn(errors: readonly unknown[], before: number): boolean {
-    return this.places.every(
-      ({ error, place }, at) => place === "kept" || place === "left" || (at >= before && errors.includes(error)),
-    );
   }
 }
 
@@ -137,7 +167,7 @@ function joining(name: Name, original: Combine): unknown {
 /** `all` ends with the first failure, and keeps the others to itself. */
 function failing(activation: Activation, joined: Promise<unknown>, members: Members): Promise<unknown> {
   return joined.catch((error: unknown) => {
-    activation.untold?.reads(error);
+    activation.untold?.passes(error);
     leave(activation, members, error);
     throw error;
   });
@@ -165,8 +195,10 @@ function trying(activation: Activation, joined: Promise<unknown>, members: Membe
 function leave(activation: Activation, { given, promises }: Members, told: unknown): void {
   promises.forEach((promise, at) => {
     const member = given[at];
-    if (member instanceof Step) member.left += 1;
-    else if (!followed.has(promise)) {
+    if (member instanceof Step) {
+      const left = member.isLeft() && member.failure !== told;
+      if (left && isA(member.failure, Cancelled)) activation.untold?.keeps(member.failure);
+    } else if (!followed.has(promise)) {
       followed.add(promise);
       promise.then(undefined, (error: unknown) => {
         if (error !== told && isA(error, Cancelled)) activation.untold?.leaves(error);
@@ -177,7 +209,7 @@ function leave(activation: Activation, { given, promises }: Members, told: unkno
 
 const followed = new WeakSet<Promise<unknown>>();
 
-/** `allSettled` throws nothing: where it is all that hears of the errors, it throws one. */
+/** `allSettled` throws nothing: where its results are all that hears of the errors, it throws one. */
 function settled(
   activation: Activation,
   joined: Promise<unknown>,
@@ -186,14 +218,12 @@ function settled(
 ): Promise<unknown> {
   return joined.then((results) => {
     const { untold } = activation;
-    if (untold === undefined) return results;
-    const reasons = (results as PromiseSettledResult<unknown>[]).map((each) =>
-      each.status === "rejected" ? (each.reason as unknown) : undefined,
-    );
-    const told = reasons.find((each) => isA(each, Cancelled));
-    if (told === undefined || !untold.isOnlyIn(reasons, before)) return results;
-    untold.reads(told);
-    throw told;
+    const errors = untold?.since(results as PromiseSettledResult<unknown>[], before) ?? [];
+    if (errors.length === 0) return results;
+    return new Promise((resolve, reject) => {
+      untold?.lists(errors, (told) => (told === undefined ? resolve(results) : reject(told as Error)));
+      activation.awaitQuiet();
+    });
   });
 }
 
