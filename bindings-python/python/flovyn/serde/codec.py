@@ -26,16 +26,13 @@ class Codec:
         self.rebuild: Rebuild | None = None if shape.plain else lambda value: shape.read(value, LENIENT)
         """What turns decoded JSON into the annotated type; none where JSON is the value already."""
 
-    def check(self, value: Any, *, read: bool = True) -> Any:
+    def check(self, value: Any) -> Any:
         """Return the value; refuse one that would come back as something else.
 
         Without an annotation JSON's own conversions stand: what an await delivers of a tuple is a list, of a dataclass
-        an object. JSON is also accepted for what it stands for by the annotation, once it was ``read`` as that.
+        an object. JSON is also accepted for what it stands for by the annotation; whether it does the reader learns.
         """
-        if is_exact(value):
-            if read and not self.shape.plain and value is not None:
-                self._read(value, LENIENT)
-        elif not self._fits(value):
+        if not _is_exact(value) and not self._fits(value):
             self._go_and_come(value, LENIENT)
         return value
 
@@ -51,8 +48,8 @@ class Codec:
     def _fits(self, value: Any) -> bool:
         try:
             return self.shape.fits(value)
-        except RecursionError:
-            # It may hold itself; the engine says so.
+        except Exception:
+            # It may hold itself, or refuse to be looked at; the engine says so.
             return False
 
     def _go_and_come(self, value: Any, level: int) -> None:
@@ -74,6 +71,14 @@ class Codec:
             raise _unreadable(unfit) from unfit
         except Exception as error:
             raise _unreadable(Unfit(shown(stored), f"{type(error).__name__}: {error}")) from error
+
+
+def _is_exact(value: Any) -> bool:
+    try:
+        return is_exact(value)
+    except Exception:
+        # A class may refuse to be compared; the engine says what is wrong with it.
+        return False
 
 
 def _unreadable(unfit: Unfit) -> NotSerializable:

@@ -177,10 +177,8 @@ def _certain(hint: Any) -> Certain | None:
     if origin is list and arguments:
         return _certain_items(arguments[0])
     if origin is dict and arguments and arguments[0] is str:
-        item = _certain_items(arguments[1])
-        return item and (
-            lambda value: type(value) is dict and set(map(type, value)) <= {str} and item(list(value.values()))
-        )
+        items = _certain_items(arguments[1])
+        return None if items is None else lambda value: _is_object(value) and items([*value.values()])
     if origin is typing.Union or origin is getattr(types, "UnionType", None):
         members = [_certain(each) for each in arguments if each is not type(None)]
         if len(members) == 1 and members[0] is not None:
@@ -204,3 +202,7 @@ def _certain_items(hint: Any) -> Certain | None:
         return set(map(type, items)) <= {hint} if hint in (str, int, bool) else all(map(item, items))
 
     return certain
+
+
+def _is_object(value: Any) -> bool:
+    return type(value) is dict and set(map(type, cast("dict[Any, Any]", value))) <= {str}

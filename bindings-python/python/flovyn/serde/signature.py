@@ -122,12 +122,12 @@ class Signature:
         names = self.names
         codecs = self._known()
         if len(names) == 1:
-            return codecs[names[0]].check(value, read=False)
+            return codecs[names[0]].check(value)
         parts: Any = value
         if isinstance(parts, dict):
             for name, part in typing.cast("dict[str, Any]", parts).items():
                 try:
-                    (codecs.get(name) or codec_of(Any)).check(part, read=False)
+                    (codecs.get(name) or codec_of(Any)).check(part)
                 except NotSerializable as error:
                     raise under(name, error) from error
         return value
