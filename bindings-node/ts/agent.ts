@@ -3,7 +3,8 @@
 import { createHash } from "node:crypto";
 
 import type { AgentContext } from "./context.js";
-import { InvalidArgument } from "./errors.js";
+import { InvalidArgument, messageOf, typeName, WrongStateType } from "./errors.js";
+import { decode } from "./serde.js";
 import { checked, type StandardSchema } from "./schema.js";
 
 /** What an agent's function is. */
@@ -51,6 +52,15 @@ export interface AgentOptions<S> {
   tags?: readonly string[];
   /** Whether `handle.cancel()` reaches its awaits. */
   cancellable?: boolean;
+}
+
+/**
+ * A stored state that the present code cannot read. It is no failure of the run: other code, or this one with another
+ * `migrate`, goes on with it.
+ * @internal
+ */
+export class UnreadableState extends WrongStateType {
+  override readonly code: string = "WrongStateType";
 }
 
 /** A declared agent. Start it with `run` or `client.start`. */
@@ -104,7 +114,38 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     const { state, migrate } = this.options;
     if (state === undefined) return undefined;
     if (stored === undefined) return state();
-    return migrate === undefined ? (stored[0] as S) : migrate(stored[0]);
+    if (migrate === undefined) return stored[0] as S;
+    let made: S;
+    try {
+      made = migrate(stored[0]);
+    } catch (error) {
+      throw this.unreadable(`migrate threw ${typeName(error)}: ${messageOf(error)}`, error);
+    }
+    if (made instanceof Promise) {
+      made.catch(() => undefined);
+      throw this.unreadable("migrate gave a promise, but the state is wanted at once");
+    }
+    return made;
+  }
+
+  /** @internal The state to start with, of what is stored of it; throws `UnreadableState`. */
+  readState(stored: unknown): S | undefined {
+    if (stored === undefined) return this.initialState(undefined);
+    let value: unknown;
+    try {
+      value = decode(stored);
+    } catch (error) {
+      throw this.unreadable(messageOf(error), error);
+    }
+    return this.initialState([value]);
+  }
+
+  private unreadable(why: string, cause?: unknown): UnreadableState {
+    return new UnreadableState(
+      `the stored state of agent "${this.kind}" cannot be read: ${why}. Correct migrate, or deploy the code that wrote ` +
+        "it; then resume the run",
+      { context: { agent: this.kind, why }, cause },
+    );
   }
 
   /** @internal The state with fields changed by their reducers. */
