@@ -27,15 +27,14 @@ export class Untold {
   private active = false;
   private due = false;
 
-  /** How many errors there are. */
-  get count(): number {
-    return this.places.length;
-  }
+  /** How many errors any code may have heard of: not one that was raised in this very run of it. */
+  heard = 0;
 
   /** Notes an error that is raised now. */
   raises(error: Cancelled, kept: boolean): void {
     this.due = false;
-    this.places.push({ error, place: kept ? "kept" : "open" });
+    const count = this.places.push({ error, place: kept ? "kept" : "open" });
+    queueMicrotask(() => void (this.heard = count));
   }
 
   /** Notes that the code calls or awaits something; an await of what it calls raises what is due before. */
@@ -63,8 +62,8 @@ export class Untold {
   }
 
   /**
-   * Those of the results of an await that are errors raised since it began, when there were `before` of them: nothing throws
-   * these.
+   * Those of the results of an await that are errors raised since it began, when `before` of them may have been heard of:
+   * nothing throws these.
    */
   since(results: readonly PromiseSettledResult<unknown>[], before: number): unknown[] {
     const raised = this.places.slice(before).map(({ error }) => error);
@@ -158,7 +157,7 @@ function joining(name: Name, original: Combine): unknown {
       return Promise.reject(error as Error);
     }
     const promises = given.map((each) => Promise.resolve(each));
-    const before = activation.untold?.count ?? 0;
+    const before = activation.untold?.heard ?? 0;
     return ENDS[name](activation, Reflect.apply(original, Promise, [promises]), { given, promises }, before);
   };
   return Object.defineProperties(join, { name: { value: name }, length: { value: 1 } });
