@@ -28,14 +28,14 @@ impl Machine {
         if self.in_flight.is_some() || (self.awaited.is_empty() && self.checkpoint.is_none()) {
             return false;
         }
-        if self.is_new_under_way() {
+        if self.is_new_under_way() && !self.is_anything_held_up() {
             return false;
         }
         let Some(outside) = self.outside else {
             self.ask();
             return false;
         };
-        if outside != Outside::Nothing {
+        if outside != Outside::Nothing || self.is_new_under_way() {
             self.ask_later();
             if self.will_be_given_up(line) {
                 return false;
@@ -58,10 +58,11 @@ impl Machine {
                 self.pause_diverged(failure);
                 return true;
             }
-            if !due && !self.diverged && !alone {
+            if !due && !self.was_patient && !alone {
                 self.be_patient(PATIENCE);
                 return false;
             }
+            self.was_patient |= due;
         }
         self.divergence_due = false;
         if self.bury(line) {

@@ -244,6 +244,8 @@ pub struct Machine {
     pub(super) patience: Option<u64>,
     pub(super) patience_started: u64,
     pub(super) divergence_due: bool,
+    /// Edited code has been waited for once.
+    pub(super) was_patient: bool,
     pub(super) divergence_allowed: bool,
     pub(super) parked: bool,
     pub(super) over: bool,
@@ -352,6 +354,7 @@ impl Machine {
             patience: None,
             patience_started: 0,
             divergence_due: false,
+            was_patient: false,
             divergence_allowed,
             parked: false,
             over: false,
