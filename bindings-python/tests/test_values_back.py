@@ -197,6 +197,15 @@ class Excluding(pydantic.BaseModel):
     hidden: int = pydantic.Field(0, exclude=True)
 
 
+class Private(pydantic.BaseModel):
+    _n: int = pydantic.PrivateAttr(0)
+    _lock: Any = pydantic.PrivateAttr(default_factory=object)
+
+    def counted(self, n: int) -> Private:
+        self._n = n
+        return self
+
+
 class Computing(pydantic.BaseModel):
     n: int = 0
 
@@ -363,6 +372,7 @@ VIENNA = zoneinfo.ZoneInfo("Europe/Vienna")
 REFUSED: list[tuple[str, Any, Any, str, str]] = [
     ("a secret", Secret, Secret(key="s3cret"), "$.key", "keep secrets out"),
     ("an excluded field", Excluding, Excluding(hidden=5), "$.hidden", "excludes"),
+    ("a private attribute", Private, Private().counted(5), "$._n", "private"),
     ("an alias that only writes", ByAlias, ByAlias(user_id=7), "$.user_id", "another value"),
     ("a subclass of a dataclass", Box[Dog], Box([Puppy("p", 1, 2)]), "$.items[0]", "has no field 'age'"),
     ("a subclass of a model", Box[Animal], Box([Bird(wings=3)]), "$.items[0]", "has no field 'wings'"),
@@ -375,7 +385,7 @@ REFUSED: list[tuple[str, Any, Any, str, str]] = [
     ("an enum as its base", Box[str], Box([Mode.SLOW]), "$.items[0]", "annotate it as Mode"),
     ("an enum without a JSON form", Box[Plain], Box([Plain.A]), "$.items[0]", "no JSON form"),
     ("a counter as a dict", dict, {"a": collections.Counter("ab")}, "$.a", "pass a dict"),
-    ("a default dict", dict[str, Any], {"a": collections.defaultdict(int)}, "$.a", "pass a dict"),
+    ("a default dict", dict[str, Any], {"a": collections.defaultdict(int)}, "$.a", "factory"),
     ("an order", collections.OrderedDict[str, int], collections.OrderedDict(b=1, a=2), "$", "sorted"),
     ("a deque", Box[collections.deque[int]], Box([collections.deque([1])]), "$.items[0]", "no JSON form"),
     ("a set", Box[set[int]], Box([{1}]), "$.items[0]", "no JSON form"),

@@ -47,7 +47,8 @@ def test_a_field_that_changed_its_type_is_told() -> None:
     assert "wants a field 'value'" in unreadable(Number, {})
     assert "a list was found" in unreadable(dict, [])
     assert "rebuilt from an object" in unreadable(Job, [1])
-    assert "valid integer" in unreadable(Aliased, {"user_id": "x"})
+    told = unreadable(Box[Aliased], {"items": [{"inner": {"user_id": "x"}}]})
+    assert "at $.items[0].inner.user_id a string ('x') was found, but Aliased says: Input should be a valid int" in told
 
 
 def test_a_migration_that_raises_is_told() -> None:

@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from .shapes import SCALARS, place
+from .shapes import SCALARS, is_exact, place
 
 Renew = Callable[[Any, Any], Any]
 """Makes a value of the class of the first argument of what JSON has for it."""
@@ -142,6 +142,14 @@ class _Differ:
                 why = ", which its model excludes from what is stored: it would come back as its default"
                 return Difference((*steps, name), type_name(class_of(item)), why)
             return found
+        hidden: dict[str, Any] = value.__pydantic_private__ or {}
+        renewed: dict[str, Any] = back.__pydantic_private__ or {}
+        for name, item in hidden.items():
+            # A client or a lock is made anew; data would be lost.
+            if is_exact(item) and self.at((), item, renewed.get(name)) is not None:
+                return Difference(
+                    (*steps, name), type_name(class_of(item)), " in a private attribute, which is not stored"
+                )
         extra: dict[str, Any] = value.__pydantic_extra__ or {}
         return self._dict(steps, extra, back.__pydantic_extra__ or {})
 
@@ -206,11 +214,13 @@ def _advice(of: Any, now: Any) -> str:
         return "; pass a list, or annotate it as what it is"
     if hasattr(of, "__dataclass_fields__") or hasattr(of, "model_dump"):
         if now is dict:
-            return f"; annotate it as {of.__qualname__}"
+            return f"; annotate it as {of.__qualname__}, by a name that is there when the program runs"
         return (
             f"; annotate it as {of.__qualname__}, or as a union whose members differ by a field "
             '(`kind: Literal["..."]`)'
         )
+    if defaultdict in of.__mro__ and now is dict:
+        return "; pass a dict, for its factory is not stored"
     json: frozenset[Any] = SCALARS | {dict, list}
     if now in json:
         return f"; pass {_a(now)}, or annotate it as what it is"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from .records import unknown
-from .shapes import EXACT, STRICT, Shape, Unfit, is_exact, shown
+from .shapes import EXACT, LENIENT, STRICT, Shape, Unfit, is_exact, shown
 
 Certain = Callable[[Any], bool]
 """Tells that a part of a model comes back as it is, whatever pydantic makes of other ones."""
@@ -40,7 +40,13 @@ class Model(Shape):
         cls = self._cls
         if isinstance(value, cls) or (value is None and level == STRICT):
             return value
-        made = self._validated(value)
+        try:
+            made = self._validated(value)
+        except ValueError as error:
+            # Whoever awaits a result gets pydantic's own error; a state and a union have to say where it is.
+            if level == LENIENT or not hasattr(error, "errors"):
+                raise
+            raise _unfit_by(error, self.wanted) from error
         if level == EXACT and not _same_json(made, value):
             raise Unfit(shown(value), f"{self.wanted} would not be written like that")
         if level == STRICT:
@@ -77,6 +83,15 @@ class Model(Shape):
             and parts.keys() == known.keys()
             and all(certain(parts[name]) for name, certain in known.items())
         )
+
+
+def _unfit_by(error: Any, wanted: str) -> Unfit:
+    """Say the first thing that pydantic has against a value."""
+    first: dict[str, Any] = error.errors(include_url=False)[0]
+    unfit = Unfit(shown(first["input"]), f"{wanted} says: {first['msg']}")
+    for step in reversed(first["loc"]):
+        unfit.at(step if isinstance(step, int) else str(step))
+    return unfit
 
 
 def _by_alias(cls: Any, value: Any) -> Any:
