@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .codec import Codec, Rebuild, checked, codec_of, rebuilder
-from .hints import hints_of, local_names
+from .resolve import hints_of, local_names
 from .shapes import STRICT, Unfit
 from .signature import Signature
 

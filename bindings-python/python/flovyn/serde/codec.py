@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..errors import NotSerializable
-from .differ import Difference, difference
-from .hints import shape_of
 from .shapes import ANY, LENIENT, STRICT, Shape, Unfit, is_exact, shown
+
+if TYPE_CHECKING:
+    from .differ import Difference
 
 Rebuild = Callable[[Any], Any]
 
@@ -60,6 +61,9 @@ class Codec:
         raw = isinstance(value, (bytes, bytearray))
         stored = bytes(value) if raw else _native.decode_json(_native.encode_json(value))
         back = stored if stored is None or (self.shape.plain and not level) else self._read(stored, level)
+        # Few values come here, so no program pays for it when it starts.
+        from .differ import difference
+
         found = difference(value, back, _renewed if level == LENIENT else None)
         if found is not None:
             raise _refusal(found)
@@ -96,9 +100,15 @@ def _refusal(found: Difference) -> NotSerializable:
     )
 
 
+def _shape_of(hint: Any, nested: bool = True, local: Mapping[str, Any] | None = None) -> Shape:
+    from .hints import shape_of
+
+    return shape_of(hint, nested=nested, local=local)
+
+
 def _renewed(value: Any, back: Any) -> Any:
     try:
-        return shape_of(type(value)).read(back, LENIENT)
+        return _shape_of(type(value)).read(back, LENIENT)
     except Exception as error:
         return error
 
@@ -108,7 +118,7 @@ _UNANNOTATED = Codec(Any, ANY)
 
 @functools.lru_cache(maxsize=1024)
 def _cached(hint: Any, nested: bool, written: str) -> Codec:
-    return Codec(hint, shape_of(hint, nested=nested))
+    return Codec(hint, _shape_of(hint, nested=nested))
 
 
 def codec_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Codec:
@@ -123,7 +133,7 @@ def codec_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None 
     except TypeError:
         # There is something in it that has no hash.
         pass
-    return Codec(hint, shape_of(hint, nested=nested, local=local))
+    return Codec(hint, _shape_of(hint, nested=nested, local=local))
 
 
 def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:

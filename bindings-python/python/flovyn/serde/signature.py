@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import NotSerializable
 from .codec import Codec, Rebuild, codec_of, under
-from .hints import hints_of
+from .resolve import hints_of
 
 
 class Signature:
