@@ -178,3 +178,58 @@ async fn a_task_of_a_worker_that_closes_goes_to_another() {
         runtime.close().await.unwrap();
     }
 }
+
+/// Counts its attempts and ends when it is let.
+struct Slow(Arc<AtomicU32>, Arc<tokio::sync::Notify>);
+
+#[async_trait]
+impl TaskDefinition for Slow {
+    type Input = ();
+    type Output = u32;
+    fn kind(&self) -> &str {
+        "slow"
+    }
+    async fn execute(&self, _: &TaskContext, (): ()) -> Result<u32> {
+        let attempt = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.1.notified().await;
+        Ok(attempt)
+    }
+}
+
+struct Payer(Slow);
+
+#[async_trait]
+impl AgentDefinition for Payer {
+    type State = ();
+    type Input = ();
+    type Output = Vec<u32>;
+    fn kind(&self) -> &str {
+        "payer"
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<Vec<u32>> {
+        Ok(vec![ctx.schedule_task(&self.0, &())?.await?, ctx.schedule_task(&self.0, &())?.await?])
+    }
+}
+
+#[tokio::test]
+async fn a_step_under_way_is_not_thrown_away_by_a_close() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let (attempts, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let slow = || Slow(attempts.clone(), gate.clone());
+    let host = || Arc::new(NativeHost::default().agent(Payer(slow())).unwrap().task(slow()).unwrap());
+    let first = runtime.worker(host(), WorkerOptions::default()).await.unwrap();
+    let handle = runtime.client().start("payer", Payload::of(&()).unwrap(), StartOptions::default()).await.unwrap();
+    while attempts.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let closing = tokio::spawn(async move { first.close(Duration::from_secs(60)).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    gate.notify_one();
+    closing.await.unwrap().unwrap();
+    assert_eq!(attempts.load(Ordering::SeqCst), 1, "nothing more was started by the one that closes");
+    let second = runtime.worker(host(), WorkerOptions::default()).await.unwrap();
+    gate.notify_one();
+    let output = handle.result(Some(Duration::from_secs(20))).await.unwrap();
+    assert_eq!(output.parse::<Vec<u32>>().unwrap(), [1, 2], "the first step was not run again");
+    second.close(Duration::ZERO).await.unwrap();
+}

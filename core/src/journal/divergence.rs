@@ -1,7 +1,8 @@
 //! What to do where edited code no longer matches its recorded tail (rule 8): judge, admit, pass over, orphan.
 
+use super::config::{OnDivergence, Outside};
 use super::effect::{Effect, Ending};
-use super::machine::{Machine, OnDivergence, Outside};
+use super::machine::Machine;
 use super::replay::Line;
 use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};

@@ -3,6 +3,7 @@
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
 use super::account::Account;
+use super::config::{MachineConfig, Outside};
 use super::draft::{Draft, Most};
 use super::effect::{Effect, Ending, Outcome};
 use super::open::Open;
@@ -16,7 +17,6 @@ use crate::model::{
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// An op of the current segment as the host names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,60 +26,6 @@ impl OpRef {
     /// The pending checkpoint, which is no op of either segment.
     pub const CHECKPOINT: OpRef = OpRef(u32::MAX);
 }
-
-/// What to do when edited code no longer matches the tail (engine.md rule 8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnDivergence {
-    /// Go on: new steps run, finished ones keep their results.
-    #[default]
-    Continue,
-    /// Stop with `Diverged`.
-    Fail,
-    /// Pause until a person decides.
-    Pause,
-}
-
-/// Whether the agent's code may go on by something that the engine cannot see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outside {
-    /// Every branch waits for an outcome: nothing goes on unless one is handed over.
-    Nothing,
-    /// The host cannot tell.
-    Unknown,
-    /// Some branch waits for a timer of the host, a thread, another library.
-    Something,
-}
-
-/// What the machine must know of the agent's declaration.
-#[derive(Debug, Clone)]
-pub struct MachineConfig {
-    /// Declared with state: `checkpoint` ends a segment.
-    pub stateful: bool,
-    /// Identifies the agent's code: its `version`, else a fingerprint of its source.
-    pub code: Option<String>,
-    /// What to do when code and tail differ.
-    pub on_divergence: OnDivergence,
-    /// A graceful stop is told only to those who ask.
-    pub not_cancellable: bool,
-    /// How long the replay of unchanged code waits for a recorded call that a branch may still make, where outcomes are
-    /// held up by it; then the run pauses.
-    pub replay_timeout: Duration,
-}
-
-impl Default for MachineConfig {
-    fn default() -> Self {
-        Self {
-            stateful: false,
-            code: None,
-            on_divergence: OnDivergence::default(),
-            not_cancellable: false,
-            replay_timeout: REPLAY_TIMEOUT,
-        }
-    }
-}
-
-/// How long the replay of unchanged code waits for a recorded call, unless the agent says otherwise.
-pub const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags and facts of one op.
 #[derive(Debug)]
@@ -249,6 +195,8 @@ pub struct Machine {
     pub(super) divergence_allowed: bool,
     pub(super) parked: bool,
     pub(super) over: bool,
+    /// Its process is about to end: nothing is started or handed over any more.
+    pub(super) draining: bool,
     pub(super) called_anything: bool,
     /// The recorded label and the call that was taken for it, where the first call was a reworded step.
     pub(super) reworded_first: Option<(Label, Label)>,
@@ -358,6 +306,7 @@ impl Machine {
             divergence_allowed,
             parked: false,
             over: false,
+            draining: false,
             called_anything: false,
             reworded_first: None,
             suspect: None,
@@ -577,6 +526,11 @@ impl Machine {
     /// Whether the run waits in the store and its coroutine may be dropped.
     pub fn is_parked(&self) -> bool {
         self.parked && self.in_flight.is_none()
+    }
+
+    /// Whether an attempt runs here, or its end is not durable yet.
+    pub fn is_working(&self) -> bool {
+        !self.over && (self.in_flight.is_some() || !self.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
     /// Whether it waits in the store and has nothing new to say to it.

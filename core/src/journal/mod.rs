@@ -14,6 +14,8 @@
 mod account;
 mod call;
 mod calling;
+mod committing;
+mod config;
 mod divergence;
 mod draft;
 mod effect;
@@ -30,5 +32,6 @@ mod tests;
 mod wrong;
 
 pub use call::{Answer, Call, Called, OnceBegin, Question};
+pub use config::{MachineConfig, OnDivergence, Outside, REPLAY_TIMEOUT};
 pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
-pub use machine::{Machine, MachineConfig, OnDivergence, OpRef, Outside, REPLAY_TIMEOUT};
+pub use machine::{Machine, OpRef};

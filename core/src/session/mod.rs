@@ -466,6 +466,16 @@ impl Session {
         }
     }
 
+    /// Starts nothing more and hands nothing over: what is under way may end and be stored before the copy is put away.
+    pub(crate) fn drain(&self) {
+        self.with(Machine::drain);
+    }
+
+    /// Whether an attempt is under way here, or what it returned is not stored yet.
+    pub(crate) fn is_working(&self) -> bool {
+        !self.is_closed() && self.inner.lock().machine.is_working()
+    }
+
     /// Puts a waiting copy away, unless its code goes on at this moment: what it has called must not be lost.
     pub(crate) fn evict(&self) -> bool {
         let inner = self.inner.lock();

@@ -208,7 +208,8 @@ impl Worker {
         self.0.storage.hints().tasks_ready();
     }
 
-    /// Stops claiming, puts every run away and gives it back, waits at most `grace` for claimed tasks, and unregisters. Who
+    /// Stops claiming and starting, waits at most `grace` for steps and claimed tasks that are under way and for what they
+    /// return to be stored, puts every run away and gives it back, and unregisters. Who
     /// closes a worker that is closing waits for it.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         if self.0.closing.swap(true, Ordering::AcqRel) {
@@ -219,12 +220,24 @@ impl Worker {
         self.nudge();
         self.0.freed.notify_one();
         self.0.freed_task.notify_one();
-        let sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
-        for session in sessions.into_iter().chain(self.0.parked.take_all()) {
+        for session in self.0.parked.take_all() {
             session.close(Closed::Evicted);
         }
+        let mut sessions: Vec<_> = self.0.active.lock().values().cloned().collect();
+        sessions.iter().for_each(|session| session.drain());
         let deadline = tokio::time::Instant::now() + grace;
-        while !self.0.tickets.lock().is_empty() && tokio::time::Instant::now() < deadline {
+        loop {
+            let late = tokio::time::Instant::now() >= deadline;
+            sessions.retain(|session| {
+                let waits = session.is_working() && !late;
+                if !waits {
+                    session.close(Closed::Evicted);
+                }
+                waits
+            });
+            if late || (sessions.is_empty() && self.0.tickets.lock().is_empty()) {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let left: Vec<_> = self.0.tickets.lock().values().cloned().collect();

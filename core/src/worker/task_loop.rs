@@ -157,7 +157,13 @@ impl Ticket {
             Err(error) => tracing::warn!(task = %self.0.task, %error, "a task's end could not be recorded"),
             Ok(()) => {}
         }
-        core.tickets.lock().remove(&self.0.task);
+        {
+            // Another attempt of it may have been claimed here meanwhile.
+            let mut tickets = core.tickets.lock();
+            if tickets.get(&self.0.task).is_some_and(|ticket| ticket.0.attempt == self.0.attempt) {
+                tickets.remove(&self.0.task);
+            }
+        }
         core.freed_task.notify_one();
     }
 
@@ -170,6 +176,12 @@ impl Ticket {
         if let Some(call) = self.0.on_cancel.lock().take() {
             call();
         }
+    }
+
+    /// A later attempt was claimed here: this one counts no more, and is told to stop.
+    fn overtaken(&self) {
+        self.0.over.store(true, Ordering::Release);
+        self.cancel();
     }
 
     /// The worker ends before the task did: nothing is reported, the store gives the attempt to another worker.
@@ -248,7 +260,10 @@ fn admit(core: &Arc<Core>, claimed: &ClaimedTask) -> Ticket {
         said: Mutex::new(task.new.options.interruptible.then(String::new)),
         trace,
     }));
-    core.tickets.lock().insert(task.new.id, ticket.clone());
+    let earlier = core.tickets.lock().insert(task.new.id, ticket.clone());
+    if let Some(earlier) = earlier {
+        earlier.overtaken();
+    }
     ticket
 }
 

@@ -1,0 +1,228 @@
+//! Making things durable: what goes into a commit, what the run waits for, how a segment and a run end.
+
+use super::effect::{CommitDraft, Effect, Ending};
+use super::machine::{InFlight, Machine};
+use crate::error::Code;
+use crate::model::{BatchEnd, CancelMode, Failure, OpBody, OpKind, TaskStatus, Wait, WaitReason};
+
+impl Machine {
+    /// Starts nothing and hands nothing over any more; what has ended is still made durable.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        self.plan();
+    }
+
+    pub(super) fn plan_drained(&mut self) {
+        if self.in_flight.is_none() && !self.draft.attempts.is_empty() && !self.commit_part() {
+            self.commit(BatchEnd::Continue, Vec::new());
+        }
+    }
+
+    pub(super) fn plan_commit(&mut self, blocked: bool) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        if self.checkpoint.is_some() && self.quiet {
+            self.enter_held();
+            if self.ending.is_some() {
+                return self.plan_end();
+            }
+        }
+        if self.commit_part() {
+            return;
+        }
+        if let Some(pending) = &mut self.checkpoint {
+            if !self.quiet {
+                return;
+            }
+            let Some(saved) = pending.saved.take() else { return };
+            return self.commit_checkpoint(saved);
+        }
+        let must_be_durable_first = self.starting.iter().any(|index| self.ops[*index].held.is_none());
+        if self.draft.urgent
+            || !self.draft.attempts.is_empty()
+            || (self.quiet && must_be_durable_first && self.draft.is_due())
+        {
+            return self.commit(BatchEnd::Continue, Vec::new());
+        }
+        let busy = !self.active.is_empty() || !self.starting.is_empty();
+        let idle = self.quiet && !busy && !blocked && self.held.is_empty();
+        if idle && self.pause_refused() {
+            return;
+        }
+        let wait = idle.then(|| self.wait()).flatten();
+        if wait.is_some() && self.outside.is_none() {
+            return self.ask();
+        }
+        if let Some(wait) = wait {
+            if !self.parked || !self.draft.is_empty() {
+                self.commit(BatchEnd::Suspend(wait), Vec::new());
+            }
+            return;
+        }
+        if self.quiet && self.draft.is_due() {
+            if self.draft.held_enough {
+                self.commit(BatchEnd::Continue, Vec::new());
+            } else if !self.draft.hold_armed {
+                self.draft.hold_armed = true;
+                self.effects.push_back(Effect::ArmHold);
+            }
+        }
+    }
+
+    /// What the run waits for; none while an await needs something of this process.
+    fn wait(&self) -> Option<Wait> {
+        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
+        let mut in_doubt = false;
+        for index in &self.awaited {
+            let op = &self.ops[*index];
+            if op.abandoned {
+                // A timer of the host will give it up again.
+                return None;
+            }
+            match op.label.kind {
+                OpKind::Signal => {
+                    wait.signals.push(op.label.name.to_string());
+                    wait.timers |= op.timed;
+                }
+                OpKind::Timer => wait.timers = true,
+                OpKind::Task | OpKind::Attach => {
+                    wait.tasks = true;
+                    in_doubt |= op.task.as_ref().is_some_and(|task| task.status == TaskStatus::InDoubt);
+                }
+                _ => {}
+            }
+        }
+        wait.signals.sort_unstable();
+        wait.signals.dedup();
+        wait.reason = if in_doubt {
+            Some(WaitReason::InDoubt)
+        } else if !wait.signals.is_empty() {
+            Some(WaitReason::Signal)
+        } else if wait.tasks {
+            Some(WaitReason::Task)
+        } else {
+            wait.timers.then_some(WaitReason::Timer)
+        };
+        wait.reason.map(|_| wait)
+    }
+
+    fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
+        let mut segment = self.segment;
+        if let Some((last, _)) = self.ahead.last_key_value() {
+            // A segment that has ended takes nothing new: a person must look.
+            let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
+            let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", why);
+            (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
+            end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
+        }
+        let mut flight = InFlight::default();
+        for op in &self.draft.ops {
+            if let Some(index) = self.by_sequence.get(&op.sequence) {
+                flight.ops.push(*index);
+                if matches!(op.body, OpBody::Flush | OpBody::Step | OpBody::Once { .. }) {
+                    flight.marks.push(*index);
+                }
+            }
+        }
+        for attempt in &self.draft.attempts {
+            flight.attempts.extend(self.by_sequence.get(&attempt.sequence));
+        }
+        let code = match &end {
+            BatchEnd::Checkpoint(saved) => {
+                flight.checkpoint = Some(saved.clone());
+                self.config.code.clone()
+            }
+            _ => self.code_to_store.take(),
+        };
+        let batch = self.draft.take(segment, code, orphaned, end);
+        self.in_flight = Some(Box::new(flight));
+        self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
+    }
+
+    /// Commits a part of a draft that is more than one commit holds. What ends the batch goes with the last part.
+    fn commit_part(&mut self) -> bool {
+        if !self.ahead.is_empty() {
+            // None of it is written.
+            return false;
+        }
+        let Some(part) = self.draft.part(self.most, self.segment) else { return false };
+        let rest = std::mem::replace(&mut self.draft, part);
+        self.commit(BatchEnd::Continue, Vec::new());
+        self.draft = rest;
+        true
+    }
+
+    fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
+        if self.draft.ops.is_empty()
+            && let Some((_, tail)) = self.ahead.pop_first()
+        {
+            return self.begin_recorded_segment(saved, &tail);
+        }
+        let orphaned = match self.orphans() {
+            Ok(orphaned) => orphaned,
+            Err(failure) => return self.pause_diverged(failure),
+        };
+        self.commit(BatchEnd::Checkpoint(saved), orphaned);
+    }
+
+    pub(super) fn plan_end(&mut self) {
+        if self.in_flight.is_some() {
+            return;
+        }
+        for index in std::mem::take(&mut self.active) {
+            self.stop_attempt(index);
+        }
+        let pausing = matches!(self.ending.as_deref(), Some(Ending::Paused(..)));
+        if !pausing {
+            self.enter_held();
+        }
+        let Some(ending) = self.ending.as_deref().cloned() else { return };
+        if self.commit_part() {
+            return;
+        }
+        let failed = matches!(ending, Ending::Failed(_));
+        let orphaned = match self.orphans() {
+            _ if pausing => Vec::new(),
+            Ok(orphaned) => orphaned,
+            Err(_) if failed => Vec::new(),
+            Err(failure) => return self.pause_diverged(failure),
+        };
+        if matches!(ending, Ending::Completed(_)) {
+            self.warn_unfinished();
+        }
+        let end = match ending {
+            Ending::Completed(output) if self.cancel_handed => BatchEnd::Cancelled(Some(output)),
+            Ending::Completed(output) => BatchEnd::Complete(output),
+            Ending::Failed(failure) => BatchEnd::Fail(failure),
+            Ending::Cancelled => BatchEnd::Cancelled(None),
+            Ending::Paused(reason, failure) => BatchEnd::Pause { reason, failure: Some(failure) },
+        };
+        self.commit(end, orphaned);
+    }
+
+    fn warn_unfinished(&mut self) {
+        let unfinished: Vec<String> = self
+            .ops
+            .iter()
+            .filter(|op| {
+                op.claimed
+                    && op.outcome.is_none()
+                    && op.task.as_ref().is_some_and(|task| !task.options.detached && !task.ended)
+            })
+            .map(|op| op.label.to_string())
+            .collect();
+        if !unfinished.is_empty() {
+            self.draft.warn(
+                None,
+                "unfinished",
+                serde_json::json!({"ops": unfinished, "advice": "await every step, or schedule it detached"}),
+            );
+        }
+    }
+
+    /// Whether a stop at once was asked for.
+    pub fn is_hard_cancelled(&self) -> bool {
+        self.cancel.is_some_and(|(_, cancel)| cancel.mode == CancelMode::Hard)
+    }
+}
