@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios build-python system
+.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -87,7 +87,7 @@ test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 test: format system rust-build ## Lint, tidy and every suite
 	@$(MAKE) --no-print-directory --jobs 2 rust-test packages
-	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios openapi examples readme reference
+	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios lives openapi examples readme reference
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
@@ -127,6 +127,10 @@ node-lts: system $(NODE)/dist/.built
 scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"
 	@$(BIN)/python tests/scenarios/run.py
+
+lives: $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Kill random agents in three languages
+	@echo "==> random agents live and die in every language"
+	@$(BIN)/python tests/lives/run.py
 
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"

@@ -104,7 +104,9 @@ class Run:
         self.seen: list[Any] = []
 
     async def main(self) -> list[Any]:
-        background = [asyncio.create_task(self.do(node)) for node in self.program["background"]]
+        background = [
+            asyncio.create_task(self.do(node)) for node in self.program["background"]
+        ]
         for node in self.program["body"]:
             await self.do(node)
         for branch in background:
@@ -182,7 +184,9 @@ class Run:
                     for node in nodes:
                         group.create_task(self.do(node))
             case 2:
-                await asyncio.wait([asyncio.ensure_future(self.do(node)) for node in nodes])
+                await asyncio.wait(
+                    [asyncio.ensure_future(self.do(node)) for node in nodes]
+                )
             case 3:
                 for done in asyncio.as_completed([self.do(node) for node in nodes]):
                     await done
@@ -242,7 +246,7 @@ async def steer(client: flovyn.Client, program: dict[str, Any]) -> dict[str, Any
         told["result"] = await handle.result(timeout=LIFE["timeout"])
     except flovyn.AgentCancelled:
         told["cancelled"] = True
-    except Exception as error:
+    except flovyn.FlovynError as error:
         told["error"] = f"{type(error).__name__}: {error}"
     return told
 
@@ -250,12 +254,20 @@ async def steer(client: flovyn.Client, program: dict[str, Any]) -> dict[str, Any
 async def main() -> None:
     """Live until all have ended, or until the process is killed."""
     if LIFE["kill_ms"] is not None:
-        threading.Timer(LIFE["kill_ms"] / 1e3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        threading.Timer(
+            LIFE["kill_ms"] / 1e3, os.kill, (os.getpid(), signal.SIGKILL)
+        ).start()
     serving = asyncio.create_task(serve_foreign())
     async with flovyn.connect(LIFE["url"]) as client:
-        options = {} if LIFE["max_parked"] is None else {"max_parked": LIFE["max_parked"]}
-        async with client.worker(agents=[generated], tasks=[work, fails, decide], **options):
-            for told in asyncio.as_completed([steer(client, program) for program in PROGRAMS.values()]):
+        options = (
+            {} if LIFE["max_parked"] is None else {"max_parked": LIFE["max_parked"]}
+        )
+        async with client.worker(
+            agents=[generated], tasks=[work, fails, decide], **options
+        ):
+            for told in asyncio.as_completed(
+                [steer(client, program) for program in PROGRAMS.values()]
+            ):
                 print(json.dumps(await told), flush=True)
     serving.cancel()
 

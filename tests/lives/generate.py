@@ -49,21 +49,36 @@ class Maker:
         if roll < 0.62:
             return ["decide", self.number()]
         if roll < 0.72:
-            return ["sleep", self.rng.choice((1, 5, 20)) * 1_000 + (0 if self.pure else self.number())]
+            return [
+                "sleep",
+                self.rng.choice((1, 5, 20)) * 1_000
+                + (0 if self.pure else self.number()),
+            ]
         if roll < 0.82:
-            return ["signal", self.rng.choice("pq") if self.pure else f"s{self.number()}"]
+            return [
+                "signal",
+                self.rng.choice("pq") if self.pure else f"s{self.number()}",
+            ]
         return self.step() if self.pure else self.wait()
 
     def members(self, depth: int) -> list[Node]:
         """Branches; half of them begin outside of the context."""
         members = [self.node(depth) for _ in range(self.rng.randint(2, 4))]
-        return [["seq", [self.wait(), one]] if not self.pure and self.rng.random() < 0.5 else one for one in members]
+        return [
+            ["seq", [self.wait(), one]]
+            if not self.pure and self.rng.random() < 0.5
+            else one
+            for one in members
+        ]
 
     def racer(self, at: int) -> Node:
         """A member of a race: its last outcome is one of the context, and a wait of it outside does not win."""
         slow = at > 0 and not self.pure and self.rng.random() < 0.3
         before = [["outside", self.rng.choice(OUTSIDE), 600]] if slow else []
-        return ["seq", [*before, *([self.step()] if self.rng.random() < 0.3 else []), self.step()]]
+        return [
+            "seq",
+            [*before, *([self.step()] if self.rng.random() < 0.3 else []), self.step()],
+        ]
 
     def node(self, depth: int) -> Node:
         """Any node, with branches down to a depth."""
@@ -71,19 +86,35 @@ class Maker:
             return self.leaf()
         roll = self.rng.random()
         if roll < 0.3:
-            return ["seq", [self.node(depth - 1) for _ in range(self.rng.randint(2, 4))]]
+            return [
+                "seq",
+                [self.node(depth - 1) for _ in range(self.rng.randint(2, 4))],
+            ]
         if roll < 0.55:
             return ["all", self.rng.randrange(12), self.members(depth - 1)]
         if roll < 0.65:
             return ["race", [self.racer(at) for at in range(self.rng.randint(2, 3))]]
         if roll < 0.75:
-            return ["pool", self.rng.randint(2, 3), [self.leaf() for _ in range(self.rng.randint(3, 6))]]
+            return [
+                "pool",
+                self.rng.randint(2, 3),
+                [self.leaf() for _ in range(self.rng.randint(3, 6))],
+            ]
         if roll < 0.8:
-            return ["timeout", self.rng.choice((3, 15)), ["never", self.number()], self.number()]
+            return [
+                "timeout",
+                self.rng.choice((3, 15)),
+                ["never", self.number()],
+                self.number(),
+            ]
         if roll < 0.84:
             return ["timeout", 60_000, self.node(depth - 1), self.number()]
         if roll < 0.88:
-            return ["limit", self.rng.choice((5, 15)) * 1_000 + self.number(), ["never", self.number()]]
+            return [
+                "limit",
+                self.rng.choice((5, 15)) * 1_000 + self.number(),
+                ["never", self.number()],
+            ]
         if roll < 0.92:
             return ["nest", self.rng.choice((2, 8, 30)), self.node(depth - 1)]
         return self.leaf()
@@ -100,7 +131,10 @@ def program(seed: int) -> Program:
     body.insert(rng.randrange(len(body) + 1), ["decide", maker.number()])
     body.append(["decide", maker.number()])
     names = [one[1] for one in _leaves([*body, *background]) if one[0] == "signal"]
-    signals = [[rng.choice((0, 10, 50, 150)), name, f"{name}{number}"] for number, name in enumerate(names)]
+    signals = [
+        [rng.choice((0, 10, 50, 150)), name, f"{name}{number}"]
+        for number, name in enumerate(names)
+    ]
     return {
         "name": f"run-{seed}",
         "background": background,

@@ -47,15 +47,25 @@ def live(language: str, life: dict[str, Any]) -> dict[str, Any]:
     command = LANGUAGES[language]
     try:
         done = subprocess.run(
-            command, input=json.dumps(life) + "\n", capture_output=True, text=True, timeout=TIMEOUT_S * 2, check=False
+            command,
+            input=json.dumps(life) + "\n",
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S * 2,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise Wrong(f"life {life['number']} did not end: {error.stderr}") from None
     if done.returncode not in (0, -signal.SIGKILL):
-        raise Wrong(f"life {life['number']} ended with {done.returncode}: {done.stderr.strip()[-3000:]}")
+        raise Wrong(
+            f"life {life['number']} ended with {done.returncode}: {done.stderr.strip()[-3000:]}"
+        )
     if done.returncode and life["kill_ms"] is None and life["kill_at"] is None:
         raise Wrong(f"life {life['number']} was killed by somebody else")
-    if any(word in done.stderr for word in ("Exception in callback", "Exception ignored", "panicked")):
+    if any(
+        word in done.stderr
+        for word in ("Exception in callback", "Exception ignored", "panicked")
+    ):
         raise Wrong(f"life {life['number']} said: {done.stderr.strip()[-3000:]}")
     told = [json.loads(line) for line in done.stdout.split("\n") if line]
     return {one["name"]: one for one in told}
@@ -68,8 +78,12 @@ def lives(count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
         at_place = rng.random() < 0.6
         yield {
             "number": number,
-            "kill_at": None if last or not at_place else int(rng.paretovariate(0.6)) + rng.randrange(120),
-            "kill_ms": None if last or at_place else rng.choice((5, 30, 80, 150, 250, 400)) + rng.randrange(40),
+            "kill_at": None
+            if last or not at_place
+            else int(rng.paretovariate(0.6)) + rng.randrange(120),
+            "kill_ms": None
+            if last or at_place
+            else rng.choice((5, 30, 80, 150, 250, 400)) + rng.randrange(40),
             "max_parked": rng.choice((None, None, 0, 3)),
             "timeout": TIMEOUT_S,
             "version": "1",
@@ -86,15 +100,21 @@ def batch(language: str, seeds: range, count: int, folder: Path) -> Counter[str]
     told: dict[str, Any] = {}
     for life in lives(count, rng):
         if edits and life["number"] == count:
-            programs = [edited(one, seed) for one, seed in zip(programs, seeds, strict=True)]
+            programs = [
+                edited(one, seed) for one, seed in zip(programs, seeds, strict=True)
+            ]
             life["version"] = "2"
         told |= live(language, life | {"url": url, "log": log, "programs": programs})
     return check(programs, told, Path(log), f"{base}.db", edits)
 
 
-def check(programs: list[Program], told: dict[str, Any], log: Path, database: str, edits: bool) -> Counter[str]:
+def check(
+    programs: list[Program], told: dict[str, Any], log: Path, database: str, edits: bool
+) -> Counter[str]:
     """Compare what the lives wrote down, and what the store says of them."""
-    seen: Counter[str] = Counter(programs=len(programs), edited=len(programs) if edits else 0)
+    seen: Counter[str] = Counter(
+        programs=len(programs), edited=len(programs) if edits else 0
+    )
     lines: dict[str, list[list[Any]]] = defaultdict(list)
     for line in log.read_text().split("\n"):
         if line:
@@ -107,17 +127,24 @@ def check(programs: list[Program], told: dict[str, Any], log: Path, database: st
         try:
             _check_run(one, told.get(name), lines[name], edits)
         except Wrong as wrong:
-            wrongs.append(f"{name}: {wrong}\n{json.dumps(one)}\n" + "\n".join(map(str, lines[name])))
+            wrongs.append(
+                f"{name}: {wrong}\n{json.dumps(one)}\n"
+                + "\n".join(map(str, lines[name]))
+            )
         seen["lives"] += len({line[0] for line in lines[name]})
         seen["cancelled"] += bool((told.get(name) or {}).get("cancelled"))
     if not edits:
-        wrongs += warnings(database, {one["name"] for one in programs if one["cancel"] is None})
+        wrongs += warnings(
+            database, {one["name"] for one in programs if one["cancel"] is None}
+        )
     if wrongs:
         raise Wrong(f"{len(wrongs)} things\n" + "\n".join(wrongs[:3]))
     return seen
 
 
-def _check_run(one: Program, told: dict[str, Any] | None, lines: list[list[Any]], edits: bool) -> None:
+def _check_run(
+    one: Program, told: dict[str, Any] | None, lines: list[list[Any]], edits: bool
+) -> None:
     if told is None or "error" in told:
         raise Wrong(f"it ended as {told}")
     if "cancelled" in told and one["cancel"] is None:
@@ -128,7 +155,9 @@ def _check_run(one: Program, told: dict[str, Any] | None, lines: list[list[Any]]
         if what == "decide":
             first = decided.setdefault(number, [life, *rest])
             if first[1:] != rest and not edits:
-                raise Wrong(f"decision {number} was {first[1]} in life {first[0]} and is {rest[0]} in life {life}")
+                raise Wrong(
+                    f"decision {number} was {first[1]} in life {first[0]} and is {rest[0]} in life {life}"
+                )
     # A step whose result was seen by a decision had ended: it does not begin again in a later life.
     seen_by_life: dict[int, int] = {}
     for life, what, number, *rest in lines:
@@ -137,7 +166,9 @@ def _check_run(one: Program, told: dict[str, Any] | None, lines: list[list[Any]]
                 if isinstance(step, int):
                     seen_by_life.setdefault(step, life)
         elif number in seen_by_life and life > seen_by_life[number]:
-            raise Wrong(f"step {number} had ended by life {seen_by_life[number]} and began again in life {life}")
+            raise Wrong(
+                f"step {number} had ended by life {seen_by_life[number]} and began again in life {life}"
+            )
         used.add(number)
 
 
@@ -159,16 +190,24 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=720, help="for each language")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--lives", type=int, default=6)
-    parser.add_argument("--keep", type=Path, help="a folder that keeps databases and logs")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder that keeps databases and logs"
+    )
     parser.add_argument("--batch", type=int, default=BATCH)
     given = parser.parse_args()
     seen: Counter[str] = Counter()
     failed, began = 0, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="flovyn-lives-") as temporary, ThreadPoolExecutor(2) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="flovyn-lives-") as temporary,
+        ThreadPoolExecutor(2) as pool,
+    ):
         folder = given.keep or Path(temporary)
         starts = range(given.first, given.first + given.programs, given.batch)
         jobs = [
-            (language, range(first, min(first + given.batch, given.first + given.programs)))
+            (
+                language,
+                range(first, min(first + given.batch, given.first + given.programs)),
+            )
             for first in starts
             for language in given.language or LANGUAGES
         ]
@@ -178,9 +217,14 @@ def main() -> int:
                 seen += future.result()
             except Wrong as wrong:
                 failed += 1
-                print(f"  FAILED {language} from seed {seeds.start}: {wrong}", flush=True)
+                print(
+                    f"  FAILED {language} from seed {seeds.start}: {wrong}", flush=True
+                )
             if number % 50 == 0:
-                print(f"  {number} of {len(work)} batches after {time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"  {number} of {len(work)} batches after {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
     print(
         f"{seen['programs']} programs, {seen['lives']} lives with work in them, {seen['decide']} decisions, "
         f"{seen['start']} attempts, {seen['cancelled']} cancelled, {seen['edited']} edited; {failed} batches failed"
