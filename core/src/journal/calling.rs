@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, SideEffects, TaskStatus,
+    Placement, SideEffects, TaskStatus, check_text,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -38,6 +38,7 @@ impl Machine {
     /// Makes a call. `once` is the scope it runs in, if any. `concurrent` tells that other branches are alive.
     pub fn call(&mut self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
         self.check_open()?;
+        call.check_texts()?;
         self.advance();
         let parent = match &call {
             Call::Entry { thread, .. } => self.leaf(thread),
@@ -144,6 +145,7 @@ impl Machine {
     /// Begins a `once`.
     pub fn once_begin(&mut self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
         self.check_open()?;
+        check_text("the name of a once", name)?;
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::OnceAgain) {
             return Ok(OnceBegin::Run);

@@ -28,7 +28,7 @@ impl Machine {
     /// when it is asked), `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
     pub fn settle(&mut self, concurrent: bool, outside: Option<Outside>, lease_fresh: bool) {
         self.quiet = true;
-        self.concurrent |= concurrent || self.awaited.len() > 1 || outside == Some(Outside::Something);
+        self.concurrent = concurrent || self.awaited.len() > 1 || outside == Some(Outside::Something);
         self.outside = outside;
         if let Some(outside) = outside {
             self.host_timer = outside == Outside::Something;

@@ -6,7 +6,7 @@ use super::call::{Answer, Question};
 use super::machine::Machine;
 use crate::error::Result;
 use crate::id::Slot;
-use crate::model::{Consumed, Label, OpBody, OpKind};
+use crate::model::{Consumed, Label, OpBody, OpKind, check_text};
 use crate::payload::Payload;
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ impl Machine {
     /// Answers a question about the outside and records the answer (rule 6).
     pub fn read(&mut self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
         self.check_open()?;
+        if let Question::HasSignal(name) | Question::Drain { name, .. } = &question {
+            check_text("the signal", name)?;
+        }
         self.advance();
         let label = question.label();
         if let Some(answer) = self.read_again(&question, &label) {

@@ -16,6 +16,7 @@ mod queue;
 mod schedule;
 mod signal;
 mod task;
+mod text;
 mod usage;
 
 pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
@@ -44,4 +45,5 @@ pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
     TaskStatus,
 };
+pub(crate) use text::check_text;
 pub use usage::{Usage, UsageTotals};

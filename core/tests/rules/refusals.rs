@@ -7,7 +7,7 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContextExt, Selected};
 use flovyn_core::error::Code;
 use flovyn_core::id::OpId;
-use flovyn_core::model::{ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason};
+use flovyn_core::model::{Delivery, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason};
 use flovyn_core::worker::WorkerOptions;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -278,4 +278,29 @@ rule!(rule_19_the_run_with_the_shortest_tail_goes_first, world, {
         send(handle, "go", 1).await;
         assert_eq!(result(handle).await, json!(1));
     }
+});
+
+rule!(rule_02_what_no_backend_keeps_is_refused_at_the_call, world, {
+    let odd = agent("odd", |ctx| {
+        Box::pin(async move {
+            let refused: Vec<Code> = [
+                ctx.append_entry("us\0er", &1).map(drop),
+                ctx.schedule::<Value>("ec\0ho", "x").map(drop),
+                ctx.wait_for_signal::<Value>("g\0o").map(drop),
+                ctx.has_signal("g\0o").map(drop),
+                ctx.thread("si\0de").append_entry("user", &1).map(drop),
+            ]
+            .into_iter()
+            .filter_map(|done| done.err().map(|error| error.code()))
+            .collect();
+            assert_eq!(refused, [Code::InvalidArgument; 5]);
+            // The run goes on: nothing of it came into its batch.
+            say(ctx, "well").await
+        })
+    });
+    world.forgetful(odd.host().task(echo()).unwrap()).await;
+    let handle = world.start("odd").await;
+    assert_eq!(result(&handle).await, json!("well"));
+    let sent = handle.signal("g\0o", Payload::null(), Delivery::default(), None).await;
+    assert_eq!(sent.unwrap_err().code(), Code::InvalidArgument);
 });
