@@ -11,7 +11,7 @@ use flovyn_core::error::Code;
 use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
-use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage};
+use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage, WaitReason};
 use flovyn_core::session::{Closed, HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
@@ -34,6 +34,13 @@ pub struct EntryDraft {
     /// JSON text.
     pub metadata: Option<String>,
     pub thread: String,
+}
+
+/// Why a run pauses.
+#[napi(object)]
+pub struct PauseDraft {
+    pub code: String,
+    pub message: String,
 }
 
 /// What a model call cost.
@@ -368,6 +375,14 @@ impl Session {
     pub fn failed<'env>(&self, env: &'env Env, failure: FailureDraft) -> napi::Result<Perhaps<Array<'env>>> {
         let failure = failure.into_failure(Code::AgentFailed);
         self.acting(env, |core| core.finish(Ending::Failed(failure)))
+    }
+
+    /// Pauses the run, whose state or input this code cannot read: the next deploy may, after a `resume`.
+    #[napi(ts_return_type = "unknown[] | null")]
+    pub fn paused<'env>(&self, env: &'env Env, failure: PauseDraft) -> napi::Result<Perhaps<Array<'env>>> {
+        let code = Code::parse(&failure.code).unwrap_or(Code::WrongStateType);
+        let failure = Failure::new(code, code.as_str(), failure.message);
+        self.acting(env, |core| core.finish(Ending::Paused(WaitReason::Quarantined, failure)))
     }
 
     #[napi(ts_return_type = "unknown[] | null")]

@@ -6,7 +6,7 @@
 
 import { AsyncResource } from "node:async_hooks";
 
-import type { AnyAgent } from "./agent.js";
+import { type AnyAgent, UnreadableState } from "./agent.js";
 import { AgentContext } from "./context.js";
 import {
   Cancelled,
@@ -107,7 +107,7 @@ export class Activation {
       const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.own.load(hub, token));
       if (this.sealed) return;
       this.input = decode(input);
-      this.state = this.agent.initialState(state.length === 0 ? undefined : [decode(state[0])]);
+      this.state = this.agent.readState(state[0]);
       const given = await this.agent.checked(this.input);
       if (this.sealed) return;
       const ctx = new AgentContext<never>(this);
@@ -121,7 +121,12 @@ export class Activation {
     } catch (error) {
       this.over = true;
       if (this.sealed || consistsOf(error, Suspended)) return;
-      report = consistsOf(error, Cancelled) ? () => this.own.cancelled() : () => this.failed(error);
+      report = consistsOf(error, Cancelled)
+        ? () => this.own.cancelled()
+        : isA(error, UnreadableState)
+          ? // Not the run has failed but this code: the next deploy goes on with it.
+            () => this.own.paused({ code: error.code, message: error.message })
+          : () => this.failed(error);
     }
     this.tell(report, (error) => this.failed(unwritable(error)));
   }

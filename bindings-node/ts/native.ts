@@ -222,6 +222,7 @@ export interface NativeSession {
   completed(output: Wire): Effects;
   failed(failure: FailureDraft): Effects;
   cancelled(): Effects;
+  paused(reason: { code: string; message: string }): Effects;
   taskCompleted(op: number, attempt: number, output: Wire): Effects;
   taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean): Effects;
   taskHeartbeat(op: number): void;

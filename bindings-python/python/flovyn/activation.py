@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _native
+from .agent import UnreadableState
 from .branches import SOMETHING, outside
 from .ends import ends_process
 from .errors import (
@@ -159,7 +160,7 @@ class Activation:
         try:
             self.state = self.agent.initial_state(self.session.state())
             output = await self._enter(AgentContext(self))
-            effects = stored(self.session.completed, output)
+            effects = stored(lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             if self.sealed and isinstance(error, asyncio.CancelledError):
                 raise
@@ -183,6 +184,9 @@ class Activation:
         if ends_process(error):
             self.seal()
             raise error
+        if type(error) is UnreadableState:
+            # Not the run has failed but this code: the next deploy goes on with it.
+            return self.session.paused(error.code, error.message)
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> list[Any]:
@@ -268,7 +272,9 @@ class Activation:
         if self.sealed:
             self.check_open()
             return Step(self, 0)
-        op, uuid = self.session.call_task(task.spec, task.signature.wire(args, kwargs), task.key, once_name.get())
+        op, uuid = self.session.call_task(
+            task.spec, task.signature.wire(args, kwargs, travels=not task.inline), task.key, once_name.get()
+        )
         step: Step[Any] = Step(self, op, uuid, rebuild=task.rebuild)
         step._task = task  # pyright: ignore[reportPrivateUsage]
         step._args = args  # pyright: ignore[reportPrivateUsage]
@@ -478,7 +484,7 @@ class Activation:
                 output = await in_thread(contextvars.copy_context(), fn, args, kwargs)
             if self.sealed or link.cancelled:
                 return
-            effects = stored(self.session.task_completed, op, attempt, output)
+            effects = stored(lambda: self.session.task_completed(op, attempt, task.signature.returned(output)))
         except BaseException as error:
             if ends_process(error):
                 # The attempt is lost with the process, not failed.

@@ -17,6 +17,7 @@ from .context import Context, S
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
+from .serde import checked
 from .step import VALUE, Step
 from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
@@ -87,7 +88,7 @@ class SyncActivation(Activation):
             self.state = self.agent.initial_state(self.session.state())
             args, kwargs = self.agent.arguments(self.session.input())
             output = self.agent.fn(SyncAgentContext[Any](self), *args, **kwargs)
-            effects = stored(self.session.completed, output)
+            effects = stored(lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             try:
                 effects = self._ended_by(error)
@@ -234,7 +235,7 @@ class SyncAgentContext(Context[S]):
                 result = result.result()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         finally:
             once_name.reset(token)
-        return self._activation.step(self._session.once_end(name, given, result)).result()
+        return self._activation.step(self._session.once_end(name, given, checked(result))).result()
 
     def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; then the first failure in order is raised."""

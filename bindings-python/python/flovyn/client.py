@@ -14,7 +14,7 @@ from .agent import Agent
 from .errors import FlovynError
 from .handle import Facts, Handle
 from .hub import Hub
-from .serde import described
+from .serde import checked, described
 from .task import Task
 from .threads import in_thread
 from .worker import Worker
@@ -100,7 +100,7 @@ class Client:
         """
         declared = cast("Agent[Any, Any] | None", agent if isinstance(agent, Agent) else None)
         kind = cast(str, agent) if declared is None else declared.kind
-        value = declared.wire(input) if declared is not None else input
+        value = declared.wire(input) if declared is not None else checked(input)
         limit = timeout if timeout is not None or declared is None else declared.timeout
         native = await Hub.current().call(
             self.native.start,

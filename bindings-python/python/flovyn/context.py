@@ -16,7 +16,7 @@ from .errors import Cancelled, InvalidArgument, StateNotDeclared
 from .flag import Flag
 from .reducers import reduce_fields
 from .scope import once_name
-from .serde import Signature, rebuilder
+from .serde import Signature, checked, rebuilder
 from .step import Step
 from .task import Task
 
@@ -299,7 +299,7 @@ class AgentContext(Context[S]):
                 result = await result  # pyright: ignore[reportUnknownVariableType]
         finally:
             once_name.reset(token)
-        return await self._activation.step(self._session.once_end(name, given, result))
+        return await self._activation.step(self._session.once_end(name, given, checked(result)))
 
     async def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; the first failure is raised and the others go on. Takes steps or one list of them."""

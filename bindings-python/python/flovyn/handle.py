@@ -9,7 +9,7 @@ from uuid import UUID
 from . import _native
 from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
 from .hub import Hub
-from .serde import described
+from .serde import checked, described
 
 if TYPE_CHECKING:
     from .client import Client
@@ -125,7 +125,7 @@ class Handle(Generic[R]):
         A repeated ``idempotency_key`` stores one signal and returns its id. ``delivery="next_turn"`` keeps it for
         ``wait_for_signal``; ``"now"`` interrupts the model call in flight.
         """
-        id = await Hub.current().call(self._native.signal, name, payload, delivery, idempotency_key)
+        id = await Hub.current().call(self._native.signal, name, checked(payload), delivery, idempotency_key)
         return UUID(id)
 
     async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
@@ -142,7 +142,12 @@ class Handle(Generic[R]):
         message: Any = None,
     ) -> str:
         """Continue a paused run, with fresh limits, and return its status."""
-        options = {"max_steps": max_steps, "max_tail": max_tail, "budget": described(budget), "message": message}
+        options = {
+            "max_steps": max_steps,
+            "max_tail": max_tail,
+            "budget": described(budget),
+            "message": checked(message),
+        }
         return await Hub.current().call(self._native.resume, **options)
 
     async def fork(
@@ -162,8 +167,8 @@ class Handle(Generic[R]):
             entry=None if entry is None else str(entry),
             op=op,
             id=id,
-            state=None if state is _UNSET else (state,),
-            input=None if input is _UNSET else (input,),
+            state=None if state is _UNSET else (checked(state),),
+            input=None if input is _UNSET else (checked(input),),
         )
         return Handle(self._client, native, self._rebuild)
 
@@ -179,7 +184,7 @@ class Handle(Generic[R]):
             failed = (type(error).__qualname__, str(error))
         elif error is not None:
             failed = ("Error", error)
-        value = None if result is _UNSET else (result,)
+        value = None if result is _UNSET else (checked(result),)
         return Facts(await Hub.current().call(self._native.resolve, op_id, result=value, error=failed))
 
     async def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> Handle[R]:

@@ -354,7 +354,7 @@ class Worker:
             else:
                 output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
             if not link.superseded:
-                stored(ticket.completed, output)
+                stored(lambda: ticket.completed(task.signature.returned(output)))
         except NotDone:
             ticket.not_done()
         except BaseException as error:
