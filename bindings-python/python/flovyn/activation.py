@@ -395,14 +395,17 @@ class Activation:
         if busy:
             beside = SOMETHING
         elif self._asked:
-            beside = self._outside()
+            beside = self._outside(thorough=self.session.is_replaying())
+        elif self._concurrent and self.branches.are_few() and self._outside(thorough=False) == SOMETHING:
+            # Said unasked: what is called beside such a wait is durable before it starts.
+            beside = SOMETHING
         self._asked = False
         self._act(self.session.settle(self._concurrent, beside))
 
-    def _outside(self) -> int:
+    def _outside(self, *, thorough: bool) -> int:
         """What may make the code go on beside the outcomes that it waits for."""
         waiters = {waiter for step in self._steps.values() for waiter in step.waiters}
-        return outside(self, waiters, thorough=self.session.is_replaying())
+        return outside(self, waiters, thorough=thorough)
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 

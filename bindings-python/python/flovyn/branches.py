@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 NOTHING, UNKNOWN, SOMETHING = range(3)
 """What may make an agent's code go on beside an outcome: nothing, who knows, something."""
 
+FEW = 16
+
 _GROUPS = ("asyncio.taskgroups", "anyio._backends._asyncio")
 _SHARED = ("asyncio.locks", "asyncio.queues")
 _NO_AGENT = Context()
@@ -49,6 +51,10 @@ class Branches:
     def alive(self) -> list[asyncio.Task[Any]]:
         """Return the branches that have not ended, beside the agent's own task."""
         return [task for task in self._tasks or () if not task.done()]
+
+    def are_few(self) -> bool:
+        """Whether looking at each of them costs little; those that have set off something need no look."""
+        return self._handles is not None or len(self._tasks or ()) <= FEW
 
     def all(self) -> list[asyncio.Task[Any]]:
         """Return every branch that is still in memory."""

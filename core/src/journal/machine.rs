@@ -172,6 +172,8 @@ pub struct Machine {
     pub(super) outside: Option<Outside>,
     /// What the host said last: something of this process alone may end the wait.
     pub(super) host_timer: bool,
+    /// Some branch has waited outside while another awaited an outcome.
+    pub(super) races_outside: bool,
     pub(super) asked: bool,
     pub(super) asking_later: bool,
     /// The awaits that recorded ops give up, by op.
@@ -286,6 +288,7 @@ impl Machine {
             abandoned_by_host: false,
             outside: None,
             host_timer: false,
+            races_outside: false,
             asked: false,
             asking_later: false,
             abandons: HashMap::new(),

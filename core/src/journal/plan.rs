@@ -32,6 +32,7 @@ impl Machine {
         self.outside = outside;
         if let Some(outside) = outside {
             self.host_timer = outside == Outside::Something;
+            self.races_outside |= self.host_timer && !self.awaited.is_empty();
         }
         self.asked = false;
         self.lease_fresh = lease_fresh;
@@ -319,7 +320,8 @@ impl Machine {
         if self.starting.is_empty() {
             return;
         }
-        let beside = self.lease_fresh && !self.draft.reads && !self.parked;
+        // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
+        let beside = self.lease_fresh && !self.draft.reads && !self.parked && !self.races_outside;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.starting) {
             let op = &self.ops[index];

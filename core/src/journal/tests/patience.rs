@@ -267,3 +267,21 @@ fn a_step_is_not_reworded_while_another_branch_is_alive() {
     machine.note_concurrent();
     assert!(!machine.call(step_of("a", 1), None).unwrap().recorded);
 }
+
+#[test]
+fn what_is_called_beside_a_wait_outside_is_durable_before_it_starts() {
+    for (outside, beside) in [(Outside::Nothing, true), (Outside::Something, false)] {
+        let store = Store::new();
+        let (_, segment) = store.claim();
+        let mut machine = Machine::new(segment, config("1"));
+        call(&mut machine, "a");
+        machine.settle(true, Some(outside), true);
+        let mut started = false;
+        let mut committed = false;
+        while let Some(effect) = machine.next_effect() {
+            started |= matches!(effect, Effect::Start(_));
+            committed |= matches!(effect, Effect::Commit(_));
+        }
+        assert_eq!((started, committed), (beside, !beside), "{outside:?}");
+    }
+}
