@@ -72,6 +72,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The connection that writes.
 pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration) -> Result<Connection> {
+    super::owned::watch(path);
     let asked = format!("open the database {}", path.display());
     let told = |error: rusqlite::Error| {
         match error.sqlite_error_code() {

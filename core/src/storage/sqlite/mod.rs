@@ -22,6 +22,7 @@ mod lock;
 mod log;
 mod migrations;
 mod op;
+mod owned;
 mod payloads;
 mod previews;
 mod queues;
