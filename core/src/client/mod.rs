@@ -20,6 +20,7 @@ use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::streaming::Chunks;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +138,14 @@ impl Client {
     /// Runs, newest first.
     pub async fn runs(&self, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
         self.storage.executions(self.org, filter, page).await
+    }
+
+    /// Writes a consistent copy of a SQLite database to a new file, while runs go on; tells its size in bytes.
+    ///
+    /// The copy is one file without a log, safe to read and to keep. A file that is there stays as it is. Other backends
+    /// refuse with `InvalidArgument` and say what to use.
+    pub async fn backup(&self, to: impl AsRef<Path>) -> Result<u64> {
+        self.storage.backup(to.as_ref()).await
     }
 
     fn handle_of(&self, execution: &Execution) -> Handle {

@@ -50,6 +50,7 @@ pub use load::{Load, PoolLoad, QueueLoad};
 pub use previews::Previews;
 pub use queues::Queues;
 pub use schedules::Schedules;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 pub use unfenced::Unfenced;
@@ -316,6 +317,17 @@ pub trait Housekeeping: Send + Sync {
     /// Its id may be taken again afterwards. A backend that keeps every run refuses with `InvalidArgument`.
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         let message = format!("this backend keeps every run; it cannot remove those that ended {keep:?} ago");
+        Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
+    }
+
+    /// Writes a consistent copy of the database to a new file while runs go on; tells its size in bytes. A file that is there
+    /// stays as it is. A backend that is no file refuses with `InvalidArgument`.
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        let message = format!(
+            "no backup can be made to {}: this backend is no SQLite file. Back a PostgreSQL database up by pg_dump; the \
+             database of a server where it is, by sqlite:FILE; memory: is kept nowhere",
+            to.display()
+        );
         Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fault::{explain, is_busy};
 use crate::error::{Code, Error, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -136,6 +137,7 @@ pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Conne
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(busy)?;
+    leave_log(&connection)?;
     connection.execute_batch(
         "PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0; PRAGMA cache_size=-4096;
          PRAGMA trusted_schema=OFF;",
@@ -149,9 +151,35 @@ pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Re
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(Duration::ZERO)?;
+    leave_log(&connection)?;
     connection.execute_batch("PRAGMA mmap_size=0; PRAGMA cache_size=-256; PRAGMA wal_autocheckpoint=0;")?;
     connection.execute_batch(synchronous.pragma())?;
     Ok(connection)
+}
+
+/// A connection that copies.
+pub(super) fn open_copier(path: &Path, busy: Duration) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(busy)?;
+    leave_log(&connection)?;
+    connection.execute_batch("PRAGMA mmap_size=0; PRAGMA trusted_schema=OFF;")?;
+    Ok(connection)
+}
+
+/// What becomes of the log is the writer's matter, which knows whether it is the database's still.
+fn leave_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+}
+
+/// Asks something of a database that may be anybody's and leaves it as it is.
+pub(super) fn try_out<T>(path: &Path, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    super::owned::watch(path);
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    leave_log(&connection)?;
+    connection.execute_batch("PRAGMA query_only=ON; PRAGMA mmap_size=0; PRAGMA trusted_schema=OFF;")?;
+    ask(&connection)
 }
 
 /// The name of the network file system a folder is on, if it is.

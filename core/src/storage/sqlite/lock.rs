@@ -121,7 +121,7 @@ mod system {
     }
 
     /// Whether another handle holds a byte.
-    pub(super) fn probe(file: &File, byte: i64) -> Option<bool> {
+    pub(in crate::storage::sqlite) fn probe(file: &File, byte: i64) -> Option<bool> {
         let mut lock = range(byte, libc::F_WRLCK as _);
         // SAFETY: as above; the call writes into the structure only.
         let answered = unsafe { libc::fcntl(file.as_raw_fd(), COMMANDS.1, &mut lock) == 0 };
@@ -137,12 +137,13 @@ mod system {
         true
     }
 
-    pub(super) fn probe(_: &File, _: i64) -> Option<bool> {
+    pub(in crate::storage::sqlite) fn probe(_: &File, _: i64) -> Option<bool> {
         None
     }
 }
 
-use system::{probe, set};
+pub(super) use system::probe;
+use system::set;
 
 /// Names this machine since its last start; locks mean something only between processes that share it.
 pub(super) fn host() -> String {

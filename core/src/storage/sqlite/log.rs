@@ -8,6 +8,7 @@
 //! start again from its beginning.
 
 use super::fault::explain;
+use super::place::Place;
 use super::writer::Setting;
 use crate::error::{Code, Error, Result};
 use rusqlite::Connection;
@@ -34,6 +35,7 @@ const LONG: u64 = FOLD as u64 * FRAME;
 
 pub(super) struct Log {
     path: PathBuf,
+    place: Arc<Place>,
     /// Opened once there is one; SQLite keeps no locks on it.
     file: Option<File>,
     /// Pages in the log after the last commit.
@@ -59,12 +61,16 @@ impl Log {
             }))
             .map_err(told)?;
         let beside = super::files::open_folder(&setting.path, setting.synchronous).map_err(told)?;
+        let place = setting.place.clone();
         let (wake, woken) = mpsc::channel();
         let (folds, folded) = (busy.clone(), done.clone());
         let thread = std::thread::Builder::new()
             .name("flovyn-sqlite-log".into())
             .spawn(move || {
                 for () in woken {
+                    if place.look().is_err() {
+                        continue;
+                    }
                     let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
                     folded.store(true, Ordering::Release);
                     folds.store(false, Ordering::Release);
@@ -73,7 +79,7 @@ impl Log {
             .map_err(|error| {
                 Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
             })?;
-        Ok(Self { path: setting.log.clone(), file: None, pages, busy, done, wake, thread })
+        Ok(Self { path: setting.log.clone(), place: setting.place.clone(), file: None, pages, busy, done, wake, thread })
     }
 
     /// Ends the thread; its connection is closed when this returns.
@@ -86,7 +92,8 @@ impl Log {
     /// Lengthens a log that the next commit would lengthen. Called under the write lock; a failure costs speed only.
     pub(super) fn make_room(&mut self) {
         if self.file.is_none() {
-            self.file = File::options().write(true).open(&self.path).ok();
+            let file = File::options().write(true).open(&self.path);
+            self.file = file.ok().filter(|file| self.place.is_log(file));
         }
         let Some(file) = &mut self.file else { return };
         let Ok(there) = file.metadata().map(|log| log.len()) else { return };

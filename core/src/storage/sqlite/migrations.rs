@@ -33,6 +33,12 @@ pub(super) const STEPS: &[&str] = &[
 /// Marks the file as ours ("FLVN").
 const APPLICATION_ID: i64 = 0x464c_564e;
 
+/// Whether a database is one that this version needs not change.
+pub(super) fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(number("PRAGMA application_id")? == APPLICATION_ID && number("PRAGMA user_version")? == STEPS.len() as i64)
+}
+
 /// Applies the steps a file lacks.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     let told = |error| explain("bring the database to this version's schema", error, "the file is as it was");

@@ -5,6 +5,7 @@
 //! ([`values`]), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
 //! through org and id, hence rows under a run carry no org.
 
+mod backup;
 mod catalog;
 mod claims;
 mod commit;
@@ -16,6 +17,7 @@ mod fault;
 mod files;
 mod fork;
 mod housekeeping;
+mod kept;
 mod left;
 mod load;
 mod lock;
@@ -24,6 +26,7 @@ mod migrations;
 mod op;
 mod owned;
 mod payloads;
+mod place;
 mod previews;
 mod queues;
 mod readers;
@@ -109,7 +112,8 @@ struct Shared {
     chunks: Chunks,
     locks: Arc<Locks>,
     writer: Writer,
-    readers: Readers,
+    readers: Arc<Readers>,
+    place: Arc<place::Place>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// The moment the last housekeeping pass gave as the next one.
     next_due: Arc<AtomicI64>,
@@ -144,7 +148,14 @@ impl SqliteStorage {
             .caused_by(error)
         })?;
         let (locks, hints, next_due) = (Arc::new(locks), Hints::default(), Arc::new(AtomicI64::new(i64::MAX)));
-        let readers = Readers::start(&path, options.readers.clamp(1, 16), options.busy_timeout)?;
+        let place = place::Place::of(&path).map(Arc::new).map_err(|error| {
+            Error::new(
+                Code::StorageUnavailable,
+                format!("the database {} was moved while it was opened: {error}; open it again", path.display()),
+            )
+        })?;
+        let readers = Arc::new(Readers::of(place.clone(), options.readers.clamp(1, 16), options.busy_timeout));
+        readers.start()?;
         let setting = Setting {
             path: path.clone(),
             log: files::beside(&path, "-wal"),
@@ -153,6 +164,8 @@ impl SqliteStorage {
             clock: options.clock.clone(),
             hints: hints.clone(),
             locks: locks.clone(),
+            place: place.clone(),
+            readers: readers.clone(),
             next_due: next_due.clone(),
         };
         let (writer, thread) = Writer::start(connection, setting)?;
@@ -164,6 +177,7 @@ impl SqliteStorage {
             locks,
             writer,
             readers,
+            place,
             thread: Mutex::new(Some(thread)),
             next_due,
             pulse: Mutex::default(),
@@ -473,6 +487,10 @@ impl Catalog for SqliteStorage {
 impl Housekeeping for SqliteStorage {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         self.keep().await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        self.back_up(to).await
     }
 
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use super::fault::{Done, Fault};
 use super::files::open_reader;
+use super::place::Place;
 use crate::error::{Code, Error, Result};
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,20 +14,29 @@ use tokio::sync::oneshot;
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The sending side of the reader threads; they end when it is dropped or closed.
+#[derive(Debug)]
 pub(super) struct Readers {
+    place: Arc<Place>,
+    count: usize,
+    busy: Duration,
     queue: Mutex<Option<mpsc::Sender<Job>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Readers {
+    /// Readers of the files at a place, once they are started.
+    pub(super) fn of(place: Arc<Place>, count: usize, busy: Duration) -> Self {
+        Self { place, count, busy, queue: Mutex::default(), threads: Mutex::default() }
+    }
+
     /// Opens the connections and starts their threads.
-    pub(super) fn start(path: &Path, count: usize, busy: Duration) -> Result<Self> {
+    pub(super) fn start(&self) -> Result<()> {
         let told = |error| super::fault::explain("open a connection for reads", error, "nothing was changed");
         let (sender, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
-        let mut threads = Vec::with_capacity(count);
-        for _ in 0..count {
-            let connection = open_reader(path, busy).map_err(told)?;
+        let mut threads = Vec::with_capacity(self.count);
+        for _ in 0..self.count {
+            let connection = open_reader(self.place.path(), self.busy).map_err(told)?;
             let queue = queue.clone();
             let thread = std::thread::Builder::new()
                 .name("flovyn-sqlite-read".into())
@@ -44,7 +53,9 @@ impl Readers {
                 .map_err(|error| Error::new(Code::StorageUnavailable, format!("no thread for reads: {error}")))?;
             threads.push(thread);
         }
-        Ok(Self { queue: Mutex::new(Some(sender)), threads: Mutex::new(threads) })
+        *self.threads.lock() = threads;
+        *self.queue.lock() = Some(sender);
+        Ok(())
     }
 
     /// Runs a read on one snapshot of the database.
@@ -54,8 +65,15 @@ impl Readers {
         F: FnOnce(&Connection) -> Done<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
+        let place = self.place.clone();
         let job: Job = Box::new(move |connection| {
-            let _ = reply.send(snapshot(connection, read).map_err(|fault| fault.told(asked)));
+            let told = |lost: super::place::Lost| lost.told(asked, "nothing was read");
+            // Memory that was cut off must not be touched; and what nobody else would find is not handed over.
+            let read = place.memory().map_err(told).and_then(|()| {
+                let read = snapshot(connection, read).map_err(|fault| fault.told(asked));
+                place.look().map_err(told).and(read)
+            });
+            let _ = reply.send(read);
         });
         match &*self.queue.lock() {
             Some(sender) => drop(sender.send(job)),
@@ -70,7 +88,8 @@ impl Readers {
     /// Ends the threads once what was asked is answered; their connections are closed when it returns.
     pub(super) fn stop(&self) {
         self.queue.lock().take();
-        for thread in self.threads.lock().drain(..) {
+        let threads: Vec<_> = self.threads.lock().drain(..).collect();
+        for thread in threads {
             let _ = thread.join();
         }
     }

@@ -8,8 +8,11 @@
 
 use super::fault::{Done, Fault, explain, is_busy};
 use super::files::Synchronous;
+use super::kept::Kept;
 use super::lock::Locks;
 use super::log::Log;
+use super::place::Place;
+use super::readers::Readers;
 use super::tx::{News, Tx};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
@@ -45,6 +48,8 @@ pub(super) struct Setting {
     pub clock: Arc<dyn Clock>,
     pub hints: Hints,
     pub locks: Arc<Locks>,
+    pub place: Arc<Place>,
+    pub readers: Arc<Readers>,
     /// The moment the last housekeeping pass gave as the next one.
     pub next_due: Arc<AtomicI64>,
 }
@@ -226,7 +231,7 @@ impl Shared {
         let Some(mut state) = self.state.try_lock() else { return Some(work) };
         let Some(state) = state.as_mut() else { return Some(work) };
         // Another process may hold the file for a while: waiting in line is the thread's part.
-        if state.is_crowded() || !state.begins_at_once() {
+        if state.is_lost() || state.is_crowded() || !state.begins_at_once() {
             return Some(work);
         }
         self.serve(state, vec![work], true);
@@ -240,7 +245,12 @@ impl Shared {
         // The first time counts fully; one slow commit among quick ones ends the quick time at once.
         let weight = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
         self.usual.store(weight, Ordering::Relaxed);
-        state.log.fold(&state.connection);
+        // A log that others have removed or replaced must not get into the database.
+        if !state.is_lost()
+            && let Some(Open { connection, log }) = &state.open
+        {
+            log.fold(connection);
+        }
     }
 
     /// The thread's life.
@@ -256,7 +266,7 @@ impl Shared {
                 Ok(Message::Work(work)) => group.push(work),
                 Ok(Message::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => stop = true,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    state.look();
+                    state.look_around();
                     looked = Instant::now();
                     continue;
                 }
@@ -273,27 +283,34 @@ impl Shared {
                 self.serve(state, std::mem::take(&mut group), false);
             }
             if stop {
-                if let Some(state) = guard.take() {
-                    state.log.end();
+                if let Some(mut state) = guard.take() {
+                    state.end();
                 }
                 return;
             }
             if looked.elapsed() > POLL {
-                state.look();
+                state.look_around();
                 looked = Instant::now();
             }
         }
     }
 }
 
-struct Loop {
-    connection: Connection,
-    setting: Setting,
-    version: Option<i64>,
+/// The open files.
+pub(super) struct Open {
+    pub connection: Connection,
+    pub log: Log,
+}
+
+pub(super) struct Loop {
+    /// Gone where the files were lost and others could not be opened in their place.
+    pub open: Option<Open>,
+    pub setting: Setting,
+    pub kept: Kept,
+    pub version: Option<i64>,
     /// Size and time of the log at the last look, if that tells later writes from those that were seen.
-    seen: Option<(u64, std::time::SystemTime)>,
-    synchronous: Option<Synchronous>,
-    log: Log,
+    pub seen: Option<(u64, std::time::SystemTime)>,
+    pub synchronous: Option<Synchronous>,
     /// Until when other processes are taken to write too.
     crowded: Option<Instant>,
     glanced: Instant,
@@ -304,24 +321,28 @@ impl Loop {
         let now = Instant::now();
         Self {
             version: version(&connection),
-            connection,
+            open: Some(Open { connection, log }),
             setting,
+            kept: Kept::default(),
             seen: None,
             synchronous: None,
-            log,
             crowded: None,
             glanced: now,
         }
     }
 
     /// Announces that another process wrote.
-    fn look(&mut self) {
+    fn look_around(&mut self) {
+        if self.is_lost() || self.setting.place.memory().is_err() {
+            return;
+        }
+        let Some(Open { connection, .. }) = &self.open else { return };
         let log = std::fs::metadata(&self.setting.log).and_then(|log| Ok((log.len(), log.modified()?))).ok();
         if log.is_some() && log == self.seen {
             return;
         }
         self.seen = log.filter(|(_, written)| written.elapsed().is_ok_and(|ago| ago > TICK));
-        if let Some(version) = version(&self.connection) {
+        if let Some(version) = version(connection) {
             if self.version.is_some_and(|before| before != version) {
                 self.crowded = Some(Instant::now() + CROWDED);
                 self.setting.hints.everything_changed();
@@ -355,16 +376,21 @@ impl Loop {
     /// `begun`: the write lock is held already.
     fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: bool) -> Outcome {
         let asked = group[0].asked();
+        if let Err(error) = self.check_place(asked) {
+            self.rollback();
+            return Outcome::Failed(error);
+        }
         if !begun && let Err(error) = self.begin(group.iter().all(|work| work.is_lazy())) {
             return Outcome::Failed(explain(asked, error, "nothing was changed"));
         }
-        let tx = Tx::new(&self.connection, self.setting.clock.now());
+        let Some(Open { connection, log }) = &mut self.open else { return Outcome::Failed(stopped(asked)) };
+        let tx = Tx::new(connection, self.setting.clock.now());
         let alone = group.len() == 1;
         for work in group.iter_mut() {
-            let before = self.connection.total_changes();
+            let before = connection.total_changes();
             match work.attempt(&tx) {
                 Attempt::Kept => {}
-                Attempt::Refused if self.connection.total_changes() == before => {}
+                Attempt::Refused if connection.total_changes() == before => {}
                 // It wrote before it refused: only a rollback undoes that.
                 Attempt::Refused => {
                     self.rollback();
@@ -377,9 +403,12 @@ impl Loop {
             }
         }
         let news = tx.into_news();
-        self.log.make_room();
-        match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-            Ok(_) => Outcome::Committed(news),
+        log.make_room();
+        match connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => match self.is_kept(asked, &news) {
+                Ok(()) => Outcome::Committed(news),
+                Err(error) => Outcome::Failed(error),
+            },
             Err(error) => {
                 self.rollback();
                 Outcome::Failed(explain(asked, error, "the outcome is unknown"))
@@ -389,22 +418,27 @@ impl Loop {
 
     /// Takes the write lock if it is free.
     fn begins_at_once(&mut self) -> bool {
+        let Some(Open { connection, .. }) = &self.open else { return false };
         self.synchronous == Some(self.setting.synchronous)
-            && self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])).is_ok()
+            && self.setting.place.memory().is_ok()
+            && connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])).is_ok()
     }
 
     /// Takes the write lock, waiting in line with other processes for a bounded time.
     fn begin(&mut self, lazy: bool) -> rusqlite::Result<()> {
+        let Some(Open { connection, .. }) = &self.open else { return Ok(()) };
         let wanted = if lazy { Synchronous::Normal } else { self.setting.synchronous };
         if self.synchronous != Some(wanted) {
-            self.connection.execute_batch(wanted.pragma())?;
+            connection.execute_batch(wanted.pragma())?;
             self.synchronous = Some(wanted);
         }
-        let mut turn = self.is_crowded().then(|| self.setting.locks.turn(POLL));
+        let crowded = self.is_crowded();
+        let Some(Open { connection, .. }) = &self.open else { return Ok(()) };
+        let mut turn = crowded.then(|| self.setting.locks.turn(POLL));
         let mut since = None;
         let mut pause = Duration::from_micros(50);
         loop {
-            match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
+            match connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
                 Ok(_) => return Ok(()),
                 Err(error) if is_busy(&error) => {
                     if since.get_or_insert_with(Instant::now).elapsed() > self.setting.busy_timeout {
@@ -434,8 +468,9 @@ impl Loop {
     }
 
     fn rollback(&self) {
-        if !self.connection.is_autocommit()
-            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        if let Some(Open { connection, .. }) = &self.open
+            && !connection.is_autocommit()
+            && let Err(error) = connection.execute_batch("ROLLBACK")
         {
             tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
         }

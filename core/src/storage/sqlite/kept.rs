@@ -1,0 +1,156 @@
+//! Acknowledged means stored: what the writer does about files that are not where they were.
+//!
+//! After each commit, before its answer, it looks ([`place`](super::place)). Where the files are others it answers with an
+//! error, and from then on looks before it writes. Files that were put back are gone on with. Where there are others, it
+//! lets go of those it has and opens those, if they are a sound database with what it acknowledged last: commits are one
+//! after the other, so such a one has all of them.
+
+use super::fault::explain;
+use super::files;
+use super::log::Log;
+use super::place::{Folded, Lost, Written};
+use super::tx::{News, standings};
+use super::writer::{Loop, Open};
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId};
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use std::time::{Duration, Instant};
+
+/// How often another database at the path is tried.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the writer knows of its files.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// What was wrong at the last look.
+    lost: Option<Lost>,
+    /// When the database was seen to be written last, and what had been folded into it by then.
+    written: Option<(Written, Option<Folded>)>,
+    /// What was acknowledged last of a run, and its last number.
+    last: Option<(OrgId, ExecutionId, u64)>,
+    tried: Option<Instant>,
+}
+
+impl Loop {
+    /// Refuses to write into files that nobody would find; opens others that have what was acknowledged.
+    pub(super) fn check_place(&mut self, asked: &str) -> Result<()> {
+        const UNCHANGED: &str = "nothing was changed";
+        if self.kept.lost.is_none() && self.open.is_some() {
+            let Err(lost) = self.setting.place.memory() else { return Ok(()) };
+            self.lose(lost);
+        }
+        let lost = match self.look() {
+            Ok(()) if self.open.is_some() => {
+                self.kept.lost = None;
+                return Ok(());
+            }
+            Ok(()) => self.kept.lost.clone().unwrap_or_else(|| self.setting.place.overwritten()),
+            Err(lost) => lost,
+        };
+        self.lose(lost.clone());
+        // Where there is nothing, what is open may still be put back.
+        let soon = self.kept.tried.is_some_and(|tried| tried.elapsed() < AGAIN);
+        if soon || !self.setting.path.is_file() {
+            return Err(lost.told(asked, UNCHANGED));
+        }
+        self.kept.tried = Some(Instant::now());
+        self.reopen().map_err(|error| lost.told(asked, UNCHANGED).caused_by(error))?;
+        tracing::warn!(path = %self.setting.path.display(), "the database was opened again: it has what was acknowledged");
+        self.kept.lost = None;
+        Ok(())
+    }
+
+    /// Whether what was just committed is where the next process looks.
+    pub(super) fn is_kept(&mut self, asked: &str, news: &News) -> Result<()> {
+        if let Err(lost) = self.look() {
+            self.lose(lost.clone());
+            return Err(lost.told(asked, "the outcome is unknown"));
+        }
+        if let Some(change) = news.changed.last() {
+            self.kept.last = Some((change.org, change.execution, change.high));
+        }
+        Ok(())
+    }
+
+    /// Looks at the files.
+    pub(super) fn look(&mut self) -> std::result::Result<(), Lost> {
+        let place = &self.setting.place;
+        let written = place.look()?;
+        if self.kept.written.as_ref().is_some_and(|(before, _)| *before == written) {
+            return Ok(());
+        }
+        // Somebody has written into the database. Who folds the log does, and says so.
+        let Some(folded) = place.folded() else { return Ok(()) };
+        if let Some((_, before)) = &self.kept.written
+            && before.as_ref() == Some(&folded)
+        {
+            return Err(place.overwritten());
+        }
+        self.kept.written = Some((written, Some(folded)));
+        Ok(())
+    }
+
+    fn lose(&mut self, lost: Lost) {
+        if self.kept.lost.is_none() {
+            tracing::error!("{}", lost.told("keep a database open", "nothing is acknowledged any more"));
+        }
+        self.kept.lost = Some(lost);
+    }
+
+    /// Whether the files are known to be others.
+    pub(super) fn is_lost(&self) -> bool {
+        self.kept.lost.is_some()
+    }
+
+    /// Lets go of the files.
+    pub(super) fn end(&mut self) {
+        let Some(Open { connection, log }) = self.open.take() else { return };
+        log.end();
+        // The last connection folds the log into the database and removes it by its name. Only where it is ours.
+        let sound = self.look().is_ok() || self.setting.place.may_fold();
+        if !sound && let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+            tracing::error!(%error, "a log that is no longer the database's cannot be left alone");
+            std::mem::forget(connection);
+        }
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        self.setting.readers.stop();
+        self.end();
+        let setting = &self.setting;
+        let told = |error| explain("open the database again", error, "nothing was changed");
+        let strange = |found: &str| Error::new(Code::StorageUnavailable, format!("the database at the path {found}"));
+        files::try_out(&setting.path, |connection| self.has_what_was_acknowledged(connection))
+            .map_err(told)?
+            .map_err(|found| strange(&found))?;
+        let mut connection = files::open_writer(&setting.path, setting.synchronous, setting.busy_timeout)?;
+        super::migrations::migrate(&mut connection)?;
+        connection.busy_timeout(Duration::ZERO).map_err(told)?;
+        setting.place.adopt().map_err(|error| strange(&format!("cannot be looked at: {error}")))?;
+        setting.readers.start()?;
+        let log = Log::open(&mut connection, setting)?;
+        self.open = Some(Open { connection, log });
+        (self.synchronous, self.version, self.seen, self.kept.written) = (None, None, None, None);
+        self.setting.hints.everything_changed();
+        Ok(())
+    }
+
+    /// What a database at the path lacks; nothing if it is one to go on with.
+    fn has_what_was_acknowledged(&self, connection: &Connection) -> rusqlite::Result<std::result::Result<(), String>> {
+        let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
+        if !super::migrations::is_ours(connection)? {
+            return Ok(Err("is not of this version".into()));
+        }
+        let found = one("PRAGMA integrity_check(1)")?;
+        if found != "ok" {
+            return Ok(Err(format!("is damaged: {found}")));
+        }
+        let Some((org, run, high)) = self.kept.last else { return Ok(Ok(())) };
+        let there = standings(connection, org, &[run]).unwrap_or_default();
+        if there.first().is_some_and(|standing| standing.high >= high) {
+            return Ok(Ok(()));
+        }
+        Ok(Err("lacks what was acknowledged".into()))
+    }
+}

@@ -1,0 +1,187 @@
+//! Whether the files that are open are those at their path: what is acknowledged has to be where the next process looks.
+//!
+//! A file that was removed, renamed or replaced takes writes as before, and so does a log that another program has removed;
+//! nobody will find them. So nothing is answered before its files were looked at, after the commit: a write by its
+//! transaction, a read by its snapshot. Three system calls.
+//!
+//! What was written over in place is seen by the time of the file: it changes by checkpoints alone, and the shared memory
+//! counts those.
+
+use super::files::beside;
+use super::lock::probe;
+use crate::error::{Code, Error};
+use parking_lot::RwLock;
+use std::fs::{File, Metadata};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Where the shared memory has the salts of the log, how far it is folded, and how far it was meant to be (`walIndexHdr`,
+/// `WalCkptInfo`: part of SQLite's file format), and the byte that whoever folds has locked.
+const FOLDED: [(u64, usize); 3] = [(32, 8), (96, 4), (128, 4)];
+const FOLDING: i64 = 121;
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// The three files of a database.
+#[derive(Debug)]
+pub(super) struct Place {
+    files: [PathBuf; 3],
+    opened: RwLock<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    identities: [Identity; 3],
+    /// How long the shared memory was at least: touching what was cut off would end the process.
+    memory: u64,
+    shared: File,
+}
+
+/// What is wrong with the files.
+#[derive(Debug, Clone)]
+pub(super) struct Lost {
+    file: PathBuf,
+    found: &'static str,
+}
+
+/// When the database was written last, as far as it can be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Written(u64, SystemTime);
+
+/// How far the log is folded into the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Folded([u8; 16]);
+
+impl Place {
+    /// The files of a connection that has read.
+    pub(super) fn of(path: &Path) -> std::io::Result<Self> {
+        let files = [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")];
+        let opened = RwLock::new(Opened::at(&files)?);
+        Ok(Self { files, opened })
+    }
+
+    /// The path of the database.
+    pub(super) fn path(&self) -> &Path {
+        &self.files[0]
+    }
+
+    /// The files at the path are those that are open now.
+    pub(super) fn adopt(&self) -> std::io::Result<()> {
+        *self.opened.write() = Opened::at(&self.files)?;
+        Ok(())
+    }
+
+    /// Whether the files at the path are those that were opened; tells when the database was written.
+    pub(super) fn look(&self) -> Result<Written, Lost> {
+        let opened = self.opened.read();
+        let database = self.one(&opened, 0)?;
+        self.one(&opened, 1)?;
+        self.is_whole(&opened)?;
+        Ok(Written(database.len(), database.modified().unwrap_or(SystemTime::UNIX_EPOCH)))
+    }
+
+    /// Whether the shared memory can be touched.
+    pub(super) fn memory(&self) -> Result<(), Lost> {
+        self.is_whole(&self.opened.read())
+    }
+
+    fn is_whole(&self, opened: &Opened) -> Result<(), Lost> {
+        if self.one(opened, 2)?.len() < opened.memory {
+            return Err(self.lost(2, "was cut off by another program"));
+        }
+        Ok(())
+    }
+
+    fn one(&self, opened: &Opened, which: usize) -> Result<Metadata, Lost> {
+        match std::fs::metadata(&self.files[which]) {
+            Ok(found) if identity(&found) == opened.identities[which] => Ok(found),
+            Ok(_) => Err(self.lost(which, "was replaced by another file while it was open")),
+            Err(_) => Err(self.lost(which, "is no longer there: it or its folder was removed or renamed while it was open")),
+        }
+    }
+
+    fn lost(&self, which: usize, found: &'static str) -> Lost {
+        Lost { file: self.files[which].clone(), found }
+    }
+
+    /// Whether a file is the log that is open.
+    pub(super) fn is_log(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|found| identity(&found) == self.opened.read().identities[1])
+    }
+
+    /// Another program has written into the database itself.
+    pub(super) fn overwritten(&self) -> Lost {
+        self.lost(0, "was written over by another program while it was open")
+    }
+
+    /// Where closing the last connection may fold the log that is open into the database: nobody can have written another.
+    pub(super) fn may_fold(&self) -> bool {
+        let opened = self.opened.read();
+        self.one(&opened, 0).is_ok() && (self.one(&opened, 1).is_ok() || !self.files[1].exists())
+    }
+
+    /// How far the log is folded; none while somebody is at it.
+    pub(super) fn folded(&self) -> Option<Folded> {
+        let opened = self.opened.read();
+        // In this order: who has folded says so before it lets go of the lock.
+        if probe(&opened.shared, FOLDING)? {
+            return None;
+        }
+        let (mut bytes, mut at) = ([0; 16], 0);
+        for (offset, length) in FOLDED {
+            read_at(&opened.shared, bytes.get_mut(at..at + length)?, offset).ok()?;
+            at += length;
+        }
+        Some(Folded(bytes))
+    }
+}
+
+impl Opened {
+    fn at(files: &[PathBuf; 3]) -> std::io::Result<Self> {
+        let [database, log, memory] = files;
+        let shared = File::open(memory)?;
+        let length = shared.metadata()?;
+        let identities = [identity(&database.metadata()?), identity(&log.metadata()?), identity(&length)];
+        Ok(Self { identities, memory: length.len(), shared })
+    }
+}
+
+impl Lost {
+    /// The error of a command. `outcome` says what became of it.
+    pub(super) fn told(&self, asked: &str, outcome: &str) -> Error {
+        Error::new(
+            Code::StorageUnavailable,
+            format!(
+                "{asked}: {} {}; {outcome}, because a process that opens the database now would not find it; put the \
+                 files back as they were, or end this process, restore the database from a backup and start again",
+                self.file.display(),
+                self.found
+            ),
+        )
+        .with("file", self.file.display().to_string())
+    }
+}
+
+#[cfg(unix)]
+fn identity(found: &Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    (found.dev(), found.ino())
+}
+
+/// A file that is open can be neither removed nor replaced there.
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Identity {
+    (0, 0)
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    file.read_exact_at(bytes, offset)
+}
+
+#[cfg(not(unix))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,311 @@
+//! Acknowledged means stored: what is acknowledged is in the files that the next process opens, whatever other programs, and
+//! other copies of SQLite in this process, do to them.
+
+use flovyn_core::Payload;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::model::{NewExecution, Status};
+use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
+use flovyn_core::storage::{AgentStorage, Catalog, Storage};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ORG: OrgId = OrgId::DEFAULT;
+
+fn open(file: &Path) -> SqliteStorage {
+    SqliteStorage::open(file, SqliteOptions::default()).unwrap()
+}
+
+async fn try_start(storage: &SqliteStorage) -> Result<ExecutionId, Error> {
+    let new = NewExecution::new(ExecutionId::fresh(), "agent", Payload::of("go").unwrap()).unwrap();
+    Ok(storage.create_execution(new).await?.execution.new.id)
+}
+
+async fn start(storage: &SqliteStorage) -> ExecutionId {
+    try_start(storage).await.unwrap()
+}
+
+fn log_of(file: &Path) -> PathBuf {
+    file.with_extension("db-wal")
+}
+
+fn memory_of(file: &Path) -> PathBuf {
+    file.with_extension("db-shm")
+}
+
+/// Opens the file in a process of its own, reads it and closes it, as the last connection if it takes itself for that.
+fn another_process(file: &Path, runs: usize) {
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_looks_at_the_runs", "--nocapture", "--test-threads=1"])
+        .env("FLOVYN_CHILD_FILE", file)
+        .env("FLOVYN_CHILD_RUNS", runs.to_string())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_process_looks_at_the_runs() {
+    let Some(file) = std::env::var_os("FLOVYN_CHILD_FILE") else { return };
+    let expected: i64 = std::env::var("FLOVYN_CHILD_RUNS").unwrap().parse().unwrap();
+    let connection = rusqlite::Connection::open(file).unwrap();
+    let there = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(there("SELECT count(*) FROM agent_execution"), expected);
+    let sound: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+}
+
+/// What closing a descriptor of the three files does to the POSIX locks of this process: as another copy of SQLite does, or
+/// whoever copies the file.
+fn let_locks_go(file: &Path) {
+    for file in [file.to_owned(), log_of(file), memory_of(file)] {
+        std::fs::read(file).unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn locks_outlive_the_descriptors_of_others_in_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    for round in 1..=3 {
+        start(&storage).await;
+        let_locks_go(&file);
+        another_process(&file, round);
+        assert!(log_of(&file).exists(), "the log was removed under its writer");
+    }
+    start(&storage).await;
+    another_process(&file, 4);
+    storage.close();
+    assert!(!log_of(&file).exists(), "the last connection left the log");
+    another_process(&file, 4);
+}
+
+/// The write lock is one that the rest of the process meets: two copies of SQLite in a process write one after the other.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_lock_of_the_process_is_met() {
+    use std::os::fd::AsRawFd;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = SqliteStorage::open(
+        &file,
+        SqliteOptions { busy_timeout: std::time::Duration::from_millis(50), ..SqliteOptions::default() },
+    )
+    .unwrap();
+    start(&storage).await;
+    // Byte 120 of the shared memory is SQLite's lock of who writes.
+    let memory = std::fs::File::options().read(true).write(true).open(memory_of(&file)).unwrap();
+    let set = |kind: libc::c_int| {
+        // SAFETY: `flock` is plain data for which all zeroes is a valid value; the descriptor is open.
+        unsafe {
+            let mut lock: libc::flock = std::mem::zeroed();
+            (lock.l_type, lock.l_whence, lock.l_start, lock.l_len) = (kind as _, libc::SEEK_SET as _, 120, 1);
+            libc::fcntl(memory.as_raw_fd(), libc::F_SETLK, &lock)
+        }
+    };
+    assert_eq!(set(libc::F_WRLCK as _), 0);
+    let error = try_start(&storage).await.unwrap_err();
+    assert!(error.code() == Code::StorageUnavailable && error.message().contains("lock"), "{error}");
+    assert_eq!(set(libc::F_UNLCK as _), 0);
+    start(&storage).await;
+    another_process(&file, 2);
+}
+
+/// A forked child neither takes its parent's locks along nor drops them.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_forked_child_has_no_locks_of_its_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    start(&storage).await;
+    // SAFETY: the child only waits to be killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    start(&storage).await;
+    another_process(&file, 2);
+    assert!(log_of(&file).exists(), "the log was removed under its writer");
+    start(&storage).await;
+    storage.close();
+    // The child reads still, as far as anybody can see; it keeps nobody from writing.
+    let storage = open(&file);
+    start(&storage).await;
+    another_process(&file, 4);
+    // SAFETY: ends and reaps the child just made.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    storage.close();
+    another_process(&file, 4);
+}
+
+/// Neither writes nor reads are answered from files that are not at their path.
+async fn is_refused(storage: &SqliteStorage, known: ExecutionId, word: &str) {
+    let wrote = try_start(storage).await.unwrap_err();
+    let read = storage.execution(ORG, known).await.unwrap_err();
+    let again = try_start(storage).await.unwrap_err();
+    for error in [&wrote, &read, &again] {
+        assert_eq!(error.code(), Code::StorageUnavailable, "{error}");
+        assert!(error.is_retryable(), "{error}");
+    }
+    for error in [&wrote, &again] {
+        assert!(error.message().contains(word), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_removed_file_takes_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    std::fs::remove_file(&file).unwrap();
+    is_refused(&storage, run, "no longer there").await;
+    storage.close();
+    assert!(!file.exists(), "a database was made where one was removed");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_removed_log_is_folded_in_and_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    std::fs::remove_file(log_of(&file)).unwrap();
+    // What was written into the removed log is refused; the next opens again, with all that was acknowledged.
+    assert_eq!(try_start(&storage).await.unwrap_err().code(), Code::StorageUnavailable);
+    start(&storage).await;
+    assert_eq!(storage.execution(ORG, run).await.unwrap().status, Status::Pending);
+    another_process(&file, 3);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_replaced_log_stays_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    std::fs::remove_file(log_of(&file)).unwrap();
+    std::fs::write(log_of(&file), b"").unwrap();
+    is_refused(&storage, run, "").await;
+    storage.close();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_renamed_folder_is_gone_on_with_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    std::fs::create_dir(&here).unwrap();
+    let file = here.join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    std::fs::rename(&here, &there).unwrap();
+    is_refused(&storage, run, "no longer there").await;
+    std::fs::rename(&there, &here).unwrap();
+    start(&storage).await;
+    assert_eq!(storage.execution(ORG, run).await.unwrap().status, Status::Pending);
+    storage.close();
+    // The first of the refused was written before it was refused: its outcome was told to be unknown.
+    another_process(&file, 3);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn another_database_is_not_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("runs.db"), folder.path().join("other.db"));
+    let theirs = open(&other);
+    start(&theirs).await;
+    theirs.close();
+    let storage = open(&file);
+    let run = start(&storage).await;
+    for name in [log_of(&file), memory_of(&file)] {
+        std::fs::remove_file(name).unwrap();
+    }
+    std::fs::rename(&other, &file).unwrap();
+    is_refused(&storage, run, "replaced").await;
+    storage.close();
+    another_process(&file, 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_copy_with_everything_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("runs.db"), folder.path().join("copy.db"));
+    let storage = open(&file);
+    let run = start(&storage).await;
+    let beside = rusqlite::Connection::open(&file).unwrap();
+    beside.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    drop(beside);
+    for name in [log_of(&file), memory_of(&file)] {
+        std::fs::remove_file(name).unwrap();
+    }
+    std::fs::rename(&copy, &file).unwrap();
+    assert_eq!(try_start(&storage).await.unwrap_err().code(), Code::StorageUnavailable);
+    start(&storage).await;
+    assert_eq!(storage.execution(ORG, run).await.unwrap().status, Status::Pending);
+    storage.close();
+    another_process(&file, 2);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_is_copied_over_the_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, other) = (folder.path().join("runs.db"), folder.path().join("other.db"));
+    let theirs = open(&other);
+    start(&theirs).await;
+    theirs.close();
+    let storage = open(&file);
+    let run = start(&storage).await;
+    // All of it is in the file: the log says nothing that would show.
+    let beside = rusqlite::Connection::open(&file).unwrap();
+    beside.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(beside);
+    start(&storage).await;
+    std::fs::write(&file, std::fs::read(&other).unwrap()).unwrap();
+    assert_eq!(try_start(&storage).await.unwrap_err().code(), Code::StorageUnavailable);
+    let error = try_start(&storage).await.unwrap_err();
+    assert!(error.message().contains("written over"), "{error}");
+    assert!(storage.execution(ORG, run).await.is_err());
+    storage.close();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_that_was_only_touched_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    start(&storage).await;
+    let touched = std::fs::File::options().write(true).open(&file).unwrap();
+    touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(try_start(&storage).await.unwrap_err().code(), Code::StorageUnavailable);
+    start(&storage).await;
+    another_process(&file, 3);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn shared_memory_that_was_cut_off_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    std::fs::File::options().write(true).open(memory_of(&file)).unwrap().set_len(0).unwrap();
+    let error = storage.execution(ORG, run).await.unwrap_err();
+    assert!(error.code() == Code::StorageUnavailable && error.message().contains("cut off"), "{error}");
+}
