@@ -16,6 +16,9 @@ impl SqliteStorage {
     /// Writes a copy to a path where nothing is; tells how many bytes it has. Runs go on meanwhile.
     pub(super) async fn back_up(&self, to: &Path) -> Result<u64> {
         self.check_process()?;
+        if !self.0.place.is_open() {
+            return Err(super::writer::stopped(ASKED));
+        }
         let (place, busy) = (self.0.place.clone(), self.0.options.busy_timeout);
         let to = to.to_owned();
         let (reply, answer) = tokio::sync::oneshot::channel();

@@ -107,8 +107,10 @@ impl Loop {
     pub(super) fn end(&mut self) {
         let Some(Open { connection, log }) = self.open.take() else { return };
         log.end();
+        let looked = self.look();
+        self.setting.place.close();
         // The last connection folds the log into the database and removes it by its name. Only where it is ours.
-        let sound = self.look().is_ok() || self.setting.place.may_fold();
+        let sound = looked.is_ok() || self.setting.place.may_fold();
         if !sound && let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             tracing::error!(%error, "a log that is no longer the database's cannot be left alone");
             std::mem::forget(connection);

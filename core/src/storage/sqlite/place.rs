@@ -35,7 +35,8 @@ struct Opened {
     identities: [Identity; 3],
     /// How long the shared memory was at least: touching what was cut off would end the process.
     memory: u64,
-    shared: File,
+    /// The shared memory; gone once the database is closed.
+    shared: Option<File>,
 }
 
 /// What is wrong with the files.
@@ -77,20 +78,30 @@ impl Place {
         let opened = self.opened.read();
         let database = self.one(&opened, 0)?;
         self.one(&opened, 1)?;
-        self.is_whole(&opened)?;
+        if self.one(&opened, 2)?.len() < opened.memory {
+            return Err(self.lost(2, "was cut off by another program"));
+        }
         Ok(Written(database.len(), database.modified().unwrap_or(SystemTime::UNIX_EPOCH)))
     }
 
     /// Whether the shared memory can be touched.
     pub(super) fn memory(&self) -> Result<(), Lost> {
-        self.is_whole(&self.opened.read())
+        let opened = self.opened.read();
+        let length = opened.shared.as_ref().and_then(|shared| Some(shared.metadata().ok()?.len()));
+        match length {
+            Some(length) if length < opened.memory => Err(self.lost(2, "was cut off by another program")),
+            _ => Ok(()),
+        }
     }
 
-    fn is_whole(&self, opened: &Opened) -> Result<(), Lost> {
-        if self.one(opened, 2)?.len() < opened.memory {
-            return Err(self.lost(2, "was cut off by another program"));
-        }
-        Ok(())
+    /// Lets go of the files.
+    pub(super) fn close(&self) {
+        self.opened.write().shared = None;
+    }
+
+    /// Whether the database is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.read().shared.is_some()
     }
 
     fn one(&self, opened: &Opened, which: usize) -> Result<Metadata, Lost> {
@@ -125,12 +136,13 @@ impl Place {
     pub(super) fn folded(&self) -> Option<Folded> {
         let opened = self.opened.read();
         // In this order: who has folded says so before it lets go of the lock.
-        if probe(&opened.shared, FOLDING)? {
+        let shared = opened.shared.as_ref()?;
+        if probe(shared, FOLDING)? {
             return None;
         }
         let (mut bytes, mut at) = ([0; 16], 0);
         for (offset, length) in FOLDED {
-            read_at(&opened.shared, bytes.get_mut(at..at + length)?, offset).ok()?;
+            read_at(shared, bytes.get_mut(at..at + length)?, offset).ok()?;
             at += length;
         }
         Some(Folded(bytes))
@@ -141,9 +153,9 @@ impl Opened {
     fn at(files: &[PathBuf; 3]) -> std::io::Result<Self> {
         let [database, log, memory] = files;
         let shared = File::open(memory)?;
-        let length = shared.metadata()?;
-        let identities = [identity(&database.metadata()?), identity(&log.metadata()?), identity(&length)];
-        Ok(Self { identities, memory: length.len(), shared })
+        let memory = shared.metadata()?;
+        let identities = [identity(&database.metadata()?), identity(&log.metadata()?), identity(&memory)];
+        Ok(Self { identities, memory: memory.len(), shared: Some(shared) })
     }
 }
 

@@ -376,12 +376,13 @@ impl Loop {
     /// `begun`: the write lock is held already.
     fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: bool) -> Outcome {
         let asked = group[0].asked();
-        if let Err(error) = self.check_place(asked) {
-            self.rollback();
-            return Outcome::Failed(error);
-        }
-        if !begun && let Err(error) = self.begin(group.iter().all(|work| work.is_lazy())) {
-            return Outcome::Failed(explain(asked, error, "nothing was changed"));
+        if !begun {
+            if let Err(error) = self.check_place(asked) {
+                return Outcome::Failed(error);
+            }
+            if let Err(error) = self.begin(group.iter().all(|work| work.is_lazy())) {
+                return Outcome::Failed(explain(asked, error, "nothing was changed"));
+            }
         }
         let Some(Open { connection, log }) = &mut self.open else { return Outcome::Failed(stopped(asked)) };
         let tx = Tx::new(connection, self.setting.clock.now());
