@@ -199,6 +199,16 @@ impl Runtime {
         }))
     }
 
+    /// Copies the database to a new file; ends with its size as JSON text.
+    #[napi]
+    pub fn backup(&self, hub: &Hub, token: u32, path: String) -> napi::Result<Abort> {
+        self.host.check_process().map_err(thrown)?;
+        let client = self.client.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Facts(serde_json::json!(client.backup(path).await?)))
+        }))
+    }
+
     /// Closes workers and backend.
     #[napi]
     pub fn close(&self, hub: &Hub, token: u32, within_ms: f64) -> napi::Result<Abort> {

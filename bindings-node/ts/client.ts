@@ -98,6 +98,16 @@ export class Client {
     }
   }
 
+  /**
+   * Copies a SQLite database to a new file, consistent while runs go on; resolves to its size in bytes.
+   *
+   * The copy is one file that any program may read. A file that is there stays as it is. Other backends throw
+   * `InvalidArgument` and say what to use.
+   */
+  async backup(path: string): Promise<number> {
+    return facts<number>(await hub.call<string>((hub, token) => this.native.backup(hub, token, path)));
+  }
+
   /** Makes a worker: `start()` it and `close()` it, or `run()` it. */
   worker(options: WorkerOptions): Worker {
     return new Worker(this, options);

@@ -49,6 +49,7 @@ export interface NativeRuntime {
   runs: Call<
     [filter: { statuses: string[]; kind?: string; metadata?: Record<string, string>; limit: number; after?: string }]
   >;
+  backup: Call<[path: string]>;
   close: Call<[withinMs: number]>;
   crashAt(n: number, how: string): void;
   commits(): number;

@@ -21,6 +21,7 @@ use flovyn_core::worker::{Host, Worker as CoreWorker, WorkerOptions};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,6 +204,19 @@ impl Runtime {
             let items: Vec<_> = page.items.iter().map(facts::execution).collect();
             Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
         });
+        Ok(())
+    }
+
+    /// Copies the database to a new file; ends with its size.
+    fn backup(&self, hub: &Hub, token: u64, path: PathBuf) -> PyResult<()> {
+        self.host.check_process().map_err(Failure::from)?;
+        let client = self.client.clone();
+        spawn(
+            &self.handle,
+            &hub.inbox,
+            token,
+            async move { client.backup(path).await.map(|size| serde_json::json!(size)) },
+        );
         Ok(())
     }
 

@@ -45,6 +45,9 @@ pub enum Command {
     /// Bring a database to this version's schema; makes it if it is not there
     #[command(override_usage = "flovyn migrate [URL]")]
     Migrate(Migrate),
+    /// Copy a SQLite database to a new file while it is in use
+    #[command(override_usage = "flovyn backup [URL] <FILE>")]
+    Backup(Words),
     /// Look at runs and steer them
     #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
     Runs(Runs),

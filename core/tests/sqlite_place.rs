@@ -2,13 +2,15 @@
 //! other copies of SQLite in this process, do to them.
 
 use flovyn_core::Payload;
+use flovyn_core::clock::SystemClock;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{NewExecution, Status};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
-use flovyn_core::storage::{AgentStorage, Catalog, Storage};
+use flovyn_core::storage::{AgentStorage, Catalog, Housekeeping, Storage};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -314,4 +316,70 @@ async fn shared_memory_that_was_cut_off_is_not_touched() {
     std::fs::File::options().write(true).open(memory_of(&file)).unwrap().set_len(0).unwrap();
     let error = storage.execution(ORG, run).await.unwrap_err();
     assert!(error.code() == Code::StorageUnavailable && error.message().contains("cut off"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_mount_that_vanished_takes_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(folder.path()).output();
+    if !mounted.is_ok_and(|done| done.status.success()) {
+        eprintln!("this user may mount no RAM disk");
+        return;
+    }
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let run = start(&storage).await;
+    // As good as full: a backup is refused, and nothing of it stays.
+    let filler = folder.path().join("filler");
+    let full = std::fs::write(&filler, vec![0; 16 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let copy = folder.path().join("copy.db");
+    let error = storage.backup(&copy).await.unwrap_err();
+    assert!(error.code() == Code::StorageUnavailable && error.message().contains("full"), "{error}");
+    std::fs::remove_file(&filler).unwrap();
+    let names = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names().all(|name| name.to_string_lossy().starts_with("runs.db")), "{:?}", names().collect::<Vec<_>>());
+    start(&storage).await;
+    assert!(Command::new("umount").arg("-l").arg(folder.path()).status().unwrap().success());
+    is_refused(&storage, run, "no longer there").await;
+    storage.close();
+    assert!(!file.exists(), "a database was made where one vanished");
+}
+
+#[tokio::test]
+async fn a_backup_is_a_database_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("runs.db"), folder.path().join("copy.db"));
+    let storage = open(&file);
+    let run = start(&storage).await;
+    let size = storage.backup(&copy).await.unwrap();
+    assert_eq!(std::fs::metadata(&copy).unwrap().len(), size);
+    start(&storage).await;
+    another_process(&copy, 1);
+    let before = std::fs::read(&copy).unwrap();
+    for taken in [&copy, &file] {
+        let error = storage.backup(taken).await.unwrap_err();
+        assert!(error.code() == Code::InvalidArgument && error.message().contains("already"), "{error}");
+    }
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    let nowhere = storage.backup(&folder.path().join("no/copy.db")).await.unwrap_err();
+    assert!(nowhere.code() == Code::InvalidArgument && nowhere.message().contains("folder"), "{nowhere}");
+    storage.close();
+    assert_eq!(storage.backup(&folder.path().join("late.db")).await.unwrap_err().code(), Code::StorageUnavailable);
+    let copied = open(&copy);
+    assert_eq!(copied.execution(ORG, run).await.unwrap().status, Status::Pending);
+    start(&copied).await;
+    copied.close();
+    another_process(&copy, 2);
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')), "something was left");
+}
+
+#[tokio::test]
+async fn another_backend_says_how_to_back_it_up() {
+    let storage = flovyn_core::storage::memory::MemoryStorage::new(Arc::new(SystemClock::default()));
+    let error = storage.backup(Path::new("copy.db")).await.unwrap_err();
+    assert!(error.code() == Code::InvalidArgument && error.message().contains("pg_dump"), "{error}");
+    assert!(!Path::new("copy.db").exists());
 }

@@ -6,6 +6,7 @@ import atexit
 import contextvars
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from os import PathLike, fsdecode
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 from uuid import UUID
 
@@ -149,6 +150,15 @@ class Client:
             after = page["next"]
             if after is None:
                 return
+
+    async def backup(self, path: str | PathLike[str]) -> int:
+        """Copy a SQLite database to a new file, consistent while runs go on; return its size in bytes.
+
+        The copy is one file that any program may read, such as ``sqlite3`` and pandas. A file that is there stays as it is.
+        Other backends raise ``InvalidArgument`` and say what to use.
+        """
+        size: int = await Hub.current().call(self.native.backup, fsdecode(path))
+        return size
 
     def worker(
         self,

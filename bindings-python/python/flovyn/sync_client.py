@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
@@ -106,6 +107,10 @@ class SyncClient:
     ) -> Iterator[Facts]:
         """Iterate over runs, newest first."""
         return self._portal.iterate(self._client.runs(status=status, kind=kind, metadata=metadata))
+
+    def backup(self, path: str | PathLike[str]) -> int:
+        """Copy a SQLite database to a new file; return its size in bytes."""
+        return self._portal.call(self._client.backup(path))
 
     def worker(
         self, agents: Iterable[Agent[Any, Any]] = (), tasks: Iterable[Task[..., Any]] = (), **options: Any

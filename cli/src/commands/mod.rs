@@ -1,6 +1,7 @@
 //! One module per kind of command.
 
 mod audit;
+mod backup;
 mod entries;
 mod keys;
 mod list;
@@ -26,6 +27,7 @@ pub async fn dispatch(command: Command, out: &mut Output) -> Result {
         Command::Keys(command) => return keys::keys(command, out).await,
         Command::Audit(args) => return audit::audit(args, out).await,
         Command::Migrate(args) => return keys::migrate(args, out).await,
+        Command::Backup(args) => return backup::backup(args, out).await,
         Command::Queues(command) => return queues::queues(command, out).await,
         Command::Schedules(command) => return schedules::schedules(command, out).await,
         Command::Runs(command) => command,

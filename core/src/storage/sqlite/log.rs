@@ -79,7 +79,16 @@ impl Log {
             .map_err(|error| {
                 Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
             })?;
-        Ok(Self { path: setting.log.clone(), place: setting.place.clone(), file: None, pages, busy, done, wake, thread })
+        Ok(Self {
+            path: setting.log.clone(),
+            place: setting.place.clone(),
+            file: None,
+            pages,
+            busy,
+            done,
+            wake,
+            thread,
+        })
     }
 
     /// Ends the thread; its connection is closed when this returns.

@@ -108,7 +108,9 @@ impl Place {
         match std::fs::metadata(&self.files[which]) {
             Ok(found) if identity(&found) == opened.identities[which] => Ok(found),
             Ok(_) => Err(self.lost(which, "was replaced by another file while it was open")),
-            Err(_) => Err(self.lost(which, "is no longer there: it or its folder was removed or renamed while it was open")),
+            Err(_) => {
+                Err(self.lost(which, "is no longer there: it or its folder was removed or renamed while it was open"))
+            }
         }
     }
 
