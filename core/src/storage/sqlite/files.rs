@@ -172,12 +172,21 @@ fn leave_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
-/// Asks something of a database that may be anybody's and leaves it as it is.
-pub(super) fn try_out<T>(path: &Path, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+/// Asks something of a database that may be anybody's and leaves it as it is. `alone`: busy where somebody has it open.
+pub(super) fn try_out<T>(
+    path: &Path,
+    alone: bool,
+    ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
     super::owned::watch(path);
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     leave_log(&connection)?;
+    connection.busy_timeout(Duration::ZERO)?;
+    if alone {
+        // Before anything is read, else the shared memory is used.
+        connection.query_row("PRAGMA locking_mode=EXCLUSIVE", [], |_| Ok(()))?;
+    }
     connection.execute_batch("PRAGMA query_only=ON; PRAGMA mmap_size=0; PRAGMA trusted_schema=OFF;")?;
     ask(&connection)
 }

@@ -5,7 +5,7 @@
 //! lets go of those it has and opens those, if they are a sound database with what it acknowledged last: commits are one
 //! after the other, so such a one has all of them.
 
-use super::fault::explain;
+use super::fault::{explain, is_busy};
 use super::files;
 use super::log::Log;
 use super::place::{Folded, Lost, Written};
@@ -61,6 +61,15 @@ impl Loop {
         Ok(())
     }
 
+    /// Looks while nobody asks for anything: whoever only reads waits for files that can be gone on with, too.
+    pub(super) fn keeps_place(&mut self) -> bool {
+        let looked = if self.is_lost() { Ok(()) } else { self.look() };
+        if let Err(lost) = looked {
+            self.lose(lost);
+        }
+        self.check_place("keep the database open").is_ok()
+    }
+
     /// Whether what was just committed is where the next process looks.
     pub(super) fn is_kept(&mut self, asked: &str, news: &News) -> Result<()> {
         if let Err(lost) = self.look() {
@@ -103,14 +112,23 @@ impl Loop {
         self.kept.lost.is_some()
     }
 
-    /// Lets go of the files.
+    /// Lets go of the files for good.
     pub(super) fn end(&mut self) {
+        self.let_go();
+        self.setting.place.close();
+    }
+
+    fn let_go(&mut self) {
         let Some(Open { connection, log }) = self.open.take() else { return };
         log.end();
         let looked = self.look();
-        self.setting.place.close();
-        // The last connection folds the log into the database and removes it by its name. Only where it is ours.
-        let sound = looked.is_ok() || self.setting.place.may_fold();
+        // The last connection folds the log into the database and removes it by its name. Only where it is ours; and if it
+        // was removed, before there is a last one: with the last that has it open, what is in it is gone.
+        let place = &self.setting.place;
+        let sound = looked.is_ok() || (place.memory().is_ok() && place.may_fold());
+        if sound && looked.is_err() {
+            let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
         if !sound && let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             tracing::error!(%error, "a log that is no longer the database's cannot be left alone");
             std::mem::forget(connection);
@@ -119,13 +137,23 @@ impl Loop {
 
     fn reopen(&mut self) -> Result<()> {
         self.setting.readers.stop();
-        self.end();
+        self.let_go();
         let setting = &self.setting;
         let told = |error| explain("open the database again", error, "nothing was changed");
         let strange = |found: &str| Error::new(Code::StorageUnavailable, format!("the database at the path {found}"));
-        files::try_out(&setting.path, |connection| self.has_what_was_acknowledged(connection))
-            .map_err(told)?
-            .map_err(|found| strange(&found))?;
+        let look = |connection: &Connection| self.has_what_was_acknowledged(connection);
+        // Alone, it is read as a new process would: by the log itself, whatever the shared memory says of another.
+        let found = match files::try_out(&setting.path, true, look) {
+            Err(error) if is_busy(&error) && setting.place.has_old_memory() => {
+                return Err(strange(
+                    "is in use by somebody who may have lost the same files; end what else has it open",
+                ));
+            }
+            // Who has it open has made its shared memory since.
+            Err(error) if is_busy(&error) => files::try_out(&setting.path, false, look),
+            found => found,
+        };
+        found.map_err(told)?.map_err(|found| strange(&found))?;
         let mut connection = files::open_writer(&setting.path, setting.synchronous, setting.busy_timeout)?;
         super::migrations::migrate(&mut connection)?;
         connection.busy_timeout(Duration::ZERO).map_err(told)?;

@@ -94,6 +94,13 @@ impl Place {
         }
     }
 
+    /// Whether the shared memory at the path is the one that was opened, or there is none yet. What is held open here keeps
+    /// another file from being taken for it.
+    pub(super) fn has_old_memory(&self) -> bool {
+        let old = self.opened.read().identities[2];
+        std::fs::metadata(&self.files[2]).map_or(true, |found| identity(&found) == old)
+    }
+
     /// Lets go of the files.
     pub(super) fn close(&self) {
         self.opened.write().shared = None;

@@ -81,7 +81,10 @@ impl Readers {
             None => drop(job),
         }
         answer.await.unwrap_or_else(|_| {
-            Err(Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again")))
+            Err(match self.place.look() {
+                Err(lost) if self.place.is_open() => lost.told(asked, "nothing was read"),
+                _ => super::writer::stopped(asked),
+            })
         })
     }
 

@@ -333,7 +333,7 @@ impl Loop {
 
     /// Announces that another process wrote.
     fn look_around(&mut self) {
-        if self.is_lost() || self.setting.place.memory().is_err() {
+        if !self.keeps_place() {
             return;
         }
         let Some(Open { connection, .. }) = &self.open else { return };
