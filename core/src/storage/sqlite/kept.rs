@@ -125,7 +125,8 @@ impl Loop {
         // The last connection folds the log into the database and removes it by its name. Only where it is ours; and if it
         // was removed, before there is a last one: with the last that has it open, what is in it is gone.
         let place = &self.setting.place;
-        let sound = looked.is_ok() || (place.memory().is_ok() && place.may_fold());
+        let over = [looked.as_ref().err(), self.kept.lost.as_ref()].into_iter().flatten().any(|lost| lost.over);
+        let sound = !over && (looked.is_ok() || (place.memory().is_ok() && place.may_fold()));
         if sound && looked.is_err() {
             let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }
@@ -141,6 +142,9 @@ impl Loop {
         let setting = &self.setting;
         let told = |error| explain("open the database again", error, "nothing was changed");
         let strange = |found: &str| Error::new(Code::StorageUnavailable, format!("the database at the path {found}"));
+        // Before it is read: who is still writing over it is found by what comes later.
+        let unseen = |error| strange(&format!("cannot be looked at: {error}"));
+        let written = setting.place.written().map_err(unseen)?;
         let look = |connection: &Connection| self.has_what_was_acknowledged(connection);
         // Alone, it is read as a new process would: by the log itself, whatever the shared memory says of another.
         let found = match files::try_out(&setting.path, true, look) {
@@ -157,11 +161,12 @@ impl Loop {
         let mut connection = files::open_writer(&setting.path, setting.synchronous, setting.busy_timeout)?;
         super::migrations::migrate(&mut connection)?;
         connection.busy_timeout(Duration::ZERO).map_err(told)?;
-        setting.place.adopt().map_err(|error| strange(&format!("cannot be looked at: {error}")))?;
+        setting.place.adopt().map_err(unseen)?;
         setting.readers.start()?;
         let log = Log::open(&mut connection, setting)?;
         self.open = Some(Open { connection, log });
-        (self.synchronous, self.version, self.seen, self.kept.written) = (None, None, None, None);
+        self.kept.written = Some((written, setting.place.folded()));
+        (self.synchronous, self.version, self.seen) = (None, None, None);
         self.setting.hints.everything_changed();
         Ok(())
     }

@@ -133,6 +133,9 @@ mod system {
     /// Leads three calls of our copy of SQLite past here. Others keep theirs: the table is the copy's own.
     fn install() {
         type Call = unsafe extern "C" fn();
+        type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
+        type Close = unsafe extern "C" fn(c_int) -> c_int;
+        type Control = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
         // SAFETY: SQLite calls these with the arguments of the calls they replace. `fcntl` has a variable number of them,
         // which this system passes in the same registers. The atfork handler only does what a signal handler may.
         unsafe {
@@ -141,12 +144,9 @@ mod system {
             if libc::pthread_atfork(None, None, Some(forked)) != 0 {
                 return;
             }
-            let opens: unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int = open;
-            let closes: unsafe extern "C" fn(c_int) -> c_int = close;
-            let controls: unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int = fcntl;
-            set(vfs, c"close".as_ptr(), Some(std::mem::transmute::<_, Call>(closes)));
-            set(vfs, c"fcntl".as_ptr(), Some(std::mem::transmute::<_, Call>(controls)));
-            set(vfs, c"open".as_ptr(), Some(std::mem::transmute::<_, Call>(opens)));
+            set(vfs, c"close".as_ptr(), Some(std::mem::transmute::<Close, Call>(close)));
+            set(vfs, c"fcntl".as_ptr(), Some(std::mem::transmute::<Control, Call>(fcntl)));
+            set(vfs, c"open".as_ptr(), Some(std::mem::transmute::<Open, Call>(open)));
         }
     }
 

@@ -44,6 +44,8 @@ struct Opened {
 pub(super) struct Lost {
     file: PathBuf,
     found: &'static str,
+    /// Others wrote into the database itself: what is in the log does not fit it.
+    pub over: bool,
 }
 
 /// When the database was written last, as far as it can be seen.
@@ -81,7 +83,12 @@ impl Place {
         if self.one(&opened, 2)?.len() < opened.memory {
             return Err(self.lost(2, "was cut off by another program"));
         }
-        Ok(Written(database.len(), database.modified().unwrap_or(SystemTime::UNIX_EPOCH)))
+        Ok(Written::of(&database))
+    }
+
+    /// When the database at the path was written.
+    pub(super) fn written(&self) -> std::io::Result<Written> {
+        Ok(Written::of(&std::fs::metadata(&self.files[0])?))
     }
 
     /// Whether the shared memory can be touched.
@@ -122,7 +129,7 @@ impl Place {
     }
 
     fn lost(&self, which: usize, found: &'static str) -> Lost {
-        Lost { file: self.files[which].clone(), found }
+        Lost { file: self.files[which].clone(), found, over: false }
     }
 
     /// Whether a file is the log that is open.
@@ -132,7 +139,7 @@ impl Place {
 
     /// Another program has written into the database itself.
     pub(super) fn overwritten(&self) -> Lost {
-        self.lost(0, "was written over by another program while it was open")
+        Lost { over: true, ..self.lost(0, "was written over by another program while it was open") }
     }
 
     /// Where closing the last connection may fold the log that is open into the database: nobody can have written another.
@@ -155,6 +162,12 @@ impl Place {
             at += length;
         }
         Some(Folded(bytes))
+    }
+}
+
+impl Written {
+    fn of(database: &Metadata) -> Self {
+        Self(database.len(), database.modified().unwrap_or(SystemTime::UNIX_EPOCH))
     }
 }
 
