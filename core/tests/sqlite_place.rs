@@ -165,6 +165,53 @@ async fn a_forked_child_has_no_locks_of_its_parent() {
     another_process(&file, &runs);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_process_dies_in_a_transaction_and_leaves_a_forked_child() {
+    use std::io::Write;
+    let Some(file) = std::env::var_os("FLOVYN_CHILD_FILE") else { return };
+    let _storage = open(Path::new(&file));
+    let writes = rusqlite::Connection::open(&file).unwrap();
+    writes.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // SAFETY: the child only waits to be killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    println!("\nchild: {child}");
+    std::io::stdout().flush().unwrap();
+    // SAFETY: ends this process as a kill does, with the transaction and the database open.
+    unsafe { libc::_exit(0) };
+}
+
+/// A child that lives on keeps no lock of the process that forked it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_a_dead_process_had_locked_is_free() {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_dies_in_a_transaction_and_leaves_a_forked_child", "--nocapture"])
+        .env("FLOVYN_CHILD_FILE", &file)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let child: i32 = lines.find_map(|line| line.unwrap().strip_prefix("child: ")?.parse().ok()).unwrap();
+    process.wait().unwrap();
+    let started = match SqliteStorage::open(&file, SqliteOptions::default()) {
+        Ok(storage) => try_start(&storage).await,
+        Err(error) => Err(error),
+    };
+    // SAFETY: ends the child that was made for this test; its parent is gone, so nobody else takes its number before.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    another_process(&file, &[started.unwrap()]);
+}
+
 /// Neither writes nor reads are answered from files that are not at their path.
 async fn is_refused(storage: &SqliteStorage, known: ExecutionId, word: &str) {
     let wrote = try_start(storage).await.unwrap_err();

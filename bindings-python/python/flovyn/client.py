@@ -154,8 +154,8 @@ class Client:
     async def backup(self, path: str | PathLike[str]) -> int:
         """Copy a SQLite database to a new file, consistent while runs go on; return its size in bytes.
 
-        The copy is one file that any program may read, such as ``sqlite3`` and pandas. A file that is there stays as it is.
-        Other backends raise ``InvalidArgument`` and say what to use.
+        The copy is one file that any program may read, such as ``sqlite3`` and pandas. A file that is there stays as it
+        is. Other backends raise ``InvalidArgument`` and say what to use.
         """
         size: int = await Hub.current().call(self.native.backup, fsdecode(path))
         return size
