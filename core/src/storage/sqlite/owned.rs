@@ -54,6 +54,9 @@ mod system {
     const MANY: usize = 1 << 16;
 
     static KINDS: [AtomicU8; MANY] = [const { AtomicU8::new(OTHER) }; MANY];
+    /// The descriptor by which a shared memory is mapped, by the one by which it is locked: a mapping keeps its description,
+    /// and with it the locks, in every forked child, whatever that does with its descriptors.
+    static MAPPED: [AtomicI32; MANY] = [const { AtomicI32::new(-1) }; MANY];
     static HIGHEST: AtomicI32 = AtomicI32::new(-1);
     static HELD: [Held; 256] = [const { Held::free() }; 256];
     static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(null_mut());
@@ -130,12 +133,13 @@ mod system {
         })
     }
 
-    /// Leads three calls of our copy of SQLite past here. Others keep theirs: the table is the copy's own.
+    /// Leads four calls of our copy of SQLite past here. Others keep theirs: the table is the copy's own.
     fn install() {
         type Call = unsafe extern "C" fn();
         type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
         type Close = unsafe extern "C" fn(c_int) -> c_int;
         type Control = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+        type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
         // SAFETY: SQLite calls these with the arguments of the calls they replace. `fcntl` has a variable number of them,
         // which this system passes in the same registers. The atfork handler only does what a signal handler may.
         unsafe {
@@ -144,6 +148,7 @@ mod system {
             if libc::pthread_atfork(None, None, Some(forked)) != 0 {
                 return;
             }
+            set(vfs, c"mmap".as_ptr(), Some(std::mem::transmute::<Map, Call>(mmap)));
             set(vfs, c"close".as_ptr(), Some(std::mem::transmute::<Close, Call>(close)));
             set(vfs, c"fcntl".as_ptr(), Some(std::mem::transmute::<Control, Call>(fcntl)));
             set(vfs, c"open".as_ptr(), Some(std::mem::transmute::<Open, Call>(open)));
@@ -183,14 +188,44 @@ mod system {
             };
             if let Some(kind) = watched().find_map(is) {
                 set_kind(fd, kind);
+                if kind == MEMORY
+                    && let Some(mapped) = mapped(fd)
+                {
+                    // SAFETY: as above, but for making the file.
+                    let beside = unsafe { libc::open(path.as_ptr(), flags & !(libc::O_CREAT | libc::O_EXCL)) };
+                    mapped.store(beside, SeqCst);
+                }
             }
         }
         fd
     }
 
+    fn mapped(fd: c_int) -> Option<&'static AtomicI32> {
+        usize::try_from(fd).ok().and_then(|fd| MAPPED.get(fd))
+    }
+
+    unsafe extern "C" fn mmap(
+        at: *mut c_void,
+        length: usize,
+        protection: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: i64,
+    ) -> *mut c_void {
+        let beside = mapped(fd).map_or(-1, |mapped| mapped.load(SeqCst));
+        let same = beside >= 0 && kind(fd) == MEMORY && identity(beside).is_some() && identity(beside) == identity(fd);
+        // SAFETY: SQLite's own arguments; the other descriptor is of the same file.
+        unsafe { libc::mmap(at, length, protection, flags, if same { beside } else { fd }, offset) }
+    }
+
     unsafe extern "C" fn close(fd: c_int) -> c_int {
         if kind(fd) != OTHER {
             set_kind(fd, OTHER);
+            let beside = mapped(fd).map_or(-1, |mapped| mapped.swap(-1, SeqCst));
+            if beside >= 0 {
+                // SAFETY: opened here for this descriptor alone.
+                unsafe { libc::close(beside) };
+            }
             for held in HELD.iter().filter(|held| held.fd.load(SeqCst) == fd) {
                 held.fd.store(FREE, SeqCst);
             }
