@@ -5,6 +5,7 @@
 //! ([`transform`]). Parts of an unknown type survive a round trip, so an older program does not
 //! lose what a newer one wrote.
 
+pub(crate) mod call_ids;
 mod error;
 mod part;
 pub mod transform;

@@ -227,10 +227,7 @@ fn any_conversation_becomes_a_valid_one() {
                     let stop =
                         [Stop::End, Stop::ToolUse, Stop::ToolUse, Stop::Interrupted, Stop::Error][rng.usize(0..5)];
                     let mut parts = vec![signed(model, if rng.bool() { "t" } else { "" }), Part::text("x")];
-                    let mut ids = BTreeSet::new();
-                    for _ in 0..rng.usize(0..3) {
-                        ids.insert(id(&mut rng));
-                    }
+                    let ids: Vec<_> = (0..rng.usize(0..3)).map(|_| id(&mut rng)).collect();
                     parts.extend(ids.iter().map(|id| call(id)));
                     answer(model, stop, parts)
                 }
@@ -241,6 +238,8 @@ fn any_conversation_becomes_a_valid_one() {
         }
         for model in models {
             let fit = for_model(&told, &target(model));
+            let ids: Vec<_> = fit.iter().flat_map(Message::tool_calls).map(|call| &call.id).collect();
+            assert_eq!(ids.len(), ids.iter().collect::<BTreeSet<_>>().len(), "seed {seed}: no id stands for two calls");
             for (at, message) in fit.iter().enumerate() {
                 assert!(message.stop().is_answer(), "seed {seed}");
                 let calls: Vec<_> = message.tool_calls().map(|call| &call.id).collect();
@@ -258,5 +257,25 @@ fn any_conversation_becomes_a_valid_one() {
             }
             assert_eq!(for_model(&fit, &target(model)), fit, "seed {seed}: once is enough");
         }
+    }
+}
+
+#[test]
+fn calls_under_one_id_get_ids_and_results_of_their_own() {
+    let results = |texts: &[&str]| Message::tool(texts.iter().map(|text| ToolResult::text("c1", "read", *text)));
+    let turn = || answer("a", Stop::ToolUse, vec![call("c1"), call("c1"), call("")]);
+    let told = [Message::user("go"), turn(), results(&["one", "two"]), turn(), results(&["three"])];
+    for model in ["a", "b"] {
+        let fit = for_model(&told, &target(model));
+        let calls: Vec<_> = fit.iter().flat_map(Message::tool_calls).map(|call| call.id.clone()).collect();
+        let answers: Vec<_> = fit.iter().flat_map(Message::tool_results).collect();
+        let ids: BTreeSet<_> = calls.iter().collect();
+        assert_eq!((calls.len(), ids.len()), (6, 6), "{calls:?}");
+        assert!(calls.iter().eq(answers.iter().map(|result| &result.id)), "{answers:?}");
+        let said: Vec<_> = answers.iter().map(|result| result.content[0].as_text().unwrap_or_default()).collect();
+        assert_eq!(said, ["one", "two", NO_RESULT, "three", NO_RESULT, NO_RESULT]);
+        assert_eq!(for_model(&fit, &target(model)), fit, "once is enough");
+        // What was said before stays as it was when more is said.
+        assert_eq!(for_model(&told[..3], &target(model)), fit[..3]);
     }
 }

@@ -4,8 +4,9 @@
 //! is one that every provider takes: each call has exactly one result right behind it, nothing of a failed answer is
 //! left, and nothing opaque reaches anyone but its origin.
 
+use super::call_ids::{CallIds, rename_within};
 use super::{Content, ExecutedBy, Message, Origin, Part, Role, ToolResult};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// What the text of a result says where a call never got one.
 pub const NO_RESULT: &str = "No result provided";
@@ -36,18 +37,19 @@ pub struct Target {
 /// Messages of the target's `origin` itself keep their opaque blobs, ids and thoughts as they are. Of others' messages thoughts become
 /// text or go, redacted thoughts and blobs go, what a provider ran itself goes, and the ids of calls are rewritten by
 /// [`portable_id`]. Answers that failed are left out together with the results of their calls; a call without a result
-/// gets an error that says so; of two results for a call the first counts; results of nobody's call go. Doing it twice
-/// changes nothing more.
+/// gets an error that says so; of two results for a call the first counts; results of nobody's call go. A call whose id an
+/// earlier one has, or that has none, gets another together with its result. Doing it twice changes nothing more.
 pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     let mut rest = messages;
+    let mut ids = CallIds::default();
     while let Some((message, after)) = rest.split_first() {
         rest = after;
         match &message.role {
             Role::Assistant => {
                 let answered_by = after.iter().position(|next| next.role == Role::Assistant).unwrap_or(after.len());
                 if message.stop().is_answer() {
-                    answer(message, &after[..answered_by], target, &mut out);
+                    answer(message, &after[..answered_by], target, &mut ids, &mut out);
                 }
             }
             Role::System | Role::User | Role::Tool => {
@@ -76,29 +78,43 @@ pub fn portable_id(id: &str) -> String {
     format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..24])
 }
 
-fn answer(message: &Message, after: &[Message], target: &Target, out: &mut Vec<Message>) {
+fn answer(message: &Message, after: &[Message], target: &Target, ids: &mut CallIds, out: &mut Vec<Message>) {
     let native = message.assistant.as_ref().is_some_and(|meta| meta.origin == target.origin);
     let mut kept = message.clone();
     if !native {
         kept.parts = message.parts.iter().filter_map(|part| foreign(part, target.thinking)).collect();
     }
     taken(&mut kept.parts, target);
-    let mut results: HashMap<&str, &Part> = HashMap::new();
+    let mut results: HashMap<&str, VecDeque<&Part>> = HashMap::new();
     for part in after.iter().flat_map(|message| &message.parts) {
         if let Content::ToolResult(result) = &part.content {
-            results.entry(&result.id).or_insert(part);
+            results.entry(&result.id).or_default().push_back(part);
+        }
+    }
+    let given: Vec<String> = message
+        .tool_calls()
+        .map(|call| if native { ids.give(&call.id) } else { ids.give(&portable_id(&call.id)) })
+        .collect();
+    let mut left = given.iter();
+    for part in &mut kept.parts {
+        if let Content::ToolCall(call) = &mut part.content
+            && call.executed_by == ExecutedBy::Us
+            && let Some(id) = left.next()
+        {
+            call.id.clone_from(id);
+            part.provider.iter_mut().for_each(|opaque| rename_within(&mut opaque.data, id));
         }
     }
     let answers: Vec<Part> = message
         .tool_calls()
-        .map(|call| {
-            let found = results.get(call.id.as_str()).map(|part| (*part).clone());
+        .zip(given)
+        .map(|(call, id)| {
+            // Calls under one id were answered under one id, one after the other.
+            let found = results.get_mut(call.id.as_str()).and_then(VecDeque::pop_front).cloned();
             let mut part = found.unwrap_or_else(|| ToolResult::error(&call.id, &call.name, NO_RESULT).into());
             if let Content::ToolResult(result) = &mut part.content {
                 taken(&mut result.content, target);
-                if !native {
-                    result.id = portable_id(&result.id);
-                }
+                result.id = id;
             }
             part
         })
@@ -120,11 +136,6 @@ fn foreign(part: &Part, thinking: ForeignThinking) -> Option<Part> {
             ForeignThinking::Drop => return None,
         },
         Content::ToolCall(call) if call.executed_by == ExecutedBy::Provider => return None,
-        Content::ToolCall(call) => {
-            let mut call = call.clone();
-            call.id = portable_id(&call.id);
-            Content::ToolCall(call)
-        }
         Content::Custom(_) | Content::Unrecognized(_) => return None,
         other => other.clone(),
     };

@@ -4,6 +4,7 @@
 //! makes calls of them, and it refuses what contradicts itself.
 
 use super::{ErrorKind, ModelError, OnEvent, StreamEvent};
+use crate::message::call_ids::{CallIds, rename_within};
 use crate::message::{
     AssistantMeta, Content, Custom, ExecutedBy, Message, Origin, Part, Role, Stop, Thinking, ToolCall, Usage,
 };
@@ -22,6 +23,8 @@ pub(super) enum Growing {
 #[derive(Debug)]
 pub(super) struct Assembly {
     origin: Origin,
+    /// The ids that calls of the conversation have, and those of this message.
+    ids: CallIds,
     parts: Vec<(Growing, Option<Value>)>,
     /// What the provider said of the message so far.
     pub(super) meta: AssistantMeta,
@@ -36,9 +39,9 @@ pub(super) struct Ending {
 }
 
 impl Assembly {
-    pub(super) fn new(origin: &Origin) -> Self {
+    pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
         let meta = AssistantMeta { origin: origin.clone(), attempt: 1, ..AssistantMeta::default() };
-        Self { origin: origin.clone(), parts: Vec::new(), meta, started: false }
+        Self { origin: origin.clone(), ids, parts: Vec::new(), meta, started: false }
     }
 
     /// Notes who answers, once.
@@ -54,10 +57,11 @@ impl Assembly {
         }
     }
 
-    /// Begins a part and gives its number.
-    pub(super) fn begin(&mut self, part: Growing, on: OnEvent<'_>) -> usize {
+    /// Begins a part and gives its number. A call keeps its id unless another one has it.
+    pub(super) fn begin(&mut self, mut part: Growing, on: OnEvent<'_>) -> usize {
         let number = self.parts.len();
-        if let Growing::Call { id, name, by: ExecutedBy::Us, .. } = &part {
+        if let Growing::Call { id, name, by: ExecutedBy::Us, .. } = &mut part {
+            *id = self.ids.give(id);
             on(StreamEvent::ToolCallStart { part: number, id: id.clone(), name: name.clone() });
         }
         self.parts.push((part, None));
@@ -124,7 +128,7 @@ impl Assembly {
         let grown = std::mem::take(&mut self.parts);
         let mut parts = Vec::with_capacity(grown.len());
         let mut calls = 0;
-        for (growing, opaque) in grown {
+        for (growing, mut opaque) in grown {
             let content = match growing {
                 Growing::Text { text } if text.is_empty() && opaque.is_none() => continue,
                 Growing::Thinking { text, redacted } if text.is_empty() && !redacted && opaque.is_none() => continue,
@@ -136,7 +140,10 @@ impl Assembly {
                     continue;
                 }
                 Growing::Call { id, name, json, by, closed } => {
-                    calls += usize::from(by == ExecutedBy::Us);
+                    if by == ExecutedBy::Us {
+                        calls += 1;
+                        opaque.iter_mut().for_each(|opaque| rename_within(opaque, &id));
+                    }
                     let arguments = self.arguments(&id, &name, &json, closed)?;
                     Content::ToolCall(ToolCall { id, name, arguments, raw_arguments: None, executed_by: by })
                 }

@@ -1,6 +1,7 @@
 //! Anthropic Messages: what the events of a stream mean.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
 use crate::provider::assembly::{Assembly, Ending, Growing};
@@ -22,8 +23,8 @@ struct Block {
 }
 
 impl Stream {
-    pub(super) fn new(origin: &Origin) -> Self {
-        Self { assembly: Assembly::new(origin), blocks: HashMap::new(), ending: None, complete: false }
+    pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
+        Self { assembly: Assembly::new(origin, ids), blocks: HashMap::new(), ending: None, complete: false }
     }
 
     fn broken(&self, what: &str) -> ModelError {
@@ -56,7 +57,8 @@ impl Stream {
         }
         let word = |name: &str| text(block, name).unwrap_or_default().to_owned();
         let kind = word("/type");
-        let call = |by| Growing::Call { id: word("/id"), name: word("/name"), json: String::new(), by, closed: false };
+        let id = super::word(block, "/id").unwrap_or_default();
+        let call = |by| Growing::Call { id: id.clone(), name: word("/name"), json: String::new(), by, closed: false };
         let mut whole = None;
         let (growing, said, opaque) = match kind.as_str() {
             "text" => (Growing::Text { text: String::new() }, word("/text"), None),

@@ -1,6 +1,7 @@
 //! OpenAI Chat Completions and those who speak it: what the chunks of a stream mean.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use crate::message::call_ids::CallIds;
 use crate::message::{Cost, CostBasis, ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
 use crate::provider::assembly::{Assembly, Ending, Growing};
@@ -20,8 +21,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(origin: &Origin, lenient: bool) -> Self {
-        let assembly = Assembly::new(origin);
+    pub(super) fn new(origin: &Origin, ids: CallIds, lenient: bool) -> Self {
+        let assembly = Assembly::new(origin, ids);
         Self { assembly, lenient, thinking: None, text: None, calls: Vec::new(), details: Vec::new(), ending: None }
     }
 
@@ -75,32 +76,32 @@ impl Stream {
     }
 
     fn call(&mut self, call: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<(), ModelError> {
-        let id = text(call, "/id").filter(|id| !id.is_empty());
+        let id = super::word(call, "/id").filter(|id| !id.is_empty());
+        let id = id.as_deref();
         let name = text(call, "/function/name").filter(|name| !name.is_empty());
         let index = number(call, "/index");
         let known = match (index, id) {
             // Some servers number every call 0 and tell them apart by id alone.
-            (Some(index), Some(id)) => self.calls.iter().find(|(at, known, _)| *at == index && known == id),
+            (Some(index), Some(id)) => self.calls.iter().rev().find(|(at, known, _)| *at == index && known == id),
             (Some(index), None) => self.calls.iter().rev().find(|(at, _, _)| *at == index),
-            (None, Some(id)) => self.calls.iter().find(|(_, known, _)| known == id),
+            (None, Some(id)) => self.calls.iter().rev().find(|(_, known, _)| known == id),
             (None, None) => self.calls.last(),
         };
-        let part = match (known.map(|(_, _, part)| *part), name) {
-            (Some(part), _) => part,
-            (None, Some(name)) => {
-                let number = index.unwrap_or(self.calls.len() as u64);
-                let id = id.map_or_else(|| format!("call_{number}"), str::to_owned);
-                let growing = Growing::Call {
-                    id: id.clone(),
-                    name: name.to_owned(),
-                    json: String::new(),
-                    by: ExecutedBy::Us,
-                    closed: false,
-                };
-                let part = self.assembly.begin(growing, on);
-                self.calls.push((number, id, part));
-                part
-            }
+        let arguments = match call.pointer("/function/arguments") {
+            Some(Value::String(json)) => json.clone(),
+            // Some local servers send the object itself, once.
+            Some(arguments @ Value::Object(_)) => arguments.to_string(),
+            _ => String::new(),
+        };
+        let known = known.map(|(_, _, part)| *part);
+        let next = known.map_or(Next::GoesOn, |part| self.next(part, name, &arguments));
+        let part = match (known, name.map(str::to_owned)) {
+            (Some(_), _) if next == Next::Again => return Ok(()),
+            (Some(part), name) => match next {
+                Next::Another(known) => self.begin_call(index, id, name.unwrap_or(known), on),
+                Next::GoesOn | Next::Again => part,
+            },
+            (None, Some(name)) => self.begin_call(index, id, name, on),
             (None, None) => {
                 let message = "the provider's stream went on with a tool call that never began; ask again";
                 return Err(self.assembly.failed(ErrorKind::Protocol, message.to_owned()));
@@ -110,14 +111,53 @@ impl Stream {
         if let (Some(extra), Some(place)) = (call.get("extra_content"), self.assembly.opaque(part)) {
             *place = Some(json!({"extra_content": extra}));
         }
-        match call.pointer("/function/arguments") {
-            Some(Value::String(json)) => self.assembly.grow(part, json, on),
-            // Some local servers send the object itself, once.
-            Some(arguments @ Value::Object(_)) => self.assembly.grow(part, &arguments.to_string(), on),
-            _ => {}
-        }
+        self.assembly.grow(part, &arguments, on);
         Ok(())
     }
+
+    fn begin_call(
+        &mut self,
+        index: Option<u64>,
+        id: Option<&str>,
+        name: String,
+        on: &mut (dyn FnMut(StreamEvent) + Send),
+    ) -> usize {
+        let number = index.unwrap_or(self.calls.len() as u64);
+        let id = id.map_or_else(|| format!("call_{number}"), str::to_owned);
+        let growing = Growing::Call { id: id.clone(), name, json: String::new(), by: ExecutedBy::Us, closed: false };
+        let part = self.assembly.begin(growing, on);
+        self.calls.push((number, id, part));
+        part
+    }
+
+    /// What a piece is to the call that has its number and its id.
+    fn next(&mut self, part: usize, name: Option<&str>, arguments: &str) -> Next {
+        let Some(Growing::Call { name: known, json, .. }) = self.assembly.part(part) else { return Next::GoesOn };
+        let whole = |json: &str| serde_json::from_str::<serde_json::Map<String, Value>>(json).ok();
+        // Nothing can follow a whole object, so that this is no more of it.
+        let (true, Some(before)) = (arguments.trim_start().starts_with('{'), whole(json)) else { return Next::GoesOn };
+        let is_same_tool = name.is_none_or(|name| name == known);
+        match whole(arguments) {
+            Some(now) if is_same_tool && now == before => Next::Again,
+            // Some servers begin with an empty object in place of none.
+            _ if is_same_tool && before.is_empty() => {
+                json.clear();
+                Next::GoesOn
+            }
+            _ => Next::Another(known.clone()),
+        }
+    }
+}
+
+/// What a piece is to the call that has its number and its id.
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// More of it.
+    GoesOn,
+    /// The same once more, as some servers say at the end. Twice the same under one id is made once.
+    Again,
+    /// Another call, of a server that gives all of them one number and one id; the name of the one before.
+    Another(String),
 }
 
 /// Adds a piece of `reasoning_details`: what goes on with the last one is joined to it.

@@ -11,6 +11,7 @@ mod responses;
 mod responses_stream;
 
 use super::{Api, ErrorKind, ModelError, ModelInfo, ModelRequest, Quirks, ThinkingLevel, ThinkingSupport, ToolChoice};
+use crate::message::call_ids::CallIds;
 use crate::message::transform::{ForeignThinking, Target, for_model};
 use crate::message::{Media, MediaSource, Message, Origin};
 use serde_json::{Map, Value};
@@ -62,15 +63,16 @@ pub(super) fn encode(
 
 /// What reads the response to a request.
 pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin, quirks: &Quirks) -> Box<dyn Decoder> {
+    let ids = CallIds::of(&request.messages);
     match api {
-        Api::AnthropicMessages => Box::new(anthropic_stream::Stream::new(origin)),
+        Api::AnthropicMessages => Box::new(anthropic_stream::Stream::new(origin, ids)),
         Api::OpenaiChat => {
             // OpenAI itself says `stop` where the call was demanded by name.
             let lenient =
                 quirks.stop_with_calls || matches!(request.tool_choice, ToolChoice::Tool(_) | ToolChoice::Required);
-            Box::new(chat_stream::Stream::new(origin, lenient))
+            Box::new(chat_stream::Stream::new(origin, ids, lenient))
         }
-        Api::OpenaiResponses => Box::new(responses_stream::Stream::new(origin)),
+        Api::OpenaiResponses => Box::new(responses_stream::Stream::new(origin, ids)),
     }
 }
 
@@ -127,6 +129,15 @@ fn object(data: &str) -> Result<Value, ModelError> {
 
 fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
     value.pointer(path).and_then(Value::as_str)
+}
+
+/// A word that some servers write as a number, such as an id.
+fn word(value: &Value, path: &str) -> Option<String> {
+    match value.pointer(path)? {
+        Value::String(word) => Some(word.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
 fn number(value: &Value, path: &str) -> Option<u64> {

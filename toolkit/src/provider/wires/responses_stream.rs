@@ -3,6 +3,7 @@
 //! Events show the items while they grow; the message is made of the finished items alone.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
 use crate::provider::assembly::{Assembly, Ending, Growing};
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(super) struct Stream {
     origin: Origin,
+    ids: CallIds,
     /// What is shown while it grows.
     shown: Assembly,
     /// Our part for each item and, in messages, each piece of content.
@@ -22,10 +24,11 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(origin: &Origin) -> Self {
+    pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
         Self {
             origin: origin.clone(),
-            shown: Assembly::new(origin),
+            shown: Assembly::new(origin, ids.clone()),
+            ids,
             parts: HashMap::new(),
             items: BTreeMap::new(),
             last_sequence: None,
@@ -93,7 +96,8 @@ impl Stream {
 /// A call as the assembly takes it.
 fn call(item: &Value, json: String, closed: bool) -> Growing {
     let word = |path: &str| text(item, path).unwrap_or_default().to_owned();
-    Growing::Call { id: word("/call_id"), name: word("/name"), json, by: ExecutedBy::Us, closed }
+    let id = super::word(item, "/call_id").unwrap_or_default();
+    Growing::Call { id, name: word("/name"), json, by: ExecutedBy::Us, closed }
 }
 
 impl Decoder for Stream {
@@ -153,7 +157,7 @@ impl Decoder for Stream {
 
     fn finish(self: Box<Self>) -> Result<Message, ModelError> {
         let Some(ending) = self.ending else { return Err(self.shown.interrupted()) };
-        let mut whole = Assembly::new(&self.origin);
+        let mut whole = Assembly::new(&self.origin, self.ids);
         whole.meta = self.shown.meta;
         let quiet: &mut (dyn FnMut(StreamEvent) + Send) = &mut |_| {};
         for item in self.items.values() {
@@ -173,9 +177,8 @@ impl Decoder for Stream {
                 }
                 "function_call" => {
                     let done = matches!(text(item, "/status"), None | Some("completed"));
-                    if text(item, "/call_id").is_none_or(str::is_empty) || text(item, "/name").is_none_or(str::is_empty)
-                    {
-                        let message = "the provider called a tool without an id or a name; ask again".to_owned();
+                    if text(item, "/name").is_none_or(str::is_empty) {
+                        let message = "the provider called a tool without a name; ask again".to_owned();
                         return Err(whole.failed(ErrorKind::Protocol, message));
                     }
                     vec![call(item, text(item, "/arguments").unwrap_or_default().to_owned(), done)]
