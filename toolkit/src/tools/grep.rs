@@ -8,9 +8,9 @@ use super::{Effect, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use grep_matcher::LineTerminator;
+use grep_matcher::{LineTerminator, Matcher as _};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 use ignore::types::{Types, TypesBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,6 +18,13 @@ use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+
+/// The longest line that is searched, in bytes: a line is searched as a whole, in memory.
+const LONGEST_LINE: usize = 64 << 20;
+/// How much of a long line is shown before its match, in bytes.
+const BEFORE: usize = 100;
+/// How many files that were not searched are named.
+const MOST_NAMED: usize = 5;
 
 /// Searches the contents of files.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,7 +50,7 @@ impl Tool for Grep {
 
     fn description(&self) -> &str {
         "Search the contents of files with a regular expression (Rust syntax). Shows path:line: text, at most 100 matching \
-         lines in the order of paths. Files that .gitignore names, hidden files, binary files and links are left out."
+         lines in the order of paths, of a long line what is around its first match. Files that .gitignore names, hidden files, binary files and links are left out."
     }
 
     fn input_schema(&self) -> Value {
@@ -85,20 +92,26 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
         })?;
     let filter = Filter::new(input.glob.as_deref(), input.r#type.as_deref())?;
     let from = environment.directory.inside(input.path.as_deref().unwrap_or("."))?;
-    let mut found = Matches::new(environment);
+    let mut found = Matches::new(environment, &matcher);
     let mut searcher = SearcherBuilder::new()
         .line_terminator(LineTerminator::crlf())
         .line_number(true)
         .binary_detection(BinaryDetection::quit(0))
-        .heap_limit(Some(8 << 20))
+        .heap_limit(Some(LONGEST_LINE))
         .build();
+    let start = environment.directory.real(&from)?;
     let stopped = || environment.is_stopped();
     walk(&environment.directory, &from, &stopped, &mut |entry| {
         if !entry.is_dir && filter.takes(entry.path, entry.below) {
             let name = entry.path.file_name().unwrap_or_default();
-            // A file that went away meanwhile or may not be read has no matches.
-            if let Ok((file, _)) = open_regular(entry.dir, name, &from.said) {
-                found.search(&mut searcher, &matcher, entry.path, file.into_std())?;
+            // The walk meets its own start only where that is a file.
+            let is_asked = entry.path == start;
+            match open_regular(entry.dir, name, &from.said) {
+                Ok((file, _)) => found.search(&mut searcher, entry.path, file.into_std(), is_asked)?,
+                Err(fault) if is_asked => return Err(fault),
+                // One that went away meanwhile has no matches.
+                Err(Fault::Told("not_found", _)) => {}
+                Err(_) => found.left_out(entry.path, "cannot be read"),
             }
         }
         Ok(if found.is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -151,41 +164,72 @@ pub(super) fn matches(glob: &GlobMatcher, path: &Path, below: &Path) -> bool {
 /// The lines that were found.
 struct Matches<'e> {
     environment: &'e ToolEnvironment,
+    matcher: &'e RegexMatcher,
     text: String,
     lines: usize,
     files: usize,
     is_full: bool,
-    was_stopped: bool,
+    /// Files that were not searched to their end and why, the first of them, and their number.
+    left_out: (Vec<String>, usize),
 }
 
 impl<'e> Matches<'e> {
-    fn new(environment: &'e ToolEnvironment) -> Self {
-        Self { environment, text: String::new(), lines: 0, files: 0, is_full: false, was_stopped: false }
+    fn new(environment: &'e ToolEnvironment, matcher: &'e RegexMatcher) -> Self {
+        let (text, left_out) = (String::new(), (Vec::new(), 0));
+        Self { environment, matcher, text, lines: 0, files: 0, is_full: false, left_out }
     }
 
     fn search(
         &mut self,
         searcher: &mut Searcher,
-        matcher: &RegexMatcher,
         path: &Path,
         file: std::fs::File,
+        is_asked: bool,
     ) -> Result<(), Fault> {
-        let before = self.lines;
-        // A file with a line that does not fit the buffer is left out.
-        let _ = searcher.search_reader(matcher, file, InFile { path, matches: self });
+        let (before, matcher) = (self.lines, self.matcher);
+        let mut watched = Watched { file, environment: self.environment, failed: None };
+        let mut sink = InFile { path, matches: self, binary_from: None };
+        let searched = searcher.search_reader(matcher, &mut watched, &mut sink);
+        let binary_from = sink.binary_from;
+        if self.environment.is_stopped() {
+            return Err(Fault::stopped());
+        }
         self.files += usize::from(self.lines > before);
-        if self.was_stopped { Err(Fault::stopped()) } else { Ok(()) }
+        match (searched, watched.failed) {
+            (Ok(()), _) => {
+                // Of a directory binary files are left out as a matter of course, but not in the middle.
+                if let Some(from) = binary_from.filter(|_| is_asked || self.lines > before) {
+                    self.left_out(path, &format!("is binary from byte {from} on; use bash: grep -a"));
+                }
+            }
+            (Err(_), Some(why)) => self.left_out(path, &format!("cannot be read: {why}")),
+            // The only other error is that a line does not fit the buffer.
+            (Err(_), None) => {
+                let size = excerpt::size(LONGEST_LINE as u64);
+                self.left_out(path, &format!("has a line longer than {size}; use bash: grep -o -b"));
+            }
+        }
+        Ok(())
     }
 
-    fn add(&mut self, path: &Path, number: u64, bytes: &[u8]) {
-        let line = String::from_utf8_lossy(bytes);
-        let added = format!("{}:{number}: {}\n", path.display(), excerpt::line(line.trim_end(), GREP_LINE));
+    fn add(&mut self, path: &Path, number: u64, line: &[u8]) {
+        let shown = around(line, self.matcher);
+        let added = format!("{}:{number}: {shown}\n", path.display());
         if self.lines == self.environment.limits.matches || self.text.len() + added.len() > MAX_BYTES {
             self.is_full = true;
             return;
         }
         self.text.push_str(&added);
         self.lines += 1;
+    }
+
+    /// Says that a file may hold more than is shown.
+    fn left_out(&mut self, path: &Path, why: &str) {
+        let (named, number) = &mut self.left_out;
+        *number += 1;
+        if named.len() < MOST_NAMED {
+            named.push(format!("{} {why}", path.display()));
+        }
     }
 
     fn finish(mut self) -> ToolOutcome {
@@ -199,17 +243,66 @@ impl<'e> Matches<'e> {
                 self.lines
             );
         }
+        let (named, number) = &self.left_out;
+        for file in named {
+            let _ = write!(self.text, "\n[Not searched to the end: {file}]");
+        }
+        if *number > named.len() {
+            let _ = write!(self.text, "\n[Nor were {} more files.]", number - named.len());
+        }
         ToolOutcome::text(self.text)
-            .with_details(json!({ "matches": self.lines, "files": self.files, "cut": self.is_full }))
+            .with_details(json!({ "matches": self.lines, "files": self.files, "cut": self.is_full, "leftOut": number }))
+    }
+}
+
+/// A line as it is shown: whole, or where it is too long what is around its first match.
+fn around(line: &[u8], matcher: &RegexMatcher) -> String {
+    let ends = line.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let line = &line[..line.len() - ends];
+    let plain = |line: &[u8]| excerpt::line(&String::from_utf8_lossy(line), GREP_LINE).into_owned();
+    let found = matcher.find(line).ok().flatten().map_or(0, |found| found.start());
+    if line.len() <= GREP_LINE || found + BEFORE < GREP_LINE {
+        return plain(line);
+    }
+    let is_inside = |at: usize| line.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let mut start = found - BEFORE.min(found);
+    // Not in the middle of a character.
+    start += (0..3).take_while(|&more| is_inside(start + more)).count();
+    let rest = String::from_utf8_lossy(&line[start..line.len().min(start + GREP_LINE * 4)]);
+    let shown: String = rest.chars().take(GREP_LINE).collect();
+    format!("[from byte {} of {}] {shown}", start + 1, line.len())
+}
+
+/// A file that is read no further when the call shall stop.
+struct Watched<'e> {
+    file: std::fs::File,
+    environment: &'e ToolEnvironment,
+    /// Why it could not be read.
+    failed: Option<String>,
+}
+
+impl io::Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.environment.is_stopped() {
+            return Ok(0);
+        }
+        io::Read::read(&mut self.file, buffer).inspect_err(|error| {
+            // It is tried again by whoever reads.
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.failed = Some(error.to_string());
+            }
+        })
     }
 }
 
 struct InFile<'m, 'e> {
     path: &'m Path,
     matches: &'m mut Matches<'e>,
+    /// Where the first zero byte is.
+    binary_from: Option<u64>,
 }
 
-impl Sink for InFile<'_, '_> {
+impl Sink for &mut InFile<'_, '_> {
     type Error = io::Error;
 
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -217,7 +310,11 @@ impl Sink for InFile<'_, '_> {
         for (index, line) in found.lines().enumerate() {
             self.matches.add(self.path, first + index as u64, line);
         }
-        self.matches.was_stopped = self.matches.environment.is_stopped();
-        Ok(!self.matches.is_full && !self.matches.was_stopped)
+        Ok(!self.matches.is_full && !self.matches.environment.is_stopped())
+    }
+
+    fn finish(&mut self, _searcher: &Searcher, end: &SinkFinish) -> io::Result<()> {
+        self.binary_from = end.binary_byte_offset();
+        Ok(())
     }
 }

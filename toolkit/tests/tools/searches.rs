@@ -144,3 +144,59 @@ async fn a_search_stops_when_it_is_told_to() {
         assert_eq!(looks.load(Ordering::Relaxed), 21, "it went on");
     }
 }
+
+#[tokio::test]
+async fn of_a_long_line_what_is_around_its_match_is_shown() {
+    let work = Work::new();
+    let filler = "x".repeat(9_000_000);
+    work.put("big.js", format!("{filler}NEEDLE{filler}\nNEEDLE\n"));
+    work.put("end.js", format!("{}NEEDLE", "ü".repeat(1_000)));
+    work.put("odd.js", [&[0xff, 0xbf].repeat(1_000)[..], b"NEEDLE\r\n"].concat());
+    work.put("start.js", format!("NEEDLE{filler}\n"));
+    let outcome = work.call(Grep, json!({ "pattern": "NEEDLE" })).await;
+    let text = outcome.plain_text();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[0].starts_with("big.js:1: [from byte 8999901 of 18000006] xxx"), "{text}");
+    assert!(lines[0].contains("xNEEDLEx") && lines[0].len() < 600, "{text}");
+    assert_eq!(lines[1], "big.js:2: NEEDLE");
+    assert_eq!(lines[2], format!("end.js:1: [from byte 1901 of 2006] {}NEEDLE", "ü".repeat(50)));
+    assert!(lines[3].starts_with("odd.js:1: [from byte ") && lines[3].ends_with("\u{fffd}NEEDLE"), "{text}");
+    assert!(
+        lines[4].starts_with("start.js:1: NEEDLExxx") && lines[4].ends_with("[cut at 500 of 9000006 characters]"),
+        "{text}"
+    );
+    assert_eq!((&outcome.details["matches"], &outcome.details["leftOut"]), (&json!(5), &json!(0)));
+}
+
+#[tokio::test]
+async fn what_was_not_searched_is_said() {
+    let work = Work::new();
+    work.put("dump.txt", [&b"needle 1\n"[..], &b"x\n".repeat(100_000), b"\0needle 2\n"].concat());
+    work.put("picture.bin", b"\0needle");
+    work.put("long.txt", [&b"needle 3\n"[..], &vec![b'y'; 65 << 20], b"\nneedle 4\n"].concat());
+    let everywhere = work.call(Grep, json!({ "pattern": "needle" })).await;
+    assert_eq!(
+        everywhere.plain_text(),
+        "dump.txt:1: needle 1\nlong.txt:1: needle 3\n\n[Not searched to the end: dump.txt is binary from byte 200009 on; use \
+         bash: grep -a]\n[Not searched to the end: long.txt has a line longer than 64.0 MB; use bash: grep -o -b]"
+    );
+    assert_eq!(everywhere.details["leftOut"], 2);
+    let alone = work.call(Grep, json!({ "pattern": "needle", "path": "picture.bin" })).await.plain_text();
+    assert_eq!(
+        alone,
+        "No matches.\n[Not searched to the end: picture.bin is binary from byte 0 on; use bash: grep -a]"
+    );
+}
+
+#[tokio::test]
+async fn a_search_that_finds_nothing_can_be_stopped_inside_a_file() {
+    let work = Work::new();
+    work.put("large.txt", "nothing here\n".repeat(1_000_000));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let environment = work.environment.clone().with_stop(move || count.fetch_add(1, Ordering::Relaxed) >= 5);
+    let ended = Grep.call(json!({ "pattern": "needle" }), &environment).await;
+    assert_eq!(ended.expect_err("it was stopped").code(), flovyn_core::error::Code::Cancelled);
+    assert!(asked.load(Ordering::Relaxed) < 20, "it read on");
+}
