@@ -1,6 +1,7 @@
 //! One call of a server's tool: sent, waited for with its progress, called off, and sent again only where that is allowed.
 
 use super::connection::{Absence, Connection, Live, Unavailable, is_unsent};
+use super::reading::is_unreadable;
 use crate::tools::fault::Fault;
 use crate::tools::{StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
 use rmcp::model::{
@@ -218,13 +219,16 @@ async fn request(
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
         Ok(ServerResult::InputRequiredResult(required)) => Ok(Answer::InputRequired(required)),
-        Ok(_) => Err(Unanswered::Final(Fault::told(
-            "mcp_error",
-            format!(
-                "The MCP server {:?} answered this call with something that is no result of a tool.",
-                connection.name
-            ),
-        ))),
+        Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::as_meant) {
+            Some(result) => Ok(Answer::Result(Box::new(result))),
+            None => Err(Unanswered::Final(Fault::told(
+                "mcp_error",
+                format!(
+                    "The MCP server {:?} answered this call with something that is no result of a tool.",
+                    connection.name
+                ),
+            ))),
+        },
         Err(error) => Err(unanswered(connection, live, error).await),
     }
 }
@@ -247,6 +251,16 @@ async fn next_report(
 async fn unanswered(connection: &Connection, live: &Live, error: ServiceError) -> Unanswered {
     let server = &connection.name;
     match &error {
+        ServiceError::McpError(told) if is_unreadable(told) => {
+            let why = connection.tell(&told.message);
+            Unanswered::Final(Fault::told(
+                "mcp_error",
+                format!(
+                    "The MCP server {server:?} answered this call, and its answer cannot be read: {why}. The call may have taken \
+                     effect."
+                ),
+            ))
+        }
         ServiceError::McpError(told) => {
             let said = connection.tell(&told.message);
             let code = told.code.0;

@@ -168,7 +168,7 @@ struct Written {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    timeout: Option<u64>,
+    timeout: Option<f64>,
     #[serde(default)]
     disabled: bool,
 }
@@ -216,8 +216,12 @@ fn server(
         }
     };
     let timeout = match written.timeout {
-        Some(0) => return Err("its timeout is 0; give milliseconds or leave it out".into()),
-        given => given.map_or(TIMEOUT, Duration::from_millis),
+        None => TIMEOUT,
+        // Languages with one kind of number write 5000.0 too.
+        Some(given) => match Duration::try_from_secs_f64(given / 1_000.0) {
+            Ok(timeout) if !timeout.is_zero() => timeout,
+            _ => return Err(format!("its timeout is {given}; give milliseconds or leave it out")),
+        },
     };
     Ok(Some(McpServerConfig { transport, timeout }))
 }
@@ -297,7 +301,7 @@ mod tests {
     fn both_transports_are_read_with_their_variables() {
         let server = parse(
             r#"{ "command": "${SHELL_OF:-sh}", "args": ["-c", "x${KEY}y", "$KEY"], "env": { "A": "${env:KEY}", "B": "${EMPTY:-b}" },
-                 "cwd": "/tmp", "timeout": 1500, "alwaysAllow": ["x"] }"#,
+                 "cwd": "/tmp", "timeout": 1500.0, "alwaysAllow": ["x"] }"#,
         )
         .expect("it is read");
         assert_eq!(server.timeout, Duration::from_millis(1500));

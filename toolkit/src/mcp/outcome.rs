@@ -65,6 +65,36 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
     Ok(ToolOutcome { content: shown.parts, is_error, details })
 }
 
+/// A result of which the library could not make one, such as one with a kind of content that came after it; what can be shown
+/// of it is. None where it is nothing of the kind.
+pub(super) fn as_meant(result: Value) -> Option<CallToolResult> {
+    let Value::Object(mut fields) = result else { return None };
+    if fields.get("resultType").is_some_and(|kind| kind != "complete") {
+        return None;
+    }
+    let is_known = |name: &str| fields.contains_key(name);
+    if !fields.is_empty() && !["content", "structuredContent", "isError", "resultType"].into_iter().any(is_known) {
+        return None;
+    }
+    let content = match fields.remove("content") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(blocks)) => blocks.into_iter().map(block_as_meant).collect(),
+        Some(block) => vec![block_as_meant(block)],
+    };
+    let is_error = matches!(fields.get("isError"), Some(Value::Bool(true)));
+    let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = fields.remove("structuredContent");
+    Some(result)
+}
+
+fn block_as_meant(block: Value) -> ContentBlock {
+    if let Some(text) = block.as_str().or_else(|| block.get("text")?.as_str()) {
+        return ContentBlock::text(text);
+    }
+    let kind = block.get("type").and_then(Value::as_str).unwrap_or("content").to_owned();
+    serde_json::from_value(block).unwrap_or_else(|_| ContentBlock::text(format!("[{kind}: not shown]")))
+}
+
 /// What the model is shown, up to the limits of all tools.
 #[derive(Default)]
 struct Shown {

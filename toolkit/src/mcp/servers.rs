@@ -1,12 +1,14 @@
 //! All configured servers: what tools they list, under names that stay apart, and what is wrong with which.
 
 use super::config::McpConfig;
-use super::connection::Connection;
+use super::connection::{Connection, Live};
 use super::names::{distinct, is_exact};
 use super::tool::McpTool;
 use crate::tools::Toolbox;
 use futures::future::join_all;
-use rmcp::model::PaginatedRequestParams;
+use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
+use rmcp::service::ServiceError;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +56,11 @@ impl McpServers {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for (connection, listed) in lists {
             match listed {
-                Ok(tools) => found.extend(tools.into_iter().map(|tool| (connection, tool))),
+                Ok((tools, told)) => {
+                    found.extend(tools.into_iter().map(|tool| (connection, tool)));
+                    let told = told.into_iter().map(|message| McpProblem { server: connection.name.clone(), message });
+                    problems.extend(told);
+                }
                 Err(message) => problems.push(McpProblem { server: connection.name.clone(), message }),
             }
         }
@@ -100,31 +106,79 @@ impl McpServers {
     }
 }
 
-/// All tools of a server, page after page.
-async fn list(connection: &Connection) -> Result<Vec<rmcp::model::Tool>, String> {
+/// All tools of a server, page after page, and what of its list cannot be used.
+async fn list(connection: &Connection) -> Result<(Vec<rmcp::model::Tool>, Vec<String>), String> {
     let live = connection.live().await.map_err(|unavailable| unavailable.why)?;
-    let (mut tools, mut cursors) = (Vec::new(), BTreeSet::new());
+    let (mut tools, mut problems): (Vec<rmcp::model::Tool>, Vec<String>) = Default::default();
+    let (mut names, mut cursors) = (BTreeSet::new(), BTreeSet::new());
     let mut cursor = None;
     loop {
-        let asked = live.peer().list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor)));
-        let page = match timeout(connection.config.timeout, asked).await {
+        let page = match timeout(connection.config.timeout, page(&live, cursor)).await {
             Ok(Ok(page)) => page,
             Ok(Err(error)) => {
                 return Err(format!("it did not list its tools: {}", connection.tell_failure(&error, &live).await));
             }
             Err(_) => return Err(format!("it did not list its tools within {:?}", connection.config.timeout)),
         };
-        tools.extend(page.tools);
+        problems.extend(page.problems.iter().map(|problem| connection.tell(problem)));
+        // A name calls one tool, however often its server lists it.
+        tools.extend(page.tools.into_iter().filter(|tool| names.insert(tool.name.clone())));
         if tools.len() > MOST_TOOLS {
             return Err(format!("it lists more than {MOST_TOOLS} tools"));
         }
-        cursor = page.next_cursor;
+        cursor = page.next.filter(|next| !next.is_empty());
         match &cursor {
-            None => return Ok(tools),
+            None => return Ok((tools, problems)),
             Some(next) if !cursors.insert(next.clone()) => {
-                return Err("its list of tools does not end: a page comes again".into());
+                problems.push(
+                    "its list of tools does not end: a page comes again, and what is behind it is not known".into(),
+                );
+                return Ok((tools, problems));
             }
             Some(_) => {}
         }
     }
+}
+
+struct Page {
+    tools: Vec<rmcp::model::Tool>,
+    problems: Vec<String>,
+    next: Option<String>,
+}
+
+async fn page(live: &Live, cursor: Option<String>) -> Result<Page, ServiceError> {
+    let parameters = PaginatedRequestParams::default().with_cursor(cursor);
+    match live.peer().list_tools(Some(parameters.clone())).await {
+        Ok(page) => Ok(Page { tools: page.tools, problems: Vec::new(), next: page.next_cursor }),
+        // One tool that cannot be read makes the whole list unreadable to the library; the others can still be used.
+        Err(ServiceError::UnexpectedResponse) => {
+            let request = ListToolsRequest::with_param(parameters);
+            let answer = live.peer().send_request(ClientRequest::ListToolsRequest(request)).await?;
+            let answer = serde_json::to_value(answer).unwrap_or_default();
+            page_as_meant(&answer).ok_or(ServiceError::UnexpectedResponse)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn page_as_meant(answer: &Value) -> Option<Page> {
+    let next = answer.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+    let mut page = Page { tools: Vec::new(), problems: Vec::new(), next };
+    for listed in answer.get("tools")?.as_array()? {
+        let mut mended = listed.clone();
+        // Tools without parameters are listed so.
+        if let Some(fields) =
+            mended.as_object_mut().filter(|fields| fields.get("inputSchema").is_none_or(Value::is_null))
+        {
+            fields.insert("inputSchema".into(), json!({ "type": "object" }));
+        }
+        match serde_json::from_value(mended) {
+            Ok(tool) => page.tools.push(tool),
+            Err(error) => {
+                let name = listed.get("name").and_then(Value::as_str).unwrap_or_default();
+                page.problems.push(format!("its tool {name:?} is left out, for it cannot be read: {error}"));
+            }
+        }
+    }
+    Some(page)
 }

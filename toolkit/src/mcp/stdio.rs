@@ -1,9 +1,11 @@
 //! A server that is a process of its own: started in a process group, spoken to over its pipes, ended with all it started.
 
+use super::lines::Lines;
 use super::secrets::Secrets;
 use flovyn_core::error::{Code, Error, Result};
 use parking_lot::Mutex;
 use rmcp::RoleClient;
+use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -14,7 +16,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, Empty};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -72,7 +74,10 @@ impl LastWords {
 
 /// The pipes to a server's process. Dropped, it kills the process group.
 pub(super) struct StdioTransport {
-    wire: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
+    input: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
+    output: Lines<ChildStdout>,
+    /// The requests that wait for an answer.
+    open: Vec<RequestId>,
     process: Process,
 }
 
@@ -113,7 +118,8 @@ impl StdioTransport {
         };
         let words = LastWords::default();
         tokio::spawn(listen(stderr, words.clone(), secrets.clone()));
-        Ok((Self { wire: AsyncRwTransport::new_client(stdout, stdin), process }, words))
+        let input = AsyncRwTransport::new_client(tokio::io::empty(), stdin);
+        Ok((Self { input, output: Lines::new(stdout), open: Vec::new(), process }, words))
     }
 }
 
@@ -171,16 +177,37 @@ impl Transport<RoleClient> for StdioTransport {
     type Error = io::Error;
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        self.wire.send(message)
+        match &message {
+            JsonRpcMessage::Request(request) => self.open.push(request.id.clone()),
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification {
+                    self.close_request(cancelled.params.request_id.as_ref());
+                }
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+        }
+        self.input.send(message)
     }
 
-    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.wire.receive()
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let message = self.output.next(&self.open).await?;
+        match &message {
+            JsonRpcMessage::Response(answer) => self.close_request(Some(&answer.id)),
+            JsonRpcMessage::Error(error) => self.close_request(error.id.as_ref()),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => {}
+        }
+        Some(message)
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.wire.close().await?;
+        self.input.close().await?;
         self.process.end().await;
         Ok(())
+    }
+}
+
+impl StdioTransport {
+    fn close_request(&mut self, id: Option<&RequestId>) {
+        self.open.retain(|open| Some(open) != id);
     }
 }

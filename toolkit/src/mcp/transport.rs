@@ -1,10 +1,11 @@
 //! What a connection is made over: a process's pipes or streamable HTTP, with what each era of the protocol is told of us.
 
+use super::lenient::Lenient;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
+use reqwest::Url;
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Url};
 use rmcp::RoleClient;
 use rmcp::model::{ClientRequest, JsonRpcMessage};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -63,7 +64,7 @@ impl SseRetryPolicy for Resumption {
 }
 
 /// Prepares a connection over streamable HTTP. Nothing is sent yet.
-pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<Client>> {
+pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<Lenient>> {
     let failed =
         |why: String| Error::new(Code::TaskFailed, format!("the client for MCP over HTTP cannot be made: {why}"));
     // Headers of our configuration are for this server alone.
@@ -80,5 +81,5 @@ pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClien
     let headers: HashMap<_, _> = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
     config.retry_config = Arc::new(Resumption);
-    Ok(StreamableHttpClientTransport::with_client(client, config))
+    Ok(StreamableHttpClientTransport::with_client(Lenient(client), config))
 }

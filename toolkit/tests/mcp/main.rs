@@ -6,6 +6,7 @@ mod caller;
 mod durability;
 mod ends;
 mod listing;
+mod odd;
 mod questions;
 mod server;
 #[path = "../timeless/mod.rs"]

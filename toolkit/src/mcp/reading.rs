@@ -1,0 +1,248 @@
+//! What a server wrote, read as it was meant: an answer that breaks the rules of JSON-RPC or of JSON still reaches the call
+//! that waits for it, as its result where that can be told and as an error that says so where not.
+//!
+//! The library drops such an answer, and the call would wait for its timeout. What reads well is taken as the library reads
+//! it; all else here is for the rest.
+
+use rmcp::RoleClient;
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
+use rmcp::service::RxJsonRpcMessage;
+use serde_json::{Deserializer, Map, Value, json};
+use std::borrow::Cow;
+
+pub(super) type Message = RxJsonRpcMessage<RoleClient>;
+
+/// What the data of an error says that is ours and not the server's.
+const UNREADABLE: &str = "flovyn: the answer of the server could not be read";
+
+/// What a piece of a server's output is.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// Messages; none where it is a log line or what nobody waits for.
+    Messages(Vec<Message>),
+    /// The beginning of a message.
+    Unfinished,
+}
+
+/// Reads one line, or several that were one message to their server. `open` are the requests that wait for an answer.
+pub(super) fn read(bytes: &[u8], open: &[RequestId]) -> Read {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
+    if bytes.is_empty() {
+        return Read::Messages(Vec::new());
+    }
+    // An answer to nobody or to an id that nobody has is looked at again below.
+    if let Ok(message) = serde_json::from_slice::<Message>(bytes)
+        && is_addressed(&message, open)
+    {
+        return Read::Messages(vec![message]);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    // A server may log without a line end, so that its message stands behind.
+    let starts = [Some(0), text.find("{\"jsonrpc\""), text.find('{')];
+    let mut is_unfinished = false;
+    for start in starts.into_iter().flatten() {
+        let (values, is_cut) = values(&text[start..]);
+        let messages: Vec<_> = values.into_iter().filter_map(|value| message(value, open)).collect();
+        if !messages.is_empty() {
+            return Read::Messages(messages);
+        }
+        is_unfinished |= is_cut && start == 0;
+    }
+    if is_unfinished { Read::Unfinished } else { Read::Messages(Vec::new()) }
+}
+
+/// A message that waits for nobody's request, or for one that was made.
+fn is_addressed(message: &Message, open: &[RequestId]) -> bool {
+    match message {
+        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => true,
+        JsonRpcMessage::Response(answer) => open.contains(&answer.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref().is_some_and(|id| open.contains(id)),
+    }
+}
+
+/// The objects of a text: one, several side by side, or those of arrays. Whether the text ended in the middle of one.
+fn values(text: &str) -> (Vec<Value>, bool) {
+    let mended = without_lone_surrogates(text);
+    let mut values = Vec::new();
+    for value in Deserializer::from_str(&mended).into_iter::<Value>() {
+        match value {
+            Ok(Value::Array(batch)) => values.extend(batch),
+            Ok(value) => values.push(value),
+            Err(error) => return (values, error.is_eof() && mended.starts_with(['{', '['])),
+        }
+    }
+    (values, false)
+}
+
+/// JSON without escapes that stand for half a character, which serde takes for no JSON and others write all the same.
+fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
+    let mut mended = String::new();
+    let (mut kept, mut at) = (0, 0);
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    while let Some(found) = text[at..].find('\\') {
+        let here = at + found;
+        // What follows the backslash may be a character of several bytes; then it is no escape, and is read as it is.
+        at = match (unit(here), unit(here + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => here + 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.push_str(&text[kept..here]);
+                mended.push_str("\\ufffd");
+                kept = here + 6;
+                kept
+            }
+            (Some(_), _) => here + 6,
+            (None, _) => here + 1 + text[here + 1..].chars().next().map_or(0, char::len_utf8),
+        };
+    }
+    if kept == 0 {
+        return text.into();
+    }
+    mended.push_str(&text[kept..]);
+    mended.into()
+}
+
+/// An object as a message; none where it is none of this connection.
+fn message(value: Value, open: &[RequestId]) -> Option<Message> {
+    let Value::Object(fields) = value else { return None };
+    let is_said = fields.contains_key("jsonrpc");
+    if fields.contains_key("method") {
+        return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_said);
+    }
+    if !fields.contains_key("result") && !fields.contains_key("error") {
+        return None;
+    }
+    let id = match (fields.get("id").filter(|id| !id.is_null()), open) {
+        (Some(id), _) => request_id(id)?,
+        // An error of a server that could not read the id belongs to the one request that there is.
+        (None, [only]) if is_said => only.clone(),
+        // Which of several nobody can say; the library has a rule for it before there is a connection.
+        (None, _) => return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_said),
+    };
+    // Logs in JSON have such fields too: only what is marked as a message or answers a request of ours is taken for one.
+    if !is_said && !open.contains(&id) {
+        return None;
+    }
+    Some(answer(fields, id))
+}
+
+/// An id as it was sent: some servers give numbers back as texts or as floating point.
+fn request_id(id: &Value) -> Option<RequestId> {
+    match id {
+        Value::String(text) => Some(match text.trim().parse() {
+            Ok(number) => RequestId::Number(number),
+            Err(_) => RequestId::String(text.as_str().into()),
+        }),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);
+            number.as_i64().or(whole.map(|float| float as i64)).map(RequestId::Number)
+        }
+        _ => None,
+    }
+}
+
+fn answer(mut fields: Map<String, Value>, id: RequestId) -> Message {
+    // Servers of JSON-RPC 1 say both, one of them as null.
+    match (fields.get("error"), fields.get("result")) {
+        (Some(Value::Null), Some(_)) => drop(fields.remove("error")),
+        (Some(_), Some(_)) => drop(fields.remove("result")),
+        _ => {}
+    }
+    if let Some(error) = fields.remove("error") {
+        return JsonRpcMessage::error(error_data(error), Some(id));
+    }
+    fields.insert("jsonrpc".into(), "2.0".into());
+    fields.insert("id".into(), id.clone().into_json_value());
+    match serde_json::from_value(Value::Object(fields)) {
+        Ok(message) => message,
+        Err(error) => unreadable(id, &error.to_string()),
+    }
+}
+
+fn error_data(error: Value) -> ErrorData {
+    if let Ok(error) = serde_json::from_value(error.clone()) {
+        return error;
+    }
+    let code = error.get("code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
+    let said = error.get("message").or_else(|| error.get("data")).unwrap_or(&error);
+    let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+    ErrorData::new(code.map_or(ErrorCode::INTERNAL_ERROR, ErrorCode), said, error.get("data").cloned())
+}
+
+/// What a call is told of an answer that came and that nobody can read.
+pub(super) fn unreadable(id: RequestId, why: &str) -> Message {
+    let error = ErrorData::new(ErrorCode::PARSE_ERROR, why.to_owned(), Some(json!({ "is": UNREADABLE })));
+    JsonRpcMessage::error(error, Some(id))
+}
+
+/// Whether an error is of [`unreadable`].
+pub(super) fn is_unreadable(error: &ErrorData) -> bool {
+    error.data.as_ref().and_then(|data| data.get("is")).is_some_and(|is| is == UNREADABLE)
+}
+
+/// Finds the end and the id of a message without keeping it.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    depth: usize,
+    in_text: bool,
+    is_escaped: bool,
+    /// The text at the top level that was read last, and whether the value of `id` follows.
+    text: Vec<u8>,
+    is_id: bool,
+    id: Vec<u8>,
+}
+
+/// The longest id that is looked for, in bytes.
+const LONGEST_ID: usize = 128;
+
+impl Scan {
+    pub fn feed(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.byte(byte));
+    }
+
+    fn byte(&mut self, byte: u8) {
+        let at_top = self.depth == 1;
+        if self.is_id && (self.in_text || !matches!(byte, b',' | b'}')) && self.id.len() <= LONGEST_ID {
+            self.id.push(byte);
+        }
+        if self.in_text {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => self.in_text = false,
+                _ if at_top && self.text.len() <= LONGEST_ID => self.text.push(byte),
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.in_text = true;
+                self.text.clear();
+            }
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.is_id &= !at_top;
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if at_top && self.text == b"id" && self.id.is_empty() => self.is_id = true,
+            b',' if at_top => self.is_id = false,
+            _ => {}
+        }
+    }
+
+    /// Whether all that was begun has ended.
+    pub fn is_whole(&self) -> bool {
+        self.depth == 0 && !self.in_text
+    }
+
+    /// The id of the message.
+    pub fn id(&self) -> Option<RequestId> {
+        request_id(&serde_json::from_slice(&self.id).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

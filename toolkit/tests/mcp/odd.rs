@@ -1,0 +1,266 @@
+//! Servers whose answers break the rules: each call ends, with what was meant or with why it cannot be read.
+
+use crate::{environment, servers};
+use flovyn_toolkit::tools::{ToolOutcome, Toolbox};
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// What the server does in place of a plain answer.
+const QUIRK: &str = "FLOVYN_MCP_TEST_QUIRK";
+
+/// A server with a quirk, on pipes.
+fn on_its_pipes(quirk: &str) -> Value {
+    let program = std::env::current_exe().expect("this program");
+    let script = "exec \"$0\" --exact odd::on_pipes --ignored --nocapture 3>&1 >/dev/null";
+    json!({ "command": "sh", "args": ["-c", script, program], "env": { QUIRK: quirk } })
+}
+
+/// One over HTTP, in a thread that goes with the test.
+fn at_its_address(quirk: &'static str) -> Value {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || over_http(&listener, quirk));
+    json!({ "url": url })
+}
+
+/// Calls `say` of a server: what came of it, and how long that took.
+async fn said(quirk: &str, config: Value) -> (ToolOutcome, Duration) {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Far more than any of them needs: a call that is told of only by this one fails the test.
+    let servers = servers(config, Duration::from_secs(60));
+    let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
+    assert!(problems.is_empty(), "{quirk}: {problems:?}");
+    let began = Instant::now();
+    let environment = environment(folder.path());
+    let outcome = toolbox.call("mcp__probe__say", json!({}), &environment).await.expect("the machine works");
+    (outcome, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_is_listed_badly_does_not_take_the_others_with_it() {
+    for (quirk, words) in [
+        ("list_of_odd_tools", vec!["its tool \"\" is left out", "its tool \"bad\" is left out"]),
+        ("page_again", vec!["a page comes again"]),
+        ("page_without_name", vec![]),
+    ] {
+        for config in [on_its_pipes(quirk), at_its_address(quirk)] {
+            let (toolbox, problems) = servers(config, Duration::from_secs(60)).add_to(Toolbox::new()).await;
+            let names: Vec<_> = toolbox.names().collect();
+            assert_eq!(names, ["mcp__probe__none", "mcp__probe__say"], "{quirk}: {problems:?}");
+            let told = problems.iter().zip(&words).all(|(problem, words)| problem.message.contains(words));
+            assert!(told && problems.len() == words.len(), "{quirk}: {problems:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_http_no_answer_is_lost_either() {
+    for (quirk, expected) in [
+        ("plain", "hi"),
+        // The library ends a stream whose bytes are no text; the call is told at once.
+        ("bad_utf8", "Interrupted after start, outcome unknown"),
+        ("surrogate", "a\u{fffd}"),
+        ("pretty", "hi"),
+        ("no_jsonrpc", "hi"),
+        ("id_text", "hi"),
+        ("id_float", "hi"),
+        ("id_null", "hi"),
+        ("error_null", "hi"),
+        ("batch", "hi"),
+        ("later_kind", "hi[hologram: not shown]"),
+        ("cut", "its answer cannot be read: it is no whole JSON"),
+        ("error_is_text", "the error -32603: the disk is full"),
+        ("error_for_nobody", "the error -32700: Parse error"),
+    ] {
+        let (outcome, _) = said(quirk, at_its_address(quirk)).await;
+        assert!(outcome.plain_text().contains(expected), "{quirk}: {outcome:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_is_lost_because_of_how_it_is_written() {
+    for (quirk, expected) in [
+        ("plain", "hi"),
+        ("bad_utf8", "caf\u{fffd}"),
+        ("surrogate", "a\u{fffd}"),
+        ("pretty", "hi"),
+        ("no_jsonrpc", "hi"),
+        ("id_text", "hi"),
+        ("id_float", "hi"),
+        ("id_null", "hi"),
+        ("error_null", "hi"),
+        ("batch", "hi"),
+        ("twice", "hi"),
+        ("log", "hi"),
+        ("log_without_end", "hi"),
+        ("ends_without_end", "hi"),
+        ("no_result", "(no output)"),
+        ("no_content", "(no output)"),
+        ("content_is_null", "(no output)"),
+        ("content_is_text", "hi"),
+        ("later_kind", "hi[hologram: not shown]"),
+    ] {
+        let (outcome, _) = said(quirk, on_its_pipes(quirk)).await;
+        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), (expected, false), "{quirk}: {outcome:?}");
+    }
+    let (long, _) = said("long", on_its_pipes("long")).await;
+    assert!(long.plain_text().contains("[Cut after 2000 lines") && !long.is_error, "{:?}", long.details);
+    assert_eq!(long.details["bytes"], 20 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_read_ends_its_call_and_says_why() {
+    for (quirk, words) in [
+        ("error_without_message", "the error -1: {\"code\":-1}"),
+        ("error_is_text", "the error -32603: the disk is full"),
+        ("error_for_nobody", "the error -32700: Parse error"),
+        ("too_long", "its answer cannot be read: it is longer than 64 MB. The call may have taken effect."),
+        ("no_object", "no result of a tool"),
+    ] {
+        let (outcome, took) = said(quirk, on_its_pipes(quirk)).await;
+        let text = outcome.plain_text();
+        assert!(outcome.error_code() == Some("mcp_error") && text.contains(words), "{quirk}: {text}");
+        assert!(took < Duration::from_secs(50), "{quirk}: it was waited for");
+    }
+}
+
+/// What the server writes in answer to a call, without the last line end.
+fn answer(quirk: &str, id: &Value) -> Vec<u8> {
+    let result = |text: &str| json!({ "content": [{ "type": "text", "text": text }] });
+    let whole = |result: Value| json!({ "jsonrpc": "2.0", "id": id, "result": result });
+    let error = |error: Value| json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string().into_bytes();
+    let line = |value: Value| value.to_string().into_bytes();
+    let hi = || whole(result("hi"));
+    let with = |name: &str, value: Value| {
+        let mut answer = hi();
+        answer[name] = value;
+        line(answer)
+    };
+    let raw = |text: &[u8]| {
+        let begin =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"");
+        [begin.as_bytes(), text, b"\"}]}}"].concat()
+    };
+    match quirk {
+        "cut" => line(hi()).split_at(40).0.to_vec(),
+        "bad_utf8" => raw(b"caf\xe9"),
+        "surrogate" => raw(b"a\\ud83d"),
+        "pretty" => serde_json::to_vec_pretty(&hi()).expect("JSON"),
+        "no_jsonrpc" => line(json!({ "id": id, "result": result("hi") })),
+        "id_text" => with("id", Value::from(id.to_string())),
+        "id_float" => with("id", json!(id.as_f64())),
+        "id_null" => with("id", Value::Null),
+        "error_null" => with("error", Value::Null),
+        "batch" => line(
+            json!([{ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "x" } }, hi()]),
+        ),
+        "twice" => [line(hi()), b"\n".to_vec(), line(whole(result("again")))].concat(),
+        "log" => {
+            [b"INFO working on it\n[]\n{\"level\":\"error\",\"error\":\"none\"}\n{\n".to_vec(), line(hi())].concat()
+        }
+        "log_without_end" => [b"working on it... ".to_vec(), line(hi())].concat(),
+        "no_result" => line(whole(json!({}))),
+        "no_content" => line(whole(json!({ "isError": null }))),
+        "content_is_null" => line(whole(json!({ "content": null }))),
+        "content_is_text" => line(whole(json!({ "content": "hi" }))),
+        "later_kind" => {
+            line(whole(json!({ "content": [{ "type": "text", "text": "hi" }, { "type": "hologram", "data": "?" }] })))
+        }
+        "long" => line(whole(result(&"y".repeat(20 << 20)))),
+        "too_long" => line(whole(result(&"y".repeat(65 << 20)))),
+        "error_without_message" => error(json!({ "code": -1 })),
+        "error_is_text" => error(json!("the disk is full")),
+        "error_for_nobody" => {
+            line(json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32700, "message": "Parse error" } }))
+        }
+        "no_object" => line(whole(json!({ "note": "done" }))),
+        _ => line(hi()),
+    }
+}
+
+/// What it answers to all but calls; none to what is no request.
+fn other(request: &Value, quirk: &str) -> Option<Value> {
+    let id = request.get("id")?;
+    let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+    let method = request["method"].as_str().unwrap_or_default();
+    let result = match (method, quirk) {
+        ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
+            "serverInfo": { "name": "odd", "version": "1" } }),
+        ("tools/list", "list_of_odd_tools") => {
+            json!({ "tools": [{ "name": "say" }, { "name": "say" }, { "inputSchema": {} },
+                { "name": "none", "inputSchema": null }, { "name": "bad", "inputSchema": 7 }] })
+        }
+        ("tools/list", "page_again") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "8" }),
+        ("tools/list", "page_without_name") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "" }),
+        ("tools/list", _) => json!({ "tools": [tool("say")] }),
+        _ => return Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": method } })),
+    };
+    Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+/// Serves on standard input and on descriptor 3: the standard output is the test harness's.
+#[test]
+#[ignore = "the server process that the other tests start"]
+fn on_pipes() {
+    let Ok(quirk) = std::env::var(QUIRK) else { return };
+    let mut output = OpenOptions::new().write(true).open("/dev/fd/3").expect("descriptor 3 is open");
+    for line in std::io::stdin().lock().lines() {
+        let request: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+        let written = match request["method"].as_str() {
+            Some("tools/call") => {
+                let written = answer(&quirk, &request["id"]);
+                if quirk == "ends_without_end" {
+                    output.write_all(&written).expect("it is read");
+                    break;
+                }
+                written
+            }
+            _ => match other(&request, &quirk) {
+                Some(answer) => answer.to_string().into_bytes(),
+                None => continue,
+            },
+        };
+        output.write_all(&written).and_then(|()| output.write_all(b"\n")).expect("it is read");
+    }
+    std::process::exit(0);
+}
+
+/// Serves one connection after the other over streamable HTTP; calls are answered by events.
+fn over_http(listener: &TcpListener, quirk: &str) -> std::io::Result<()> {
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (mut head, mut length) = (String::new(), 0);
+        while reader.read_line(&mut head)? > 2 {
+            if let Some(given) = head.to_lowercase().trim().strip_prefix("content-length: ") {
+                length = given.parse().unwrap_or_default();
+            }
+            head.clear();
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (status, kind, body) = if request["method"] == "tools/call" {
+            let mut events = Vec::new();
+            for line in answer(quirk, &request["id"]).split(|&byte| byte == b'\n') {
+                events.extend([b"data: ", line, b"\n"].concat());
+            }
+            ("200 OK", "text/event-stream", [events, b"\n".to_vec()].concat())
+        } else if request.is_null() {
+            ("405 Method Not Allowed", "text/plain", Vec::new())
+        } else {
+            match other(&request, quirk) {
+                Some(answer) => ("200 OK", "application/json", answer.to_string().into_bytes()),
+                None => ("202 Accepted", "text/plain", Vec::new()),
+            }
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), &body].concat())?;
+    }
+}
