@@ -3,7 +3,7 @@
 //!
 //! The library passes over an event that it cannot read, and the call would wait for its timeout.
 
-use super::reading::{Message, Read, read, unreadable};
+use super::reading::{Message, Read, is_addressed, read, unreadable};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use reqwest::Client;
@@ -100,6 +100,11 @@ fn posted(answer: StreamableHttpPostResponse, open: Vec<RequestId>) -> Streamabl
         StreamableHttpPostResponse::Sse(events, session) => {
             StreamableHttpPostResponse::Sse(mended(events, open), session)
         }
+        // The error of a server that could not read the id answers the request that it came in response to.
+        StreamableHttpPostResponse::Json(JsonRpcMessage::Error(mut error), session) if error.id.is_none() => {
+            error.id = open.into_iter().next();
+            StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session)
+        }
         other => other,
     }
 }
@@ -114,9 +119,10 @@ fn mended(events: Events, open: Vec<RequestId>) -> Events {
 
 /// An event as the library reads it; a batch is one event for each of its messages.
 fn of_event(event: Sse, open: &[RequestId]) -> Vec<Sse> {
-    let Some(data) = event.data.as_deref().filter(|data| serde_json::from_str::<Message>(data).is_err()) else {
+    let Some(data) = event.data.as_deref() else { return vec![event] };
+    if serde_json::from_str::<Message>(data).is_ok_and(|message| open.is_empty() || is_addressed(&message, open)) {
         return vec![event];
-    };
+    }
     let messages = match (read(data.as_bytes(), open), open) {
         (Read::Messages(messages), _) => messages,
         // An event is whole.

@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8], open: &[RequestId]) -> Read {
 }
 
 /// A message that waits for nobody's request, or for one that was made.
-fn is_addressed(message: &Message, open: &[RequestId]) -> bool {
+pub(super) fn is_addressed(message: &Message, open: &[RequestId]) -> bool {
     match message {
         JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => true,
         JsonRpcMessage::Response(answer) => open.contains(&answer.id),

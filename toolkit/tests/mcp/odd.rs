@@ -74,6 +74,7 @@ async fn over_http_no_answer_is_lost_either() {
         ("cut", "its answer cannot be read: it is no whole JSON"),
         ("error_is_text", "the error -32603: the disk is full"),
         ("error_for_nobody", "the error -32700: Parse error"),
+        ("error_as_json", "the error -32700: Parse error"),
     ] {
         let (outcome, _) = said(quirk, at_its_address(quirk)).await;
         assert!(outcome.plain_text().contains(expected), "{quirk}: {outcome:?}");
@@ -173,7 +174,7 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
         "too_long" => line(whole(result(&"y".repeat(65 << 20)))),
         "error_without_message" => error(json!({ "code": -1 })),
         "error_is_text" => error(json!("the disk is full")),
-        "error_for_nobody" => {
+        "error_for_nobody" | "error_as_json" => {
             line(json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32700, "message": "Parse error" } }))
         }
         "no_object" => line(whole(json!({ "note": "done" }))),
@@ -243,9 +244,13 @@ fn over_http(listener: &TcpListener, quirk: &str) -> std::io::Result<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let (status, kind, body) = if request["method"] == "tools/call" {
+        let is_call = request["method"] == "tools/call";
+        let written = if is_call { answer(quirk, &request["id"]) } else { Vec::new() };
+        let (status, kind, body) = if quirk == "error_as_json" && is_call {
+            ("200 OK", "application/json", written)
+        } else if is_call {
             let mut events = Vec::new();
-            for line in answer(quirk, &request["id"]).split(|&byte| byte == b'\n') {
+            for line in written.split(|&byte| byte == b'\n') {
                 events.extend([b"data: ", line, b"\n"].concat());
             }
             ("200 OK", "text/event-stream", [events, b"\n".to_vec()].concat())
