@@ -76,6 +76,7 @@ impl Worker {
             code: settings.code,
             on_divergence,
             not_cancellable: !settings.cancellable,
+            blind: true,
             replay_timeout: settings.replay_timeout_ms.map_or(Ok(REPLAY_TIMEOUT), duration)?,
         };
         self.activations.serve_agent(&kind, AgentSpec { config });

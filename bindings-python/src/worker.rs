@@ -121,7 +121,14 @@ pub(crate) fn config(
         "pause" => OnDivergence::Pause,
         _ => return None,
     };
-    Some(MachineConfig { stateful, code, on_divergence, not_cancellable: !cancellable, replay_timeout })
+    Some(MachineConfig {
+        stateful,
+        code,
+        on_divergence,
+        not_cancellable: !cancellable,
+        replay_timeout,
+        ..MachineConfig::default()
+    })
 }
 
 /// A claimed attempt of a task; its first reported end counts.

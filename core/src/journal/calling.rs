@@ -5,12 +5,12 @@
 use super::call::{Call, Called, OnceBegin};
 use super::effect::Ending;
 use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
-use super::replay::{Line, may_be_reworded};
+use super::replay::Line;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, SideEffects, TaskStatus, check_text,
+    Placement, TaskStatus, check_text,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -282,24 +282,9 @@ impl Machine {
             }
         }
         let mut reworded = None;
-        if found.is_none()
-            && self.code_unchanged
-            && may_be_reworded(label.kind)
-            && !self.concurrent
-            && !self.diverged
-            && self.held.is_empty()
-            && self.awaited.is_empty()
-        {
-            found = self.script.first_in_window(free).filter(|(index, _)| self.script.was_alone(*index)).and_then(
-                |(index, candidate)| {
-                    let fixed = ops[index]
-                        .task
-                        .as_ref()
-                        .is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
-                    reworded = Some(candidate.to_string());
-                    (candidate.same_step(label) && !fixed).then_some(index)
-                },
-            );
+        if found.is_none() {
+            found = self.reworded_at_call(label, |index| free(index).is_some());
+            reworded = found.map(|index| self.ops[index].label.to_string());
         }
         if first_call && found.is_none_or(|index| Some(index) != self.script.first_call()) {
             self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));

@@ -36,6 +36,8 @@ pub struct MachineConfig {
     pub on_divergence: OnDivergence,
     /// A graceful stop is told only to those who ask.
     pub not_cancellable: bool,
+    /// The host can never tell that no branch waits for something outside.
+    pub blind: bool,
     /// How long the replay of unchanged code waits for a recorded call that a branch may still make, where outcomes are
     /// held up by it; then the run pauses.
     pub replay_timeout: Duration,
@@ -48,6 +50,7 @@ impl Default for MachineConfig {
             code: None,
             on_divergence: OnDivergence::default(),
             not_cancellable: false,
+            blind: false,
             replay_timeout: REPLAY_TIMEOUT,
         }
     }

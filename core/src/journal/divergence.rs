@@ -66,7 +66,7 @@ impl Machine {
             self.was_patient |= due;
         }
         self.divergence_due = false;
-        if self.bury(line) {
+        if self.bury(line) || (outside == Outside::Nothing && self.reword(line)) {
             return true;
         }
         if self.ends_by_preamble(self.concurrent) || (!self.diverged && !self.admit_divergence()) {

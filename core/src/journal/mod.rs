@@ -26,6 +26,7 @@ mod plan;
 mod reading;
 mod replay;
 pub mod retry;
+mod reword;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

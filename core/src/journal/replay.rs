@@ -113,6 +113,24 @@ impl Script {
         !self.beside.contains(&op)
     }
 
+    /// Whether no op was called while another was under way.
+    pub fn is_sequential(&self) -> bool {
+        self.beside.is_empty()
+    }
+
+    /// Gives an op another index.
+    pub fn rename(&mut self, from: usize, to: usize) {
+        for line in &mut self.lines {
+            match line {
+                Line::Call(op) | Line::Deliver(op) if *op == from => *op = to,
+                _ => {}
+            }
+        }
+        if let Some(at) = self.delivered_at.remove(&from) {
+            self.delivered_at.insert(to, at);
+        }
+    }
+
     /// Whether every recorded op has been called again.
     pub fn all_claimed(&self) -> bool {
         self.unclaimed == 0

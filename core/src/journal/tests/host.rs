@@ -74,7 +74,7 @@ pub struct Host {
     suffix: String,
     finished: bool,
     /// Tasks that were called without a recorded twin.
-    pub fresh: Vec<Site>,
+    pub fresh: Vec<(OpRef, Site)>,
     /// Races that were decided.
     pub races: u64,
     /// Calls that were refused.
@@ -512,7 +512,7 @@ impl Host {
                 self.site_of.insert(called.op, site);
                 if let Some(task) = called.task.filter(|_| is_task) {
                     if !called.recorded {
-                        self.fresh.push(site);
+                        self.fresh.push((called.op, site));
                     }
                     self.tasks.push((task, site, Trouble::default()));
                 }

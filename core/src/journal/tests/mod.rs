@@ -350,6 +350,16 @@ impl Stats {
 }
 
 impl super::Machine {
+    /// Whether an op was loaded from the store, or may still turn out to be one that was.
+    fn is_recorded(&self, op: super::OpRef) -> bool {
+        self.index(op).is_some_and(|index| self.ops[index].recorded || self.ops[index].held.is_some())
+    }
+
+    /// The task of an op.
+    fn task_of(&self, op: super::OpRef) -> Option<crate::id::TaskId> {
+        self.ops[self.index(op)?].task.as_ref().map(|task| task.id)
+    }
+
     /// Where it stands, for the message of a failed case.
     fn summary(&self) -> String {
         let ops: Vec<String> = self

@@ -239,33 +239,60 @@ fn a_host_that_has_to_look_is_asked_first() {
     assert!(machine.diverged);
 }
 
+/// Enters the last step of a record again with another input; whether it was handed what was recorded.
+fn again(record: &[&[&str]], config: MachineConfig, name: &str, beside: bool) -> bool {
+    let store = Store::new();
+    store.record(record);
+    let (_, segment) = store.claim();
+    let mut machine = Machine::new(segment, config);
+    for name in &record.concat()[..record.concat().len() - 1] {
+        call(&mut machine, name);
+        machine.settle(false, Some(Outside::Nothing), true);
+    }
+    asked(&mut machine);
+    if beside {
+        machine.note_concurrent();
+    }
+    let called = machine.call(step_of(name, 1), None).unwrap();
+    machine.await_op(called.op).unwrap();
+    machine.settle(beside, Some(Outside::Nothing), true);
+    let handed = asked(&mut machine).handed == 1;
+    assert_eq!(handed, !machine.diverged, "what is not the same step diverges");
+    handed
+}
+
 #[test]
 fn only_a_step_that_was_alone_may_be_reworded() {
-    // The last step of a record, called again with another input.
-    let again = |record: &[&[&str]], code: &str, name: &str| {
-        let store = Store::new();
-        store.record(record);
-        let mut machine = store.enter(code);
-        for name in &record.concat()[..record.concat().len() - 1] {
-            call(&mut machine, name);
-            machine.settle(false, Some(Outside::Nothing), true);
-        }
-        machine.call(step_of(name, 1), None).unwrap().recorded
-    };
-    assert!(again(&[&["a"]], "1", "a"), "alone: the same step with another input");
-    assert!(again(&[&["a"], &["b"]], "1", "b"), "what came before had ended");
-    assert!(!again(&[&["a"]], "2", "a"), "edited code");
-    assert!(!again(&[&["a"]], "1", "b"), "another step");
-    assert!(!again(&[&["a", "b"]], "1", "b"), "beside another in the record");
+    assert!(again(&[&["a"]], config("1"), "a", false), "alone: the same step with another input");
+    assert!(again(&[&["a"], &["b"]], config("1"), "b", false), "what came before had ended");
+    assert!(!again(&[&["a"]], config("2"), "a", false), "edited code");
+    assert!(!again(&[&["a"]], config("1"), "b", false), "another step");
+    assert!(!again(&[&["a", "b"]], config("1"), "b", false), "beside another in the record");
 }
 
 #[test]
 fn a_step_is_not_reworded_while_another_branch_is_alive() {
+    assert!(!again(&[&["a"]], config("1"), "a", true));
+    // One that may call it is outside.
     let store = Store::new();
     store.record(&[&["a"]]);
     let mut machine = store.enter("1");
-    machine.note_concurrent();
-    assert!(!machine.call(step_of("a", 1), None).unwrap().recorded);
+    let called = machine.call(step_of("a", 1), None).unwrap();
+    machine.await_op(called.op).unwrap();
+    assert_eq!(settle(&mut machine, Outside::Something), Asked { armed: vec![(1, 60)], ..Asked::default() });
+}
+
+#[test]
+fn a_host_that_never_knows_what_is_outside_decides_at_the_call() {
+    let blind = |record: &[&[&str]]| {
+        let store = Store::new();
+        store.record(record);
+        let (_, segment) = store.claim();
+        let mut machine = Machine::new(segment, MachineConfig { blind: true, ..config("1") });
+        machine.call(step_of("a", 1), None).unwrap().recorded
+    };
+    assert!(blind(&[&["a"], &["b"]]));
+    assert!(!blind(&[&["a"], &["b", "c"]]), "there have been branches");
 }
 
 #[test]

@@ -419,6 +419,15 @@ impl World {
             self.site_of_task.insert(task, site);
             self.task_of_site.insert(site, task);
         }
+        if self.edited {
+            // A step with a volatile input turns out to be the recorded one only once the code is quiet.
+            for (op, site) in &life.host.site_of {
+                if let Some(task) = life.machine.task_of(*op) {
+                    self.site_of_task.insert(task, *site);
+                    self.task_of_site.insert(*site, task);
+                }
+            }
+        }
     }
 
     fn finished_sites(&self) -> Result<HashSet<Site>, String> {
@@ -496,7 +505,9 @@ impl World {
         let mut logs = std::mem::take(&mut life.host.ended);
         logs.push(std::mem::take(&mut life.host.log));
         if self.edited {
-            let again = life.host.fresh.iter().filter(|site| self.recorded_before_edit.contains(site));
+            // Unless it turned out to be the recorded one.
+            let anew = life.host.fresh.iter().filter(|(op, _)| !life.machine.is_recorded(*op)).map(|(_, site)| site);
+            let again = anew.filter(|site| self.recorded_before_edit.contains(site));
             self.repeated.extend(again);
             return Ok(());
         }
