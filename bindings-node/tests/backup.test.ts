@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 
 import { disposing, fileUrl, folder } from "./support.js";
 
-const echo = agent("echo", async (text: string) => text);
+const echo = agent("echo", async (_ctx, text: string) => text);
 
 test("a backup is a database of its own", async () => {
   const client = disposing(await connect(fileUrl()));
