@@ -16,7 +16,18 @@ import * as timers from "./timers.js";
 const Outside = { Unknown: 1, Something: 2 } as const;
 
 /** What ends by itself, or is no wait of the code that began it. */
-const IGNORED = new Set(["PROMISE", "Timeout", "Immediate", "TickObject", "Microtask", "TTYWRAP", "PIPEWRAP", "WRITEWRAP"]);
+const IGNORED = new Set([
+  "PROMISE",
+  "Timeout",
+  "Immediate",
+  "TickObject",
+  "Microtask",
+  "TTYWRAP",
+  "PIPEWRAP",
+  "WRITEWRAP",
+  // Ours: what a step is called in.
+  "flovyn.task",
+]);
 const JOB = /REQUEST$/;
 
 /** Work of a thread, which says when it is done. */

@@ -35,7 +35,7 @@ LANGUAGES = {
 WARNINGS = ("diverged", "reworded", "orphaned")
 #: How long a run may take in its last life; the slowest wait of a program is far shorter.
 TIMEOUT_S = 30
-BATCH = 60
+BATCH = 120
 
 
 class Wrong(Exception):
@@ -189,7 +189,7 @@ def main() -> int:
     parser.add_argument("--language", action="append", choices=LANGUAGES)
     parser.add_argument("--programs", type=int, default=720, help="for each language")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--lives", type=int, default=6)
+    parser.add_argument("--lives", type=int, default=5)
     parser.add_argument(
         "--keep", type=Path, help="a folder that keeps databases and logs"
     )
