@@ -38,7 +38,9 @@ impl Machine {
         };
         if outside != Outside::Nothing || self.is_new_under_way() {
             self.ask_later();
-            if self.will_be_given_up(line) {
+            // Edited code may not give it up any more: it is waited for as everything else is.
+            let gives_up = self.will_be_given_up(line);
+            if gives_up && (self.must_be_certain() || !self.is_anything_held_up()) {
                 return false;
             }
             let due = std::mem::take(&mut self.divergence_due);
