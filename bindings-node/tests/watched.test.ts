@@ -87,3 +87,7 @@ test("rule 07: a step beside others is not reworded", async () => {
   await second.close();
   await client.close();
 }, 90_000);
+
+test.each([0, -1, NaN, "60" as unknown as number])("a replay timeout is a number of milliseconds (%s)", (replayTimeoutMs) => {
+  expect(() => agent("odd", { replayTimeoutMs }, async () => "done")).toThrow("number of milliseconds above 0");
+});

@@ -197,5 +197,10 @@ export function agent(kind: string, ...rest: unknown[]): unknown {
   const fn = rest[rest.length - 1] as AgentFunction<never, unknown, unknown>;
   if (typeof kind !== "string" || kind === "") throw new InvalidArgument("an agent needs a kind, its name in journals");
   if (typeof fn !== "function") throw new InvalidArgument(`agent "${kind}" needs a function`);
+  const { replayTimeoutMs } = options;
+  if (replayTimeoutMs !== undefined && !(typeof replayTimeoutMs === "number" && replayTimeoutMs > 0)) {
+    const given = String(replayTimeoutMs);
+    throw new InvalidArgument(`replayTimeoutMs of agent "${kind}" is a number of milliseconds above 0, not ${given}`);
+  }
   return new Agent<unknown, unknown, unknown>(kind, fn, options, input);
 }

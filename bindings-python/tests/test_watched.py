@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import flovyn
 import pytest
@@ -157,3 +158,9 @@ async def test_rule_07_a_step_beside_others_is_not_reworded(tmp_path: Path) -> N
         assert len(await handle.tasks()) == 2
         warned = [event.data["warning"] async for event in handle.stream() if getattr(event, "name", "") == "warning"]
         assert "reworded" not in warned
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), "60"])
+def test_a_replay_timeout_is_a_number_of_seconds(limit: Any) -> None:
+    with pytest.raises(flovyn.InvalidArgument, match="number of seconds above 0"):
+        agent(replay_timeout=limit)(lambda ctx: None)

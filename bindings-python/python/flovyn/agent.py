@@ -34,7 +34,7 @@ _UNSET: Any = object()
 
 
 def _seconds(limit: float | None, kind: str) -> float | None:
-    if limit is not None and not limit > 0:
+    if limit is not None and not (isinstance(limit, (int, float)) and limit > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(f"replay_timeout of agent {kind!r} is a number of seconds above 0, not {limit!r}")
     return limit
 

@@ -165,42 +165,40 @@ def _awaited(task: asyncio.Task[Any], future: Any, mine: set[asyncio.Task[Any]],
     """Tell who ends the future that a task waits for."""
     if future is None or future.done():
         return SOMETHING
+    found = _ends(future, mine, waiters)
+    frame = _innermost(task) if found is None else None
+    if frame is None:
+        return SOMETHING if found is None else found
+    where, name = frame.f_globals.get("__name__"), frame.f_code.co_name
+    if where in _GROUPS and name in ("__aexit__", "_aexit"):
+        return NOTHING
+    if where in _SHARED:
+        # Another branch ends it, or whoever else has the queue, the lock or the event.
+        return UNKNOWN
+    if where == "asyncio.tasks" and name == "_wait":
+        return _all_end(frame.f_locals.get("fs", ()), mine, waiters)
+    if where == "asyncio.tasks" and name == "wait_for" and "fut" in frame.f_locals:
+        return _all_end([frame.f_locals["fut"]], mine, waiters)
+    return SOMETHING
+
+
+def _ends(future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int | None:
+    """Tell who ends a future, if it shows that by itself."""
     if future in waiters:
         return NOTHING
     if isinstance(future, asyncio.Task):
         # A branch is looked at for itself.
         return NOTHING if future in mine else SOMETHING
-    members = getattr(future, "_children", None)  # of `gather`
-    if members is None:
-        members = _shielded(future)
-    frame = None if members is not None else _innermost(task)
-    if frame is not None:
-        where, name = frame.f_globals.get("__name__"), frame.f_code.co_name
-        if where in _GROUPS and name in ("__aexit__", "_aexit"):
-            return NOTHING
-        if where in _SHARED:
-            # Another branch ends it, or whoever else has the queue, the lock or the event.
-            return UNKNOWN
-        if where == "asyncio.tasks" and name == "_wait":
-            members = frame.f_locals.get("fs")
-        elif where == "asyncio.tasks" and name == "wait_for":
-            members = [frame.f_locals.get("fut")]
-    if members is None:
-        return SOMETHING
-    return max((_member(member, task, mine, waiters) for member in members), default=NOTHING)
+    members = getattr(future, "_children", None) or _shielded(future)  # the first of `gather`
+    return None if members is None else _all_end(members, mine, waiters)
 
 
-def _member(member: Any, task: asyncio.Task[Any], mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
-    if member is None or (member.done() and not isinstance(member, asyncio.Task)):
-        return NOTHING if member is not None else SOMETHING
-    if isinstance(member, asyncio.Task):
-        return NOTHING if member.done() or member in mine else SOMETHING
-    if member in waiters:
-        return NOTHING
-    inner = getattr(member, "_children", None) or _shielded(member)
-    if inner is None:
-        return SOMETHING
-    return max((_member(one, task, mine, waiters) for one in inner), default=NOTHING)
+def _all_end(futures: Iterable[Any], mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
+    found = NOTHING
+    for future in futures:
+        one = NOTHING if future.done() else _ends(future, mine, waiters)
+        found = max(found, SOMETHING if one is None else one)
+    return found
 
 
 def _shielded(future: Any) -> list[Any] | None:
