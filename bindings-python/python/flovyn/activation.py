@@ -31,7 +31,7 @@ from .errors import (
     traceback_of,
     type_name,
 )
-from .scope import current, once_name
+from .scope import current, in_attempt, once_name
 from .step import CANCELLED, VALUE, Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
@@ -468,6 +468,7 @@ class Activation:
 
     def _make_attempt(self, step: Step[Any], op: int, attempt: int, uuid: bytes, link: InlineLink) -> OwnTask:
         current.set(None)
+        in_attempt.set(True)
         once_name.set(None)
         made = OwnTask(self._attempt(step, op, attempt, uuid, link), loop=self.loop)
         made.on_teardown = self.tear

@@ -15,7 +15,8 @@ from contextvars import Context
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .scope import current
+from .ends import Branch
+from .scope import current, in_attempt
 
 if TYPE_CHECKING:
     from .activation import Activation
@@ -295,12 +296,18 @@ def _branching(create: Callable[..., asyncio.Task[Any]]) -> Callable[..., asynci
         agent = current.get() if context is None else context.get(current)
         if agent is not None:
             agent.branched()
+        if agent is not None or _of_attempt(context):
+            coroutine = Branch.of(coroutine)
         task = create(coroutine, **options)
         if agent is not None:
             agent.branches.add(task)
         return task
 
     return noting
+
+
+def _of_attempt(context: Context | None) -> bool:
+    return in_attempt.get() if context is None else context.get(in_attempt, False)
 
 
 def _threaded(submit: Callable[..., Future]) -> Callable[..., Future]:

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 _told: dict[int, list[Callable[[], object]]] = {}
 _ending = 0
@@ -92,6 +92,71 @@ def _handlers() -> set[CodeType]:
         if isinstance(code, CodeType) and handler is not signal.default_int_handler:
             found.add(code)
     return found
+
+
+class Branch(Coroutine[Any, Any, Any]):
+    """The coroutine of a branch, in which ``sys.exit()`` is an error like any other.
+
+    asyncio stores what a task ends with, but raises `SystemExit` out of its loop as well: the worker would end with one
+    agent's branch. So the task is given the error as asyncio gives it, and its coroutine is then left where it stands.
+    """
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Coroutine[Any, Any, Any]) -> None:
+        self._inner = inner
+
+    @classmethod
+    def of(cls, given: Any) -> Any:
+        """Return the branch of a coroutine; whatever else asyncio is given it refuses itself."""
+        return cls(cast("Coroutine[Any, Any, Any]", given)) if isinstance(given, Coroutine) else given
+
+    def send(self, value: Any, /) -> Any:
+        """Go on to the next await."""
+        try:
+            return self._inner.send(value)
+        except SystemExit as error:
+            return _left(error)
+
+    def throw(self, *given: Any) -> Any:
+        """Go on with an error."""
+        try:
+            return self._inner.throw(*given)
+        except SystemExit as error:
+            return _left(error)
+
+    def close(self) -> None:
+        """End it."""
+        self._inner.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._inner.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        # Its frame, its name and what it awaits, for whoever looks at the coroutine of a task.
+        return getattr(self._inner, name)
+
+
+def _left(error: SystemExit) -> asyncio.Future[None]:
+    """End the running task with an error, and give it nothing to wait for."""
+    task: Any = asyncio.current_task()
+    if ends_process(error) or not isinstance(task, asyncio.Task):
+        raise error
+    super(asyncio.Task, task).set_exception(error)
+    nothing = _Nothing(loop=task.get_loop())
+    nothing._asyncio_future_blocking = True
+    return nothing
+
+
+class _Nothing(asyncio.Future[None]):
+    """What a task awaits that has ended: it never goes on."""
+
+    def add_done_callback(self, *_: Any, **__: Any) -> None:
+        """Wake nobody."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Wake nobody."""
+        return False
 
 
 def _listen(loop: asyncio.AbstractEventLoop) -> bool:

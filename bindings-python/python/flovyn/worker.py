@@ -14,7 +14,7 @@ from .agent import Agent
 from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
-from .scope import current, once_name
+from .scope import current, in_attempt, once_name
 from .serde import Signature
 from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
@@ -321,6 +321,7 @@ class Worker:
 
         def make() -> OwnTask:
             current.set(None)
+            in_attempt.set(True)
             once_name.set(None)
             return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile), loop=self.hub.loop)
 
