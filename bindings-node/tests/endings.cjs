@@ -52,6 +52,11 @@ const ways = {
     await client.close();
     process.exit(0);
   },
+  async heard() {
+    process.on("SIGINT", () => console.log("heard"));
+    await run(one, 60_000, { id: "work", url }).catch((error) => console.log("run() has ended:", error.code));
+    process.exit(0);
+  },
   async run() {
     await run(one, 60_000, { id: "work", url });
   },

@@ -1,6 +1,7 @@
 // How processes end: not held open by an idle client, in order on Ctrl-C and SIGTERM, and with nothing left to do after a close.
 
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
 
 import { agent, connect, task } from "@flovyn/sdk";
 import { expect, test } from "vitest";
@@ -82,4 +83,14 @@ test("Ctrl-C ends a run() in order, with the signal as its reason", async () => 
   const client = await connect(url);
   expect((await (await client.handle("work")).describe())["worker"]).toBeNull();
   await client.close();
+});
+
+test("a close that fails on Ctrl-C is told by run() alone, where the program goes on", async () => {
+  const url = fileUrl();
+  const child = start("endings.cjs", ["heard", url]);
+  await until(() => child.output().includes("at work"));
+  rmSync(dirname(url.slice("sqlite:".length)), { recursive: true });
+  child.process.kill("SIGINT");
+  expect(await child.ended, child.errors()).toEqual({ code: 0, signal: null });
+  expect(child.output()).toContain("heard\nrun() has ended: StorageUnavailable");
 });

@@ -38,13 +38,49 @@ const loops = {
   },
 };
 
+/** What calls without anybody who awaits it, so that nobody catches what is thrown. */
+const alone = {
+  timer: (ctx) =>
+    setInterval(function () {
+      if (away && ++rounds === 5) clearInterval(this);
+      ctx.appendEntry("user", "again");
+    }, 1),
+  "async timer": (ctx) =>
+    setInterval(async function () {
+      if (away && ++rounds === 5) clearInterval(this);
+      await null;
+      ctx.appendEntry("user", "again");
+    }, 1),
+  branch: async (ctx) => {
+    while (!away || ++rounds < 5) {
+      await pause(1);
+      ctx.appendEntry("user", "again");
+    }
+  },
+  "timer of a failing program": () =>
+    setInterval(() => {
+      if (away) throw new RangeError("the program's own");
+    }, 1),
+  "async timer of a failing program": () =>
+    setInterval(async () => {
+      if (away) throw new RangeError("the program's own");
+    }, 1),
+};
+
 let away = false;
+let atWork;
+const working = new Promise((resolve) => (atWork = resolve));
 let worker;
 let closed;
 let rounds = 0;
 const swallower = agent("swallower", async (ctx) => {
   await short();
   console.log("at work");
+  atWork();
+  if (alone[how] !== undefined) {
+    alone[how](ctx);
+    return ctx.waitForSignal("never");
+  }
   if (how === "interval") {
     // Nobody catches what is thrown in a timer.
     const timer = setInterval(() => {
@@ -74,6 +110,7 @@ async function main() {
   const client = await connect("memory:");
   worker = await client.worker({ agents: [swallower] }).start();
   await client.start(swallower);
+  await working;
   await pause(50);
   await (closed ?? worker.close(0));
   away = true;

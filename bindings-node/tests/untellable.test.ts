@@ -262,3 +262,26 @@ test("a worker that cannot take its news does not keep others from theirs", asyn
     hub.forget(deaf);
   }
 });
+
+const shower = agent("shower", async (ctx) => {
+  for (const [made] of Object.values(THROWN)) ctx.streamError(made());
+  return ctx.waitForSignal("end");
+});
+
+test("whatever was thrown can be shown to watchers", async () => {
+  const client = disposing(await connect("memory:"));
+  await client.worker({ agents: [shower] }).start();
+  const run = await client.start(shower);
+  const told: unknown[][] = [];
+  for await (const event of run.stream()) {
+    if (event.type !== "data" || event.name !== "error") continue;
+    const { type, message } = event.data as Record<string, unknown>;
+    told.push([type, message]);
+    if (told.length === Object.keys(THROWN).length) break;
+  }
+  const expected = Object.values(THROWN).map(([, type, message]) => [
+    type,
+    typeof message === "string" ? message : expect.stringMatching(message),
+  ]);
+  expect(told).toEqual(expected);
+});

@@ -4,7 +4,7 @@
 // await that cannot be served. The others give a `Step`: await it, or hand it to `Promise.all` and the like.
 
 import type { Activation } from "./activation.js";
-import { Cancelled, InvalidArgument, StateNotDeclared, Timeout } from "./errors.js";
+import { Cancelled, InvalidArgument, messageOf, StateNotDeclared, Timeout, typeName } from "./errors.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
 import type { Wire } from "./native.js";
@@ -184,10 +184,9 @@ export class AgentContext<S = unknown> {
     this.activation.session.stream(1, json(data));
   }
 
-  /** Shows watchers an error worth seeing. */
+  /** Shows watchers an error worth seeing, whatever was thrown: its type and its message. */
   streamError(error: unknown): void {
-    const shown = error instanceof Error ? { type: error.name, message: error.message } : error;
-    this.activation.session.stream(2, json(shown));
+    this.activation.session.stream(2, json({ type: typeName(error), message: messageOf(error) }));
   }
 
   // ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -345,7 +344,9 @@ export class AgentContext<S = unknown> {
   /** Throws `Cancelled` if the run was asked to stop; recorded. */
   async checkCancellation(): Promise<void> {
     if (this.read((once) => this.activation.session.checkCancellation(once))) {
-      throw new Cancelled("the run was asked to stop");
+      const error = new Cancelled("the run was asked to stop");
+      if (this.activation.agent.options.cancellable !== false) this.activation.told(error, false);
+      throw error;
     }
   }
 

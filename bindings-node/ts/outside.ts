@@ -9,6 +9,7 @@
 import { type AsyncHook, createHook } from "node:async_hooks";
 
 import type { Activation } from "./activation.js";
+import { isA, Suspended } from "./errors.js";
 import { scopes } from "./scope.js";
 import * as timers from "./timers.js";
 
@@ -68,6 +69,10 @@ function anyBegun(agent: Activation): boolean {
 export function watch(): void {
   timers.watch();
   users += 1;
+  if (hook === undefined && !OWN_WAY.test([...process.execArgv, process.env["NODE_OPTIONS"]].join(" "))) {
+    // It stays: code of a copy that was put away may go on after its worker.
+    process.on("unhandledRejection", rejected);
+  }
   hook ??= createHook({ init: noted });
   if (users === 1) hook.enable();
 }
@@ -77,6 +82,18 @@ export function unwatch(): void {
   timers.unwatch();
   users -= 1;
   if (users === 0) hook?.disable();
+}
+
+/** What of Node's ways to take a promise that nobody reads the program has chosen itself. */
+const OWN_WAY = /--unhandled-rejections/;
+
+/**
+ * A branch that nobody awaits ends with `Suspended` once its copy is put away, which is no error of the program. All else is
+ * an uncaught error, as it is where nobody listens.
+ */
+function rejected(reason: unknown): void {
+  if (isA(reason, Suspended) || process.listenerCount("unhandledRejection") > 1) return;
+  throw reason;
 }
 
 function noted(_id: number, type: string, _trigger: number, resource: object): void {

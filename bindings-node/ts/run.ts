@@ -101,11 +101,13 @@ async function served<T>(
 ): Promise<T> {
   const client = await connect(options.url);
   const stop = (name: NodeJS.Signals): void => {
-    void client.close().finally(() => {
+    const ended = (): void => {
       process.off("SIGINT", stop);
       process.off("SIGTERM", stop);
       process.kill(process.pid, name);
-    });
+    };
+    // Whether it could be closed or not: the process was told to end.
+    client.close().then(ended, ended);
   };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);

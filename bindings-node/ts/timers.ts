@@ -8,6 +8,7 @@ import timers from "node:timers";
 import promises from "node:timers/promises";
 
 import type { Activation } from "./activation.js";
+import { isA, Suspended } from "./errors.js";
 import { scopes } from "./scope.js";
 
 /** The functions as they were: ours are no agent's timers. */
@@ -71,19 +72,20 @@ function put(owner: object, name: string, by: unknown): void {
 }
 
 type Timer = NodeJS.Timeout | NodeJS.Immediate;
-type Set_ = (callback: (...args: unknown[]) => void, ...args: unknown[]) => Timer;
+type Callback = (...args: unknown[]) => unknown;
+type Set_ = (callback: Callback, ...args: unknown[]) => Timer;
 
 /** A function that sets a timer, and says so to the agent that called it. */
 function noted(original: unknown, once: boolean): unknown {
   const set = original as Set_;
-  const noting = (callback: (...args: unknown[]) => void, ...args: unknown[]): Timer => {
+  const noting = (callback: Callback, ...args: unknown[]): Timer => {
     const agent = scopes.getStore()?.activation;
     if (agent == null || typeof callback !== "function") return set(callback, ...args);
     const mine = left.get(agent) ?? new Set<Timer>();
     left.set(agent, mine);
-    const fire = (...given: unknown[]): void => {
+    const fire = function (this: unknown, ...given: unknown[]): void {
       if (once) mine.delete(timer);
-      callback(...given);
+      passing(callback, this, given);
     };
     const timer = set(fire, ...args);
     mine.add(timer);
@@ -92,6 +94,15 @@ function noted(original: unknown, once: boolean): unknown {
   };
   // Carries `util.promisify.custom`.
   return Object.defineProperties(noting, Object.getOwnPropertyDescriptors(set));
+}
+
+/** Calls back. A copy of an agent that was put away throws `Suspended`, which here nobody catches: that ends the timer alone. */
+function passing(callback: Callback, owner: unknown, given: unknown[]): void {
+  try {
+    Reflect.apply(callback, owner, given);
+  } catch (error) {
+    if (!isA(error, Suspended)) throw error;
+  }
 }
 
 function forgotten(original: unknown): unknown {
