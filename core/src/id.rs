@@ -1,6 +1,6 @@
 //! Names of things: typed UUIDs, journal slots, and the ids that follow from a place in the journal.
 //!
-//! Ids of what an op creates depend on the op's place alone (engine.md, "op id"), so writing one twice is harmless.
+//! Ids of what an op creates depend on the op's place alone (ARCHITECTURE.md, "Words"), so writing one twice is harmless.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -56,7 +56,7 @@ pub struct TaskCall {
     pub key: Option<String>,
 }
 
-/// Stands for a conversation at one point (engine.md rule 15).
+/// Stands for a conversation at one point (rule 15).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContextRef {
     /// The run.
@@ -68,7 +68,7 @@ pub struct ContextRef {
 }
 
 /// What an agent may do. Every method that takes a slot is synchronous and joins the batch; nothing leaves the process
-/// before an await that cannot be served (engine.md rule 1).
+/// before an await that cannot be served (rule 1).
 pub trait AgentContext: Send + Sync {
     /// The run's id.
     fn agent_execution_id(&self) -> ExecutionId;

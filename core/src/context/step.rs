@@ -1,4 +1,4 @@
-//! The future of one op. Dropping it before its end gives the await up (engine.md rule 13).
+//! The future of one op. Dropping it before its end gives the await up (rule 13).
 
 use super::Shared;
 use crate::error::{Code, Error, Result};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What to do when edited code no longer matches the tail (engine.md rule 8).
+/// What to do when edited code no longer matches the tail (rule 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDivergence {
     /// Go on: new steps run, finished ones keep their results.

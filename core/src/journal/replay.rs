@@ -1,6 +1,6 @@
 //! The recorded tail as a script: which ops were called and which outcomes were handed over, in order.
 //!
-//! Owns the position in the script and the choice of the recorded twin of a call (engine.md rules 5 and 7). It knows
+//! Owns the position in the script and the choice of the recorded twin of a call (rules 5 and 7). It knows
 //! nothing of outcomes or commits.
 
 use crate::model::{Label, OpKind, RecordedBody, RecordedOp, Seen};

@@ -9,7 +9,7 @@ use crate::model::{
 use crate::payload::{Digest, Payload};
 use std::time::Duration;
 
-/// A commit as a worker sends it. Checked in this order: lease, request id, base (engine.md rule 2).
+/// A commit as a worker sends it. Checked in this order: lease, request id, base (rule 2).
 #[derive(Debug, Clone)]
 pub struct CommitRequest {
     /// Tenant.

@@ -81,7 +81,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// Whether another call is the same step with another input (engine.md rule 7).
+    /// Whether another call is the same step with another input (rule 7).
     pub fn same_step(&self, other: &Label) -> bool {
         self.kind == other.kind && self.name == other.name
     }

@@ -6,7 +6,7 @@ use crate::model::Status;
 use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 
-/// When a signal may be seen (engine.md rule 12).
+/// When a signal may be seen (rule 12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {

@@ -7,7 +7,7 @@ use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a repeated start would do (engine.md rule 11).
+/// What a repeated start would do (rule 11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffects {

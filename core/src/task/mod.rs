@@ -82,7 +82,7 @@ impl TaskContext {
     }
 
     /// The entries that a context reference of the task's own run stands for, from the root, contents in memory. It is given
-    /// instead of the messages, so that a run of n turns stores n messages (engine.md rule 15).
+    /// instead of the messages, so that a run of n turns stores n messages (rule 15).
     pub async fn messages(&self, at: &ContextRef) -> Result<Vec<Entry>> {
         match &self.holder {
             Holder::Inline(session, _) => session.branch_to(at.leaf).await,
