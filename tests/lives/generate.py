@@ -13,7 +13,9 @@ from typing import Any
 Node = list[Any]
 Program = dict[str, Any]
 
-OUTSIDE = ("timer", "spin", "thread", "future", "event", "foreign")
+OUTSIDE = ("timer", "spin", "thread", "future", "event", "foreign", "executor")
+#: What a run may do in one of its crashes: the commit is not made, is made and not heard of, or only its answer is lost.
+CRASHES = ("before", "after", "after", "answer_lost")
 
 
 class Maker:
@@ -44,21 +46,31 @@ class Maker:
     def leaf(self) -> Node:
         """Something without branches."""
         roll = self.rng.random()
-        if roll < 0.45:
+        if roll < 0.36:
             return self.step()
-        if roll < 0.62:
+        if roll < 0.53:
             return ["decide", self.number()]
-        if roll < 0.72:
+        if roll < 0.61:
             return [
                 "sleep",
                 self.rng.choice((1, 5, 20)) * 1_000
                 + (0 if self.pure else self.number()),
             ]
-        if roll < 0.82:
+        if roll < 0.71:
             return [
                 "signal",
                 self.rng.choice("pq") if self.pure else f"s{self.number()}",
             ]
+        if roll < 0.77:
+            # Its place in the conversation is written down: it follows an outcome, too.
+            return ["seq", [self.step(), ["entry", self.number()]]]
+        if roll < 0.8:
+            # And so it does what a read finds.
+            return ["seq", [self.step(), ["drain", f"d{self.number()}"]]]
+        if roll < 0.83:
+            return [self.rng.choice(("run", "once")), self.number()]
+        if roll < 0.85:
+            return ["within", self.rng.choice((1, 10)) * 1_000, self.number()]
         return self.step() if self.pure else self.wait()
 
     def members(self, depth: int) -> list[Node]:
@@ -74,7 +86,7 @@ class Maker:
     def racer(self, at: int) -> Node:
         """A member of a race: its last outcome is one of the context, and a wait of it outside does not win."""
         slow = at > 0 and not self.pure and self.rng.random() < 0.3
-        before = [["outside", self.rng.choice(OUTSIDE), 600]] if slow else []
+        before = [["outside", self.rng.choice(OUTSIDE), 1_500]] if slow else []
         return [
             "seq",
             [*before, *([self.step()] if self.rng.random() < 0.3 else []), self.step()],
@@ -91,12 +103,14 @@ class Maker:
                 [self.node(depth - 1) for _ in range(self.rng.randint(2, 4))],
             ]
         if roll < 0.55:
-            return ["all", self.rng.randrange(12), self.members(depth - 1)]
+            return ["all", self.rng.randrange(840), self.members(depth - 1)]
         if roll < 0.65:
-            return ["race", [self.racer(at) for at in range(self.rng.randint(2, 3))]]
+            racers = [self.racer(at) for at in range(self.rng.randint(2, 3))]
+            return ["race", self.rng.randrange(840), racers]
         if roll < 0.75:
             return [
                 "pool",
+                self.rng.randrange(840),
                 self.rng.randint(2, 3),
                 [self.leaf() for _ in range(self.rng.randint(3, 6))],
             ]
@@ -130,7 +144,8 @@ def program(seed: int) -> Program:
     # Whoever waits in the root while branches have not begun: the kind that was missing.
     body.insert(rng.randrange(len(body) + 1), ["decide", maker.number()])
     body.append(["decide", maker.number()])
-    names = [one[1] for one in _leaves([*body, *background]) if one[0] == "signal"]
+    leaves = _leaves([*body, *background])
+    names = [one[1] for one in leaves if one[0] in ("signal", "drain")]
     signals = [
         [rng.choice((0, 10, 50, 150)), name, f"{name}{number}"]
         for number, name in enumerate(names)
@@ -141,7 +156,53 @@ def program(seed: int) -> Program:
         "body": body,
         "signals": signals,
         "cancel": rng.choice((5, 40, 120)) if rng.random() < 0.1 else None,
+        "fork": _fork(rng) if rng.random() < 0.2 else None,
+        "crashes": [
+            [1 + min(int(rng.paretovariate(0.7)), 40), rng.choice(CRASHES)]
+            for _ in range(rng.randint(2, 5))
+        ],
     }
+
+
+def _fork(rng: random.Random) -> dict[str, Any]:
+    """Say when a run is forked, after so many ms or at its end, and at which of its entries or steps by then."""
+    when = rng.choice((0, 20, 60, 150, None))
+    return {
+        "when": when,
+        "by": rng.choice(("entry", "op")),
+        "at": rng.randrange(1000),
+    }
+
+
+def settled(given: Program, language: str) -> Program:
+    """Return the program without what the engine is known to get wrong.
+
+    * A fork loses what its parent had been told by the time of an op that is left out for want of an outcome: it is told
+      things in another order, warns of a divergence, or waits for ever.
+    * The end of a `once` has no place among the other outcomes until an op tells that it was seen.
+    * `drainSignals` of TypeScript answers late on replay: outcomes are handed over before.
+    """
+    without = ("once", "drain") if language == "typescript" else ("once",)
+    parts = {part: _without(without, given[part]) for part in ("body", "background")}
+    return given | parts | {"fork": None}
+
+
+def _without(kinds: tuple[str, ...], node: Any) -> Any:
+    if not isinstance(node, list):
+        return node
+    if node and node[0] in kinds:
+        return ["step", int(str(node[1]).strip("d")), 0]
+    return [_without(kinds, part) for part in node]
+
+
+def crashable(given: Program) -> bool:
+    """Whether it has no long waits of the host, and so may die many times in little time."""
+    waits = [
+        one[2]
+        for one in _leaves([*given["body"], *given["background"]])
+        if one[0] == "outside"
+    ]
+    return max(waits, default=0) <= 20
 
 
 def _leaves(nodes: list[Node]) -> list[Node]:

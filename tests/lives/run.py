@@ -1,6 +1,6 @@
 """Lives of random agents: killed for real, put away, edited; every decision must be the same in all of them.
 
-Usage: run.py [--language python|typescript|rust]… [--programs N] [--first SEED] [--lives N] [--seed SEED]
+Usage: run.py [--language python|typescript|rust]… [--programs N] [--first SEED] [--lives N] [--batch N] [--keep FOLDER]
 Needs both packages built, and cargo. README.md says what is checked.
 """
 
@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from generate import Program, edited, program
+import store
+from generate import Program, crashable, edited, program, settled
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -36,14 +36,16 @@ WARNINGS = ("diverged", "reworded", "orphaned")
 #: How long a run may take in its last life; the slowest wait of a program is far shorter.
 TIMEOUT_S = 30
 BATCH = 120
+#: Things that a failed batch tells of; with --keep all of them are in a file beside the database.
+SHOWN = 3
 
 
 class Wrong(Exception):
     """A run was not what it had to be."""
 
 
-def live(language: str, life: dict[str, Any]) -> dict[str, Any]:
-    """Give programs one life; return what was told of each that ended in it."""
+def live(language: str, life: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Give programs one life; return what was told of each that ended in it, and what was said beside."""
     command = LANGUAGES[language]
     try:
         done = subprocess.run(
@@ -55,20 +57,22 @@ def live(language: str, life: dict[str, Any]) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise Wrong(f"life {life['number']} did not end: {error.stderr}") from None
+        said = (error.stderr or b"").decode(errors="replace")[-20_000:]
+        raise Wrong(f"life {life['number']} did not end: {said}") from None
     if done.returncode not in (0, -signal.SIGKILL):
         raise Wrong(
             f"life {life['number']} ended with {done.returncode}: {done.stderr.strip()[-3000:]}"
         )
     if done.returncode and life["kill_ms"] is None and life["kill_at"] is None:
         raise Wrong(f"life {life['number']} was killed by somebody else")
-    if any(
-        word in done.stderr
-        for word in ("Exception in callback", "Exception ignored", "panicked")
-    ):
+    # What lived in a process that goes on is thrown away with its tasks pending.
+    lasting = (
+        () if life["url"] is None else ("Exception in callback", "Exception ignored")
+    )
+    if any(word in done.stderr for word in (*lasting, "panicked")):
         raise Wrong(f"life {life['number']} said: {done.stderr.strip()[-3000:]}")
     told = [json.loads(line) for line in done.stdout.split("\n") if line]
-    return {one["name"]: one for one in told}
+    return {one["name"]: one for one in told}, done.stderr
 
 
 def lives(count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -90,28 +94,56 @@ def lives(count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
         }
 
 
-def batch(language: str, seeds: range, count: int, folder: Path) -> Counter[str]:
+def batch(
+    language: str, seeds: range, count: int, folder: Path, known: bool
+) -> Counter[str]:
     """Let programs live; return what was seen, or raise what was wrong."""
     rng = random.Random(f"{language} {seeds.start}")
     programs = [program(seed) for seed in seeds]
+    if not known:
+        programs = [settled(one, language) for one in programs]
+    unedited = programs
     base = folder / f"{language}-{seeds.start}"
     url, log = f"sqlite:{base}.db", f"{base}.log"
     edits = seeds.start // len(seeds) % 4 == 3
     told: dict[str, Any] = {}
+    said = ""
     for life in lives(count, rng):
         if edits and life["number"] == count:
             programs = [
                 edited(one, seed) for one, seed in zip(programs, seeds, strict=True)
             ]
             life["version"] = "2"
-        told |= live(language, life | {"url": url, "log": log, "programs": programs})
-    return check(programs, told, Path(log), f"{base}.db", edits)
+        ends, said = live(
+            language, life | {"url": url, "log": log, "programs": programs}
+        )
+        told |= ends
+    seen = check(programs, told, Path(log), said, f"{base}.db", edits)
+    return seen + die(language, unedited, base, rng)
+
+
+def die(
+    language: str, programs: list[Program], base: Path, rng: random.Random
+) -> Counter[str]:
+    """Let those programs that wait for little die once more, at commits and within one process."""
+    programs = [one | {"fork": None} for one in programs if crashable(one)]
+    life = next(lives(1, rng)) | {"url": None, "log": f"{base}.crashes.log"}
+    told, said = live(language, life | {"programs": programs})
+    seen = check(programs, told, Path(life["log"]), said, None, False)
+    return Counter(
+        crashed=seen["programs"], decide=seen["decide"], crashes=seen["lives"]
+    )
 
 
 def check(
-    programs: list[Program], told: dict[str, Any], log: Path, database: str, edits: bool
+    programs: list[Program],
+    told: dict[str, Any],
+    log: Path,
+    said: str,
+    database: str | None,
+    edits: bool,
 ) -> Counter[str]:
-    """Compare what the lives wrote down, and what the store says of them."""
+    """Compare what the lives wrote down, what their agents returned, and what the store says of them."""
     seen: Counter[str] = Counter(
         programs=len(programs), edited=len(programs) if edits else 0
     )
@@ -121,36 +153,57 @@ def check(
             lives_number, what, run, *rest = json.loads(line)
             lines[run].append([lives_number, what, *rest])
             seen[what] += 1
+    kept = {} if database is None else store.inherited(database)
     wrongs: list[str] = []
     for one in programs:
-        name = one["name"]
-        try:
-            _check_run(one, told.get(name), lines[name], edits)
-        except Wrong as wrong:
-            wrongs.append(
-                f"{name}: {wrong}\n{json.dumps(one)}\n"
-                + "\n".join(map(str, lines[name]))
-            )
-        seen["lives"] += len({line[0] for line in lines[name]})
-        seen["cancelled"] += bool((told.get(name) or {}).get("cancelled"))
-    if not edits:
-        wrongs += warnings(
-            database, {one["name"] for one in programs if one["cancel"] is None}
-        )
+        runs = [(one["name"], one["cancel"] is not None)]
+        if one["fork"] is not None:
+            runs.append((f"{one['name']}/fork", False))
+        for name, cancels in runs:
+            ended = told.get(name)
+            try:
+                _check_run(cancels, ended, lines[name], edits)
+                if name in kept and not edits:
+                    seen["forks"] += 1
+                    seen["kept"] += len(kept[name])
+                    _check_fork(ended or {}, lines[name], kept[name])
+            except Wrong as wrong:
+                wrongs.append(
+                    f"{name}: {wrong}\n{json.dumps(one)}\n"
+                    + "\n".join(map(str, lines[name]))
+                    + _known(name, ended, said, database)
+                )
+            seen["lives"] += len({line[0] for line in lines[name]})
+            seen["cancelled"] += bool((ended or {}).get("cancelled"))
+    if not edits and database is not None:
+        names = {one["name"] for one in programs if one["cancel"] is None}
+        names |= {f"{one['name']}/fork" for one in programs}
+        wrongs += store.warnings(database, names, WARNINGS)
     if wrongs:
-        raise Wrong(f"{len(wrongs)} things\n" + "\n".join(wrongs[:3]))
+        report = log.with_suffix(".failed")
+        report.write_text("\n\n".join(wrongs))
+        raise Wrong(f"{len(wrongs)} things\n" + "\n".join(wrongs[:SHOWN]))
     return seen
 
 
+def _known(
+    name: str, told: dict[str, Any] | None, said: str, database: str | None
+) -> str:
+    """Say what is known of a run that went wrong: by the store, and by the process of its last life."""
+    known = "" if database is None else "\n" + store.story(database, name)
+    own = [line for line in said.split("\n") if line.startswith(f"[{name}]")]
+    others = [line for line in said.split("\n") if line and not line.startswith("[")]
+    return "\n".join([known, f"told: {json.dumps(told)}", *own[-80:], *others[-20:]])
+
+
 def _check_run(
-    one: Program, told: dict[str, Any] | None, lines: list[list[Any]], edits: bool
+    cancels: bool, told: dict[str, Any] | None, lines: list[list[Any]], edits: bool
 ) -> None:
     if told is None or "error" in told:
         raise Wrong(f"it ended as {told}")
-    if "cancelled" in told and one["cancel"] is None:
+    if "cancelled" in told and not cancels:
         raise Wrong("nobody cancelled it")
     decided: dict[int, list[Any]] = {}
-    used: set[int] = set()
     for life, what, number, *rest in lines:
         if what == "decide":
             first = decided.setdefault(number, [life, *rest])
@@ -158,6 +211,13 @@ def _check_run(
                 raise Wrong(
                     f"decision {number} was {first[1]} in life {first[0]} and is {rest[0]} in life {life}"
                 )
+    # The last life came to each decision again, by replay or in earnest.
+    last = {} if "result" not in told or edits else told["result"]["decided"]
+    for number, (life, was) in decided.items():
+        if str(number) in last and last[str(number)] != was:
+            raise Wrong(
+                f"decision {number} was {was} in life {life} and is {last[str(number)]} on the last replay"
+            )
     # A step whose result was seen by a decision had ended: it does not begin again in a later life.
     seen_by_life: dict[int, int] = {}
     for life, what, number, *rest in lines:
@@ -169,18 +229,27 @@ def _check_run(
             raise Wrong(
                 f"step {number} had ended by life {seen_by_life[number]} and began again in life {life}"
             )
-        used.add(number)
 
 
-def warnings(database: str, names: set[str]) -> Iterator[str]:
-    """Yield what unedited code was told of itself."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as store:
-        rows = store.execute(
-            "SELECT x.key, e.data FROM event e JOIN agent_execution x ON x.run = e.run WHERE e.data LIKE '%\"warning\"%'"
-        ).fetchall()
-    for key, data in rows:
-        if key in names and json.loads(data).get("warning") in WARNINGS:
-            yield f"{key}: nobody edited the code, but the run warns {data}"
+def _check_fork(
+    told: dict[str, Any],
+    lines: list[list[Any]],
+    kept: list[tuple[str, Any]],
+) -> None:
+    """Look whether a fork has of its parent what had ended before its place, and decided alike."""
+    began = {(what, number) for _, what, number, *_ in lines}
+    for kind, given in kept:
+        number = given["number"] if isinstance(given, dict) else int(kind.split()[-1])
+        what = "decide" if kind == "decide" else "start"
+        if (what, number) in began:
+            raise Wrong(
+                f"its parent had ended {kind} {number}, and it began there again"
+            )
+        decided = told["result"]["decided"].get(str(number))
+        if kind == "decide" and decided != given["seen"]:
+            raise Wrong(
+                f"its parent decided {number} by {given['seen']}, and it by {decided}"
+            )
 
 
 def main() -> int:
@@ -194,6 +263,9 @@ def main() -> int:
         "--keep", type=Path, help="a folder that keeps databases and logs"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument(
+        "--known", action="store_true", help="with what is known to go wrong"
+    )
     given = parser.parse_args()
     seen: Counter[str] = Counter()
     failed, began = 0, time.monotonic()
@@ -202,6 +274,7 @@ def main() -> int:
         ThreadPoolExecutor(2) as pool,
     ):
         folder = given.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         starts = range(given.first, given.first + given.programs, given.batch)
         jobs = [
             (
@@ -211,7 +284,10 @@ def main() -> int:
             for first in starts
             for language in given.language or LANGUAGES
         ]
-        work = [(job, pool.submit(batch, *job, given.lives, folder)) for job in jobs]
+        work = [
+            (job, pool.submit(batch, *job, given.lives, folder, given.known))
+            for job in jobs
+        ]
         for number, ((language, seeds), future) in enumerate(work, 1):
             try:
                 seen += future.result()
@@ -227,7 +303,9 @@ def main() -> int:
                 )
     print(
         f"{seen['programs']} programs, {seen['lives']} lives with work in them, {seen['decide']} decisions, "
-        f"{seen['start']} attempts, {seen['cancelled']} cancelled, {seen['edited']} edited; {failed} batches failed"
+        f"{seen['start']} attempts, {seen['cancelled']} cancelled, {seen['edited']} edited, "
+        f"{seen['forks']} forks that kept {seen['kept']} results, {seen['crashed']} that crashed at commits in "
+        f"{seen['crashes']} lives; {failed} batches failed"
     )
     return 1 if failed else 0
 
