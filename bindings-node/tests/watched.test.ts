@@ -64,6 +64,15 @@ test("rule 08: what stays uncertain pauses and says what is missing", async () =
   await client.close();
 }, 60_000);
 
+test("rule 13: a run that waits for a connection to close is entered again", async () => {
+  const url = `sqlite:${join(folder(), "agents.db")}`;
+  const killed = start("closing_victim.cjs", [url, "kill"]);
+  expect((await killed.ended).signal, killed.errors()).toBe("SIGKILL");
+  const again = start("closing_victim.cjs", [url]);
+  expect(await again.ended, again.errors()).toEqual({ code: 0, signal: null });
+  expect(again.output()).toBe("closed\n");
+}, 60_000);
+
 test("rule 07: a step beside others is not reworded", async () => {
   const url = `sqlite:${join(folder(), "agents.db")}`;
   let life = 1;

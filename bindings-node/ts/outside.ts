@@ -45,6 +45,8 @@ interface Actives {
 const owners = new WeakMap<object, Activation>();
 /** Agents that have begun something since it was last looked for. */
 const began = new WeakSet<Activation>();
+/** Agents of which all that they have begun ended a moment ago. */
+const ending = new WeakSet<Activation>();
 const jobs = new WeakMap<Activation, number>();
 
 let hook: AsyncHook | undefined;
@@ -56,13 +58,25 @@ export function outside(agent: Activation): number {
 }
 
 function anyBegun(agent: Activation): boolean {
-  if (!began.has(agent)) return false;
+  if (!began.has(agent)) return ending.has(agent);
   const actives = process as unknown as Actives;
   const mine = (one: object): boolean =>
     owners.get(one) === agent || owners.get((one as { _handle?: object })._handle ?? one) === agent;
   const any = [...(actives._getActiveRequests?.() ?? []), ...(actives._getActiveHandles?.() ?? [])].some(mine);
-  if (!any) began.delete(agent);
-  return any;
+  if (!any) ends(agent);
+  return true;
+}
+
+/** A handle that closes is active no more, but who waits for that is told a turn of the loop later. */
+function ends(agent: Activation): void {
+  began.delete(agent);
+  ending.add(agent);
+  timers.setImmediate(() => {
+    timers.setImmediate(() => {
+      ending.delete(agent);
+      agent.awaitQuiet();
+    });
+  });
 }
 
 /** Notes from now on who begins what. Ends are looked for: to be told of them would cost every promise of the process. */

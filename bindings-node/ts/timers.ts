@@ -12,6 +12,7 @@ import { isA, Suspended } from "./errors.js";
 import { scopes } from "./scope.js";
 
 /** The functions as they were: ours are no agent's timers. */
+export const setImmediate = timers.setImmediate;
 export const setInterval = timers.setInterval;
 export const setTimeout = timers.setTimeout;
 export const clearInterval = timers.clearInterval;

@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 thread_local! {
-    /// A call on this thread takes the effects itself: the loop need not be rung for them.
-    static TAKES_EFFECTS: Cell<bool> = const { Cell::new(false) };
+    /// The session whose effects a call on this thread takes itself, by its address: the loop need not be rung for them.
+    static TAKES_EFFECTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Does something to a session after which the calling thread takes the session's effects itself, without a ring.
-pub fn quietly<T>(act: impl FnOnce() -> T) -> T {
-    TAKES_EFFECTS.set(true);
-    let done = act();
-    TAKES_EFFECTS.set(false);
+/// Does something to a session after which the calling thread takes the session's effects itself, without a ring. What it
+/// brings about in other sessions, such as one that is put away to make room, is rung for.
+pub fn quietly<T>(session: &Arc<Session>, act: impl FnOnce(&Arc<Session>) -> T) -> T {
+    TAKES_EFFECTS.set(Arc::as_ptr(session).addr());
+    let done = act(session);
+    TAKES_EFFECTS.set(0);
     done
 }
 
@@ -137,8 +138,8 @@ struct Doorbell {
 }
 
 impl Port for Doorbell {
-    fn ready(&self, _: &Arc<Session>) {
-        if !TAKES_EFFECTS.get()
+    fn ready(&self, session: &Arc<Session>) {
+        if TAKES_EFFECTS.get() != Arc::as_ptr(session).addr()
             && let Some(activations) = self.activations.upgrade()
         {
             activations.push(Activation::Effects(self.id));

@@ -21,16 +21,23 @@ impl Machine {
         self.plan();
     }
 
-    /// The run was claimed again for this parked copy.
-    pub fn resumed(&mut self, base: u64, facts: Vec<Fact>, high: u64) {
-        self.base = base;
-        self.parked = false;
-        self.facts(facts, high);
+    /// Takes a claim of the run for this parked copy, if it may go on under it: the claim's last commit must be its own.
+    ///
+    /// From here on what its code calls belongs to the claim. Nothing is committed until [`Machine::resumed`] brings the
+    /// news that the run was woken by: without them it would wait for the same again.
+    pub fn take_claim(&mut self, base: u64) -> bool {
+        let may = self.parked && !self.over && self.in_flight.is_none() && self.base == base;
+        if may {
+            self.parked = false;
+            self.lacks_news = true;
+        }
+        may
     }
 
-    /// Whether a parked copy may go on under a claim: the claim's last commit must be its own.
-    pub fn may_resume(&self, base: u64) -> bool {
-        self.parked && !self.over && self.in_flight.is_none() && self.base == base
+    /// What has happened up to the claim that was taken.
+    pub fn resumed(&mut self, facts: Vec<Fact>, high: u64) {
+        self.lacks_news = false;
+        self.facts(facts, high);
     }
 
     /// The answer to the commit on its way. A request whose outcome is unknown is retried by the session, not told here.

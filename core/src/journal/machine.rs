@@ -196,6 +196,8 @@ pub struct Machine {
     pub(super) was_patient: bool,
     pub(super) divergence_allowed: bool,
     pub(super) parked: bool,
+    /// It was claimed, and what it was woken by is on its way.
+    pub(super) lacks_news: bool,
     pub(super) over: bool,
     /// Its process is about to end: nothing is started or handed over any more.
     pub(super) draining: bool,
@@ -308,6 +310,7 @@ impl Machine {
             was_patient: false,
             divergence_allowed,
             parked: false,
+            lacks_news: false,
             over: false,
             draining: false,
             called_anything: false,

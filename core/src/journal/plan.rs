@@ -107,7 +107,7 @@ impl Machine {
 
     pub(super) fn plan(&mut self) {
         loop {
-            if self.over {
+            if self.over || self.lacks_news {
                 return;
             }
             if self.draining {

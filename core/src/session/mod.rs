@@ -9,7 +9,7 @@ mod reads;
 mod tasks;
 mod traces;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Kind, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Outside, Question, StartTask,
@@ -77,8 +77,8 @@ pub enum Closed {
 pub(crate) trait Keeper: Send + Sync {
     /// The run waits; the session may be parked.
     fn parked(&self, session: &Arc<Session>);
-    /// The session is over.
-    fn closed(&self, session: &Arc<Session>);
+    /// The session is over; `unfinished` tells that its code had not come to where the store can wait for it.
+    fn closed(&self, session: &Arc<Session>, unfinished: bool);
     /// A copy that was kept went on by itself: its lease is to be kept up again.
     fn went_on(&self, session: &Arc<Session>);
     /// Whether it keeps the copies of waiting runs.
@@ -398,16 +398,30 @@ impl Session {
         (self.execution, self.lease().epoch, known)
     }
 
-    /// Whether this parked copy may go on under a claim.
-    pub(crate) fn may_resume(&self, claim: &Claim) -> bool {
-        !self.closed.load(Ordering::Acquire) && self.inner.lock().machine.may_resume(claim.execution.base)
+    /// Epoch and last commit of the lease it holds; none where a commit on its way, or one that waits, may say otherwise.
+    pub(crate) fn held(&self) -> Option<(u64, u64)> {
+        let inner = self.inner.lock();
+        let machine = &inner.machine;
+        (!machine.is_committing() && !machine.is_parked()).then(|| (self.lease().epoch, machine.base()))
     }
 
-    /// Goes on under a new claim.
-    pub(crate) fn resume(&self, claim: &Claim, facts: Vec<Fact>, high: u64, ttl: Duration) {
-        *self.lease.lock() = (claim.lease, now() + ttl);
-        self.trace.resumed(self.storage.clock().now(), claim.lease.epoch);
-        self.with(|machine| machine.resumed(claim.execution.base, facts, high));
+    /// Takes a new claim of the run for this parked copy, if it may go on under it; [`Session::resume`] brings the news.
+    ///
+    /// Its code may go on by itself at any moment, so the lease changes in the same moment as the machine: what it commits
+    /// under the one before would be refused, and the claim would be held by nobody.
+    pub(crate) fn take_claim(&self, claim: &Claim, ttl: Duration) -> bool {
+        let mut inner = self.inner.lock();
+        let may = !self.closed.load(Ordering::Acquire) && inner.machine.take_claim(claim.execution.base);
+        if may {
+            *self.lease.lock() = (claim.lease, now() + ttl);
+        }
+        may
+    }
+
+    /// Goes on with what has happened up to the claim that was taken.
+    pub(crate) fn resume(&self, facts: Vec<Fact>, high: u64) {
+        self.trace.resumed(self.storage.clock().now(), self.lease().epoch);
+        self.with(|machine| machine.resumed(facts, high));
         self.refresh_if_hinted();
     }
 
@@ -491,6 +505,9 @@ impl Session {
         if matches!(why, Closed::Finished(status) if status.is_terminal()) {
             self.conversations.forget(self.execution);
         }
+        // What ends with this copy, or what it could not commit: nothing else would enter the run again.
+        let refused = matches!(&why, Closed::Lost(error) if error.code().kind() == Kind::Lost);
+        let unfinished = refused || inner.machine.has_host_timer();
         {
             inner.machine.seal();
             inner.kept.clear();
@@ -505,7 +522,7 @@ impl Session {
         }
         if let Some(me) = self.me.upgrade() {
             if let Some(keeper) = self.keeper.get() {
-                keeper.closed(&me);
+                keeper.closed(&me, unfinished);
             }
             if let Some(port) = self.port.get() {
                 port.ready(&me);

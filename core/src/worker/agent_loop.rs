@@ -97,7 +97,7 @@ fn activate(core: &Arc<Core>, claim: Claim, everything: u64) {
     let mut active = core.active.lock();
     let parked = core.parked.take(id).or_else(|| active.remove(&id));
     match parked {
-        Some(parked) if parked.may_resume(&claim) => {
+        Some(parked) if parked.take_claim(&claim, LEASE_TTL) => {
             active.insert(id, parked.clone());
             drop(active);
             core.runtime.spawn(resume(core.clone(), parked, claim, everything));
@@ -123,7 +123,7 @@ async fn resume(core: Arc<Core>, session: Arc<Session>, mut claim: Claim, everyt
     };
     match news {
         Ok((facts, high)) => {
-            session.resume(&claim, facts, high, LEASE_TTL);
+            session.resume(facts, high);
             if core.everything.load(Ordering::Acquire) != everything {
                 session.hinted(u64::MAX);
             }

@@ -39,6 +39,7 @@ pub(super) async fn run(core: Arc<Core>) {
 async fn beat(core: &Core) -> bool {
     let sessions: Vec<_> = core.active.lock().values().cloned().collect();
     let tickets: Vec<_> = core.tickets.lock().values().cloned().collect();
+    let held: Vec<_> = sessions.iter().map(|session| session.held()).collect();
     let beat = Heartbeat {
         org: core.options.org,
         worker: core.id,
@@ -54,11 +55,11 @@ async fn beat(core: &Core) -> bool {
             return false;
         }
     };
-    for session in sessions {
+    for (session, held) in sessions.into_iter().zip(held) {
         let id = session.execution_id();
         if answer.lost_executions.contains(&id) {
-            // A session that parked meanwhile holds no lease to lose.
-            if !session.is_parked() {
+            // One that parked or goes on from there meanwhile has said so to the store, or is about to hear its answer.
+            if held.is_some() && held == session.held() {
                 session.close(Closed::Lost(lost("another worker has taken the run over")));
             }
             continue;

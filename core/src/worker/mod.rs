@@ -332,7 +332,7 @@ impl Core {
         }
     }
 
-    /// Gives back a run whose copy here had a timer of its host, so that it is entered again.
+    /// Gives back a run whose copy here ended before its code was done, so that it is entered again.
     fn give_back(&self, session: &Arc<Session>) {
         let (storage, org, id, lease) = (self.storage.clone(), session.org(), session.execution_id(), session.lease());
         self.runtime.spawn(async move {
@@ -392,7 +392,7 @@ impl Keeper for Core {
         }
     }
 
-    fn closed(&self, session: &Arc<Session>) {
+    fn closed(&self, session: &Arc<Session>, unfinished: bool) {
         let id = session.execution_id();
         {
             let mut active = self.active.lock();
@@ -403,7 +403,7 @@ impl Keeper for Core {
         self.parked.remove(session);
         self.freed.notify_one();
         // A worker that closes gives back everything at once.
-        if session.has_host_timer() && !self.is_closing() {
+        if unfinished && !self.is_closing() {
             self.give_back(session);
         }
     }

@@ -97,6 +97,7 @@ struct Life {
     began: u64,
     flying: Option<Flying>,
     running: Vec<(u64, OpRef, u32, Payload)>,
+    news_at: Option<u64>,
     hold_at: Option<u64>,
     patience: Option<(u64, u64)>,
     crash: Option<Crash>,
@@ -351,14 +352,12 @@ impl World {
             return Ok(());
         };
         if let Some(life) = &mut self.life
-            && life.machine.may_resume(claim.execution.base)
+            && life.machine.take_claim(claim.execution.base)
         {
             self.stats.resumed += 1;
-            let known = life.machine.known();
-            let (facts, high) =
-                now(self.store.facts_after(ORG, self.execution, known)).map_err(|error| error.to_string())?;
             life.lease = claim.lease;
-            life.machine.resumed(claim.execution.base, facts, high);
+            // Its code may go on by itself before the news are read.
+            life.news_at = Some(self.tick + self.rng.below(6));
             return Ok(());
         }
         self.end_life()?;
@@ -393,6 +392,7 @@ impl World {
             began: self.tick,
             flying: None,
             running: Vec::new(),
+            news_at: None,
             hold_at: None,
             patience: None,
             crash: self.plan.crashes.pop_front(),
@@ -626,6 +626,12 @@ impl World {
             } else {
                 life.running.push((due, op, attempt, token));
             }
+        }
+        if life.news_at.is_some_and(|at| at <= tick) {
+            life.news_at = None;
+            let (facts, high) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
+                .map_err(|error| error.to_string())?;
+            life.machine.resumed(facts, high);
         }
         if life.hold_at.is_some_and(|at| at <= tick) {
             life.hold_at = None;
