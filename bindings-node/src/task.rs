@@ -15,6 +15,7 @@ pub struct TaskSettings {
     pub timeout_ms: Option<f64>,
     pub heartbeat_timeout_ms: Option<f64>,
     pub deadline_ms: Option<f64>,
+    pub max_losses: Option<f64>,
     pub no_retry: Vec<String>,
     pub queue: Option<String>,
     pub side_effects: String,
@@ -80,6 +81,7 @@ impl TaskSpec {
             side_effects,
             detached: settings.detached,
             interruptible: settings.interruptible,
+            max_losses: settings.max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(&kind, given))?,
             ..TaskOptions::default()
         };
         let placement = if settings.inline { Placement::Inline } else { Placement::Queue };
@@ -91,4 +93,9 @@ impl TaskSpec {
     pub fn queue(&self) -> &str {
         &self.queue
     }
+}
+
+/// A number of lives as it was given, where it is one.
+fn lives(kind: &str, given: f64) -> napi::Result<u32> {
+    TaskOptions::lives(kind, "maxLosses", given).map_err(crate::error::thrown)
 }

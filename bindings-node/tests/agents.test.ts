@@ -383,6 +383,10 @@ test("misuse is explained", async () => {
     expect(error.cause).toBeInstanceOf(OpenOperations);
   });
   expect(() => task("both", { sideEffects: "at_most_once", retries: 1 }, async () => 1)).toThrow(/drop one of the two/);
+  for (const maxLosses of [0, -1, 1.5, 1001, NaN]) {
+    expect(() => task("lives", { maxLosses }, async () => 1)).toThrow(/maxLosses=.* from 1 to 1000/);
+  }
+  expect(() => task("lives", { maxLosses: 1000 }, async () => 1).options({ maxLosses: 0 })).toThrow(/maxLosses=0/);
   expect(new OutsideAgent("x").code).toBe("OutsideAgent");
   const client = await connect("memory:");
   const other = agent("plain", async () => 1);

@@ -157,6 +157,7 @@ export interface TaskSettings {
   timeoutMs?: number;
   heartbeatTimeoutMs?: number;
   deadlineMs?: number;
+  maxLosses?: number;
   noRetry: string[];
   queue?: string;
   sideEffects: string;

@@ -82,6 +82,11 @@ export interface TaskOptions<I = unknown, R = unknown> {
   timeoutMs?: number;
   /** The longest silence of one attempt between two heartbeats. */
   heartbeatTimeoutMs?: number;
+  /**
+   * How often in a row an attempt may be lost with its process (`process.exit`, abort, out of memory, a kill) before the task
+   * is quarantined: its run pauses until somebody resumes it or answers for the task. From 1 to 1000, 20 unless given.
+   */
+  maxLosses?: number;
   /** Errors that fail at once, as `NonRetryable` does. */
   noRetry?: readonly ErrorType[];
   /** The queue whose workers may run it; without one it runs in its agent's process. */
@@ -104,6 +109,8 @@ export interface CallOptions {
   timeoutMs?: number;
   /** Limits all attempts together. */
   deadlineMs?: number;
+  /** How often in a row an attempt may be lost with its process. */
+  maxLosses?: number;
   queue?: string;
   sideEffects?: SideEffects;
   /** Lets it outlive its segment. */
@@ -160,6 +167,7 @@ export class Declared {
           timeoutMs: settings.timeoutMs,
           heartbeatTimeoutMs: settings.heartbeatTimeoutMs,
           deadlineMs: settings.deadlineMs,
+          maxLosses: settings.maxLosses,
           noRetry: settings.noRetry,
           queue: settings.queue,
           sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),

@@ -49,7 +49,7 @@ impl TaskSpec {
 
     #[new]
     #[pyo3(signature = (
-        kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, no_retry=Vec::new(), queue=None,
+        kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
         side_effects="idempotent", detached=false, interruptible=false, inline=true,
     ))]
     #[allow(clippy::too_many_arguments)]
@@ -59,6 +59,7 @@ impl TaskSpec {
         timeout: Option<f64>,
         heartbeat_timeout: Option<f64>,
         deadline: Option<f64>,
+        max_losses: Option<i64>,
         no_retry: Vec<String>,
         queue: Option<String>,
         side_effects: &str,
@@ -89,11 +90,17 @@ impl TaskSpec {
             side_effects,
             detached,
             interruptible,
+            max_losses: max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(kind, given))?,
             ..TaskOptions::default()
         };
         let placement = if inline { Placement::Inline } else { Placement::Queue };
         Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })
     }
+}
+
+/// A number of lives as it was given, where it is one.
+fn lives(kind: &str, given: i64) -> PyResult<u32> {
+    TaskOptions::lives(kind, "max_losses", given as f64).map_err(|error| Failure::Engine(error).into())
 }
 
 fn invalid(message: String) -> PyErr {

@@ -87,6 +87,7 @@ export class Tool implements ToolSpec {
         timeoutMs: settings.timeoutMs,
         heartbeatTimeoutMs: settings.heartbeatTimeoutMs,
         deadlineMs: settings.deadlineMs,
+        maxLosses: settings.maxLosses,
         sideEffects: settings.reconciles ? "reconcile" : settings.sideEffects,
         interruptible: settings.interruptible,
       },

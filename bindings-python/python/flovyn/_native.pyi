@@ -117,6 +117,7 @@ class TaskSpec:
         timeout: float | None = None,
         heartbeat_timeout: float | None = None,
         deadline: float | None = None,
+        max_losses: int | None = None,
         no_retry: list[str] = ...,
         queue: str | None = None,
         side_effects: str = "idempotent",

@@ -154,6 +154,7 @@ class Task(Generic[P, R]):
         key: str | None = _UNSET,
         retries: int = _UNSET,
         timeout: float | None = _UNSET,
+        max_losses: int = _UNSET,
         deadline: float | None = _UNSET,
         queue: str | None = _UNSET,
         side_effects: SideEffects = _UNSET,
@@ -167,6 +168,7 @@ class Task(Generic[P, R]):
         given = {
             "retries": retries,
             "timeout": timeout,
+            "max_losses": max_losses,
             "deadline": deadline,
             "queue": queue,
             "side_effects": side_effects,
@@ -188,6 +190,7 @@ class Task(Generic[P, R]):
         seconds = {"timeoutMs": "timeout", "heartbeatTimeoutMs": "heartbeat_timeout", "deadlineMs": "deadline"}
         options: dict[str, Any] = {
             "retries": given.get("retries", 0),
+            "maxLosses": given.get("max_losses"),
             "noRetry": list(given.get("no_retry", ())),
             "sideEffects": given.get("side_effects", "idempotent"),
             "interruptible": bool(given.get("interruptible")),
@@ -224,6 +227,7 @@ def task(
     retries: int = 0,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
+    max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
@@ -238,6 +242,7 @@ def task(
     retries: int = 0,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
+    max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
@@ -248,6 +253,9 @@ def task(
 
     ``retries=n`` allows n + 1 attempts that return an error or time out. ``timeout`` and ``heartbeat_timeout`` are
     seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does.
+    ``max_losses`` is how often in a row an attempt may be lost with its process (``os._exit``, abort, out of memory, a
+    kill; 1 to 1000, 20 unless given): then the task is quarantined, and its run pauses until ``handle.resume()`` starts
+    it once more or ``handle.resolve(...)`` answers for it.
     ``side_effects="at_most_once"`` makes a lost attempt wait for a decision instead of running again;
     ``reconcile=fn`` (called with the task's arguments) settles it: its return value is the result, and raising
     ``flovyn.NotDone`` says that it did not take effect.
@@ -269,6 +277,8 @@ def task(
         "side_effects": effects,
         "interruptible": interruptible,
     }
+    if max_losses is not None:
+        options["max_losses"] = max_losses
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Task[..., Any]:
         name = kind or getattr(fn, "__name__", "")

@@ -389,6 +389,8 @@ impl Machine {
                     inline,
                     status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
                     attempt: u32::from(inline),
+                    max_losses: options.max_losses,
+                    counted: true,
                     running: false,
                     ended: false,
                     to_start: inline,

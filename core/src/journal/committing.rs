@@ -125,6 +125,9 @@ impl Machine {
                 }
             }
         }
+        for (sequence, _) in &self.draft.restarted {
+            flight.ops.extend(self.by_sequence.get(sequence));
+        }
         for attempt in &self.draft.attempts {
             flight.attempts.extend(self.by_sequence.get(&attempt.sequence));
         }

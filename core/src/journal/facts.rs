@@ -48,6 +48,7 @@ impl Machine {
             Err(error) => return self.refused(error),
         };
         self.base = answer.number;
+        self.was_lost = false;
         for index in flight.ops {
             self.ops[index].durable = true;
         }

@@ -103,6 +103,10 @@ pub(super) struct TaskState {
     pub inline: bool,
     pub status: TaskStatus,
     pub attempt: u32,
+    /// Attempts in a row that may be lost, as the store has it: code that says another number now does not change it.
+    pub max_losses: u32,
+    /// Its attempt is stored or goes with the next commit; else the one before was lost and is to be counted first.
+    pub counted: bool,
     /// An attempt runs here.
     pub running: bool,
     /// An attempt here has ended and its end is not durable yet.
@@ -185,6 +189,8 @@ pub struct Machine {
     pub(super) quiet: bool,
     pub(super) concurrent: bool,
     pub(super) lease_fresh: bool,
+    /// The claim before this one was lost without a commit, and this one has made none yet.
+    pub(super) was_lost: bool,
     pub(super) code_unchanged: bool,
     pub(super) code_to_store: Option<String>,
     pub(super) diverged: bool,
@@ -301,6 +307,7 @@ impl Machine {
             quiet: false,
             concurrent: false,
             lease_fresh: true,
+            was_lost: execution.losses > 0,
             code_unchanged,
             code_to_store,
             diverged: false,
@@ -339,7 +346,7 @@ impl Machine {
             op.durable = true;
             op.timed = matches!(recorded.body, RecordedBody::Timer | RecordedBody::Signal);
             match &recorded.body {
-                RecordedBody::Task { id, status, attempt, inline, at_most_once, .. } => {
+                RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } => {
                     self.by_task.entry(*id).or_default().push(index);
                     let effects = if *at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
                     op.task = Some(Box::new(TaskState {
@@ -349,6 +356,8 @@ impl Machine {
                         inline: *inline,
                         status: *status,
                         attempt: *attempt,
+                        max_losses: *max_losses,
+                        counted: false,
                         running: false,
                         ended: false,
                         to_start: *inline && *status == TaskStatus::Running,

@@ -6,7 +6,6 @@ use super::config::Outside;
 use super::effect::{Effect, Handed, Outcome, StartTask};
 use super::machine::Machine;
 use super::replay::Line;
-use super::retry::MAX_LOSSES;
 use crate::id::Slot;
 use crate::model::{Consumed, Delivery, OpKind, Seen, SideEffects};
 use crate::payload::RowOf;
@@ -321,12 +320,19 @@ impl Machine {
             return;
         }
         // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
-        let beside = self.lease_fresh && !self.draft.reads && !self.parked && !self.races_outside;
+        // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
+        let beside = self.lease_fresh && !self.draft.reads && !self.parked && !self.races_outside && !self.was_lost;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.starting) {
             let op = &self.ops[index];
             let Some(task) = &op.task else { continue };
             if !task.to_start || op.settled {
+                continue;
+            }
+            if !task.counted {
+                if self.count_lost(index) {
+                    waiting.push(index);
+                }
                 continue;
             }
             let idempotent = task.options.side_effects == SideEffects::Idempotent;
@@ -336,22 +342,26 @@ impl Machine {
         self.starting = waiting;
     }
 
+    /// An attempt was lost with its process. That is stored before the next one starts: it may take the process along as
+    /// fast as this one did, and would not be counted. Tells whether there is a next one.
+    fn count_lost(&mut self, index: usize) -> bool {
+        let op = &mut self.ops[index];
+        let Some(task) = &mut op.task else { return false };
+        task.counted = true;
+        task.attempt += 1;
+        self.draft.restarted.push((op.sequence, task.attempt));
+        self.draft.urgent = true;
+        op.durable = false;
+        // After so many the commit quarantines it.
+        task.to_start = task.attempt <= task.max_losses;
+        task.to_start
+    }
+
     fn start(&mut self, index: usize) {
         let reference = self.reference(index);
         let id = self.id_of(index);
-        let op = &mut self.ops[index];
-        let Some(task) = &mut op.task else { return };
+        let Some(task) = &mut self.ops[index].task else { return };
         task.to_start = false;
-        if op.recorded {
-            // The attempt of a lost process does not count.
-            task.attempt += 1;
-            self.draft.restarted.push((op.sequence, task.attempt));
-            if task.attempt > MAX_LOSSES {
-                // It took a process with it each time: the commit quarantines it, and nothing starts beside that.
-                self.draft.urgent = true;
-                return;
-            }
-        }
         task.running = true;
         self.active.push(index);
         let interruptible = task.options.interruptible;

@@ -5,8 +5,9 @@ use crate::model::{AttemptResult, Failure, RetryPolicy, SideEffects, Task, TaskO
 use crate::payload::{Digest, Payload};
 use std::time::Duration;
 
-/// Attempts lost with their process in a row, or claims without a commit, before a person must look.
-pub const MAX_LOSSES: u32 = 20;
+/// Claims of a run lost in a row without a commit before a person must look. For the attempts of a task its own
+/// `max_losses` says it.
+pub const MAX_LOSSES: u32 = TaskOptions::USUAL_LOSSES;
 
 /// What to do with a task now.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,9 +53,36 @@ pub fn after_loss(task: &Task) -> Verdict {
         SideEffects::AtMostOnce => Verdict::InDoubt,
         // `reconcile` is asked on the next claim.
         SideEffects::Reconcile => Verdict::InDoubt,
-        SideEffects::Idempotent if task.losses + 1 >= MAX_LOSSES => Verdict::Quarantine,
+        SideEffects::Idempotent if task.losses + 1 >= task.new.options.max_losses => Verdict::Quarantine,
         SideEffects::Idempotent => Verdict::Retry(Duration::ZERO),
     }
+}
+
+/// The losses of a quarantined task that is tried once more: with the next one it is quarantined again.
+pub fn last_life(task: &Task) -> u32 {
+    task.new.options.max_losses.saturating_sub(1)
+}
+
+/// Why a run with a quarantined task is paused, and what to do.
+pub fn quarantined(task: &Task) -> Failure {
+    let (kind, lives) = (&task.new.kind, task.losses);
+    let times = if lives == 1 { "once".to_owned() } else { format!("{lives} times in a row") };
+    let message = format!(
+        "the task {kind:?} lost its process {times} (max_losses={}), so it is not started again by itself; look how that \
+         worker ended (os._exit, abort, out of memory, a kill), then resume the run, which starts the task once more, or \
+         answer for it: resolve its op with a result or an error",
+        task.new.options.max_losses
+    );
+    described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts)
+}
+
+/// Why a run is paused that keeps losing its worker, and what to do.
+pub fn run_quarantined(losses: u32) -> Failure {
+    let message = format!(
+        "the run lost its worker {losses} times in a row without one commit, so it is not started again by itself; look how \
+         those workers ended (os._exit, abort, out of memory, a kill), then resume the run, which starts it once more"
+    );
+    Failure::new(Code::AgentFailed, "Quarantined", message)
 }
 
 /// Judges a model call that is cut short between two attempts: what an earlier one said was taken back.

@@ -219,6 +219,8 @@ pub enum RecordedBody {
         at_most_once: bool,
         /// Whether it outlives its segment.
         detached: bool,
+        /// Attempts in a row that may be lost with their process, as the call that made it said.
+        max_losses: u32,
     },
     /// Waits for a signal.
     Signal,

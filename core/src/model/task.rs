@@ -49,7 +49,7 @@ impl Default for RetryPolicy {
 }
 
 /// How a task is to be run.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskOptions {
     /// Retries and pauses.
@@ -70,15 +70,62 @@ pub struct TaskOptions {
     /// nothing.
     #[serde(skip_serializing_if = "is_nothing")]
     pub reserve: u32,
+    /// Attempts in a row that may be lost with their process before a person must look, from 1 to
+    /// [`MOST_LOSSES`](Self::MOST_LOSSES).
+    #[serde(skip_serializing_if = "is_usual")]
+    pub max_losses: u32,
+}
+
+impl Default for TaskOptions {
+    fn default() -> Self {
+        Self {
+            retry: RetryPolicy::default(),
+            timeout: None,
+            heartbeat_timeout: None,
+            deadline: None,
+            side_effects: SideEffects::default(),
+            detached: false,
+            interruptible: false,
+            reserve: 0,
+            max_losses: Self::USUAL_LOSSES,
+        }
+    }
 }
 
 fn is_nothing(reserve: &u32) -> bool {
     *reserve == 0
 }
 
+// What is not said is what it was before it could be: rows of older versions and new ones are alike.
+fn is_usual(max_losses: &u32) -> bool {
+    *max_losses == TaskOptions::USUAL_LOSSES
+}
+
 impl TaskOptions {
-    /// Refuses what contradicts itself: what must not run twice cannot be tried again.
+    /// `max_losses` where nothing else is said.
+    pub const USUAL_LOSSES: u32 = 20;
+    /// The highest `max_losses`.
+    pub const MOST_LOSSES: u32 = 1_000;
+
+    /// A number of lives as a language gives it, under the name it has there: a whole one from 1 to the most there may be.
+    pub fn lives(kind: &str, name: &str, given: f64) -> crate::Result<u32> {
+        let most = Self::MOST_LOSSES;
+        if given.fract() == 0.0 && (1.0..=f64::from(most)).contains(&given) {
+            return Ok(given as u32);
+        }
+        let usual = Self::USUAL_LOSSES;
+        Err(crate::Error::new(
+            Code::InvalidArgument,
+            format!(
+                "task {kind:?} has {name}={given}; an attempt may be lost with its process from 1 to {most} times in a row \
+                 before the task is quarantined, and {usual} times unless you say so"
+            ),
+        ))
+    }
+
+    /// Refuses what contradicts itself, as what must not run twice and is to be tried again, and a number of lives that is none.
     pub fn check(&self, kind: &str) -> crate::Result<()> {
+        Self::lives(kind, "max_losses", f64::from(self.max_losses))?;
         if self.side_effects == SideEffects::AtMostOnce && self.retry.retries > 0 {
             return Err(crate::Error::new(
                 Code::InvalidArgument,

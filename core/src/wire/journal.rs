@@ -182,7 +182,7 @@ impl From<&RecordedOp> for v2::RecordedOp {
                 parent: some_raw(parent.map(|parent| parent.0)),
                 thread: thread.clone(),
             }),
-            RecordedBody::Task { id, status, attempt, inline, at_most_once, detached } => {
+            RecordedBody::Task { id, status, attempt, inline, at_most_once, detached, max_losses } => {
                 Body::Task(v2::RecordedTask {
                     id: raw(id.0),
                     status: word(status),
@@ -190,6 +190,7 @@ impl From<&RecordedOp> for v2::RecordedOp {
                     inline: *inline,
                     at_most_once: *at_most_once,
                     detached: *detached,
+                    max_losses: super::task::said(*max_losses),
                 })
             }
             RecordedBody::Signal => Body::Signal(v2::Empty {}),
@@ -232,6 +233,7 @@ impl TryFrom<v2::RecordedOp> for RecordedOp {
                 inline: task.inline,
                 at_most_once: task.at_most_once,
                 detached: task.detached,
+                max_losses: task.max_losses.unwrap_or(crate::model::TaskOptions::USUAL_LOSSES),
             },
             Body::Signal(_) => RecordedBody::Signal,
             Body::Timer(_) => RecordedBody::Timer,

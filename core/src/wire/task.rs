@@ -22,6 +22,11 @@ impl From<v2::Slot> for Slot {
     }
 }
 
+/// A number of lives on the wire: the usual one is not said, so that peers of all versions agree on it.
+pub(super) fn said(max_losses: u32) -> Option<u32> {
+    Some(max_losses).filter(|lives| *lives != TaskOptions::USUAL_LOSSES)
+}
+
 impl From<&TaskOptions> for v2::TaskOptions {
     fn from(options: &TaskOptions) -> Self {
         let side_effects = match options.side_effects {
@@ -44,6 +49,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
             detached: options.detached,
             interruptible: options.interruptible,
             reserve: options.reserve,
+            max_losses: said(options.max_losses),
         }
     }
 }
@@ -76,6 +82,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
             detached: wire.detached,
             interruptible: wire.interruptible,
             reserve: wire.reserve,
+            max_losses: wire.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         })
     }
 }

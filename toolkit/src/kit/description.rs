@@ -123,6 +123,8 @@ pub struct ToolOptions {
     pub heartbeat_timeout_ms: Option<u64>,
     /// The longest all attempts together may take.
     pub deadline_ms: Option<u64>,
+    /// Attempts in a row that may be lost with their process; 20 unless given.
+    pub max_losses: Option<u32>,
     /// What a repeated start would do.
     pub side_effects: SideEffects,
     /// Whether a message of the user that is not to wait ends it with the text that it has streamed.
@@ -287,6 +289,7 @@ impl ToolOptions {
             detached: false,
             interruptible: self.interruptible,
             reserve: 0,
+            max_losses: self.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         };
         options.check(kind)?;
         Ok(options)

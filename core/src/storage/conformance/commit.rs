@@ -263,6 +263,7 @@ pub async fn ops_are_read_back(factory: &dyn Factory) {
         inline,
         at_most_once: false,
         detached,
+        max_losses: 20,
     };
     let expected = vec![
         RecordedBody::Entry { id: holder.leaf.unwrap(), parent: None, thread: String::new() },

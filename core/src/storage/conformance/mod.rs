@@ -18,6 +18,7 @@ pub mod faults;
 pub mod forks;
 pub mod leases;
 pub mod limits;
+pub mod lives;
 pub mod load;
 pub mod payloads;
 pub mod previews;
@@ -127,6 +128,9 @@ macro_rules! conformance_cases {
                 deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer
                 other_tasks_take_no_answer a_doubt_inside_a_once_is_answered reconcile_answers_doubts
                 heartbeats_tell_of_a_stop heartbeats_tell_of_an_interruption an_interruption_ends_a_call_between_two_attempts progress_is_of_the_attempt_that_runs tasks_of_a_paused_run_run a_detached_task_ends_with_its_attempt a_detached_task_may_end_after_its_run open_tasks_have_a_limit
+            }
+            lives {
+                a_task_says_how_many_lives_it_has a_deadly_inline_task_has_its_own_lives
             }
             signals {
                 signals_are_kept_in_order a_signal_wakes_who_waits a_signal_is_consumed_once a_key_makes_one_signal

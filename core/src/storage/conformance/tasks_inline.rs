@@ -14,7 +14,7 @@ fn with(side_effects: SideEffects) -> TaskOptions {
     TaskOptions { side_effects, ..TaskOptions::default() }
 }
 
-async fn taken_over<'a>(old: &Holder<'a>) -> Holder<'a> {
+pub(super) async fn taken_over<'a>(old: &Holder<'a>) -> Holder<'a> {
     old.rig.pass_after(TTL).await;
     old.rig.claim(old.id).await
 }

@@ -418,6 +418,7 @@ impl Run {
                     inline,
                     at_most_once: new.options.side_effects == SideEffects::AtMostOnce,
                     detached: new.options.detached,
+                    max_losses: new.options.max_losses,
                 }
             }
             OpBody::Signal { timeout } => {

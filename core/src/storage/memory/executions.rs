@@ -5,7 +5,7 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
-use crate::journal::retry::MAX_LOSSES;
+use crate::journal::retry::{MAX_LOSSES, last_life};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
     LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored,
@@ -271,7 +271,7 @@ impl Run {
         for slot in self.open.clone() {
             let Some(row) = self.tasks.get_mut(&slot) else { continue };
             if row.task.status == TaskStatus::Quarantined {
-                row.task.losses = MAX_LOSSES - 1;
+                row.task.losses = last_life(&row.task);
                 self.retry_task(slot, std::time::Duration::ZERO, None, now);
             }
         }

@@ -5,7 +5,7 @@ use super::state::State;
 use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::id::Slot;
-use crate::journal::retry::MAX_LOSSES;
+use crate::journal::retry::{MAX_LOSSES, run_quarantined};
 use crate::model::{EventKind, Failure, Placement, Status, TaskStatus, WaitReason};
 use serde_json::json;
 
@@ -88,9 +88,7 @@ impl Run {
         }
         self.emit(now, EventKind::LeaseLost, None, json!({ "epoch": self.exec.epoch, "losses": losses }));
         if running && losses >= MAX_LOSSES {
-            let message = format!("the run lost its worker {losses} times in a row without one commit");
-            let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
-            self.pause(now, WaitReason::Quarantined, Some(failure));
+            self.pause(now, WaitReason::Quarantined, Some(run_quarantined(losses)));
         } else if running && self.has_open(TaskStatus::Quarantined) {
             self.quarantine(now);
         }

@@ -8,7 +8,7 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{OpId, Slot};
-use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted};
+use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted, quarantined};
 use crate::model::{
     AttemptResult, ClaimedTask, EventKind, Failure, Interruption, NewTask, Placement, Resolution, SideEffects, Status,
     Task, TaskReport, TaskStatus, WaitReason,
@@ -317,13 +317,10 @@ impl Run {
 
     /// Pauses the run because of a quarantined task.
     pub fn quarantine(&mut self, now: Timestamp) {
-        let quarantined = |slot: &Slot| {
+        let deadly = |slot: &Slot| {
             self.tasks.get(slot).filter(|row| row.task.status == TaskStatus::Quarantined).map(|row| &row.task)
         };
-        let failure = self.open.iter().find_map(quarantined).map(|task| {
-            let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
-            described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts)
-        });
+        let failure = self.open.iter().find_map(deadly).map(quarantined);
         self.pause(now, WaitReason::Quarantined, failure);
     }
 }

@@ -249,6 +249,7 @@ pub(super) fn recorded(row: &Row) -> Done<(RecordedOp, Option<u64>)> {
             inline: row.get::<u8>(4)? == 0,
             at_most_once: options.side_effects == SideEffects::AtMostOnce,
             detached: options.detached,
+            max_losses: options.max_losses,
         },
     };
     Ok((op, row.get(13)?))

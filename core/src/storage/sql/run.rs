@@ -6,7 +6,7 @@ use super::values::text_of;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
-use crate::journal::retry::{MAX_LOSSES, described};
+use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
     Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, Task, TaskStatus, Wait,
     WaitReason, runners,
@@ -268,9 +268,7 @@ impl<H> Run<H> {
             return Ok(false);
         };
         let task = &task.task;
-        let message = format!("the task {:?} lost its worker {} times in a row", task.new.kind, task.losses);
-        let failure = described(task, Failure::new(Code::TaskFailed, "Quarantined", message), task.failed_attempts);
-        self.pause(log, WaitReason::Quarantined, Some(&failure))?;
+        self.pause(log, WaitReason::Quarantined, Some(&quarantined(task)))?;
         Ok(true)
     }
 
@@ -340,9 +338,7 @@ impl<H> Run<H> {
         }
         log.event(EventKind::LeaseLost, &json!({ "epoch": self.epoch, "losses": self.losses }))?;
         if running && self.losses >= MAX_LOSSES {
-            let message = format!("the run lost its worker {} times in a row without one commit", self.losses);
-            let failure = Failure::new(Code::AgentFailed, "Quarantined", message);
-            self.pause(log, WaitReason::Quarantined, Some(&failure))?;
+            self.pause(log, WaitReason::Quarantined, Some(&run_quarantined(self.losses)))?;
         } else if running && self.quarantined {
             self.quarantine(log)?;
         }

@@ -9,7 +9,7 @@ use super::values::{Cell, blob, key, text_of};
 use super::{facts, op, payloads};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
-use crate::journal::retry::{MAX_LOSSES, Verdict, described};
+use crate::journal::retry::{Verdict, described, last_life};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest,
     Label, LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OpBody, OpKind, Resolution, ResumeRequest, SignalStored,
@@ -228,7 +228,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     if reason == WaitReason::Quarantined {
         for mut task in tx.open_with(&run, TaskStatus::Quarantined)? {
-            task.task.losses = MAX_LOSSES - 1;
+            task.task.losses = last_life(&task.task);
             task.carry_out(&mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
             task.save(tx)?;
         }

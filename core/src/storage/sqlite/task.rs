@@ -246,6 +246,7 @@ pub(super) fn recorded(row: &Row<'_>) -> rusqlite::Result<(RecordedOp, Option<u6
             inline: row.get::<_, u8>(5)? == 0,
             at_most_once: options.side_effects == SideEffects::AtMostOnce,
             detached: options.detached,
+            max_losses: options.max_losses,
         },
     };
     Ok((op, row.get(14)?))

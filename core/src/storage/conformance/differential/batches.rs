@@ -56,6 +56,7 @@ fn options(random: &mut Random) -> TaskOptions {
         detached: random.percent(15),
         interruptible: false,
         reserve: if random.percent(15) { 100 * random.below(9) as u32 } else { 0 },
+        max_losses: if random.percent(30) { 1 + random.below(3) as u32 } else { 20 },
     }
 }
 
