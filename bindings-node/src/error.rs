@@ -2,6 +2,7 @@
 
 use flovyn_core::Error;
 use flovyn_core::error::Code;
+use flovyn_core::model::Failure;
 use serde_json::{Map, Value, json};
 
 /// What the message of a thrown engine error begins with.
@@ -23,6 +24,25 @@ pub(crate) fn text(error: &Error) -> String {
 /// An engine error, ready to be thrown.
 pub(crate) fn thrown(error: Error) -> napi::Error {
     napi::Error::from_reason(format!("{MARK}{}", text(&error)))
+}
+
+/// What was thrown because of one value, as JSON text. The rest is thrown on: JavaScript takes no value any more.
+pub(crate) fn of_value(error: napi::Error) -> napi::Result<String> {
+    if error.status != napi::Status::GenericFailure {
+        return Err(error);
+    }
+    Ok(match error.reason.strip_prefix(MARK) {
+        Some(told) => told.to_owned(),
+        None => text(&Error::new(Code::NotSerializable, format!("a value cannot be shown: {}", error.reason))),
+    })
+}
+
+/// A failure of a task by the JSON text of an error, and whether it may be tried again.
+pub(crate) fn failure_of(text: &str) -> (Failure, bool) {
+    let told: Value = serde_json::from_str(text).unwrap_or_default();
+    let code = told["code"].as_str().and_then(Code::parse).unwrap_or(Code::TaskFailed);
+    let message = told["message"].as_str().unwrap_or_default();
+    (Failure::new(code, code.as_str(), message), told["retryable"] == true)
 }
 
 /// An argument is wrong.

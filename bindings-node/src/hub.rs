@@ -3,7 +3,7 @@
 use crate::error;
 use crate::handle::{Ended, Events, Run};
 use crate::session::messages;
-use crate::value::Shown;
+use crate::value::{Shown, shown};
 use flovyn_core::Result;
 use flovyn_core::host::Wake;
 use flovyn_core::model::Entry;
@@ -140,10 +140,16 @@ impl Hub {
         for (token, result) in ended {
             list.insert(token)?;
             match result {
-                Ok(reply) => {
-                    list.insert(true)?;
-                    list.insert(reply)?;
-                }
+                Ok(reply) => match shown(env, reply)? {
+                    Ok(value) => {
+                        list.insert(true)?;
+                        list.insert(value)?;
+                    }
+                    Err(text) => {
+                        list.insert(false)?;
+                        list.insert(text)?;
+                    }
+                },
                 Err(error) => {
                     list.insert(false)?;
                     list.insert(error::text(&error))?;

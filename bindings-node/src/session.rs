@@ -6,7 +6,7 @@
 use crate::error::{invalid, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::task::TaskSpec;
-use crate::value::{Given, Perhaps, Shown, duration, payload};
+use crate::value::{Given, Perhaps, Shown, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
@@ -108,7 +108,7 @@ impl Session {
 
     /// Does something after which the effects are taken at once.
     fn acting<'env>(&self, env: &'env Env, act: impl FnOnce(&Core)) -> napi::Result<Perhaps<Array<'env>>> {
-        quietly(&self.core, act);
+        quietly(|| act(&self.core));
         effects(env, &self.core)
     }
 }
@@ -447,7 +447,7 @@ fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<Perhaps<Array<'env
                 for one in handed {
                     list.insert(0u32)?;
                     list.insert(one.op.0)?;
-                    deliver(&mut list, one.outcome)?;
+                    deliver(env, &mut list, one.outcome)?;
                 }
             }
             HostEffect::Start(start) => {
@@ -484,10 +484,14 @@ fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<Perhaps<Array<'env
     Ok(Perhaps(Some(list)))
 }
 
-/// Number and value of an outcome. 0: a value, 1: a failure as JSON text, 2: out of time, 3: the run was asked to stop.
-fn deliver(list: &mut Array<'_>, outcome: Outcome) -> napi::Result<()> {
+/// Number and value of an outcome. 0: a value, 1: a failure as JSON text, 2: out of time, 3: the run was asked to stop, 4: a
+/// value that cannot be shown, with the error as JSON text.
+fn deliver(env: &Env, list: &mut Array<'_>, outcome: Outcome) -> napi::Result<()> {
     let (tag, value) = match outcome {
-        Outcome::Value(value) | Outcome::Signal(value) => (0u32, Either::A(Perhaps(Some(Shown(value))))),
+        Outcome::Value(value) | Outcome::Signal(value) => match shown(env, Shown(value))? {
+            Ok(value) => (0u32, Either::A(Perhaps(Some(value)))),
+            Err(text) => (4, Either::B(text)),
+        },
         Outcome::Fired | Outcome::Done => (0, Either::A(Perhaps(None))),
         Outcome::Failed(failure) => (1, Either::B(told(&failure))),
         Outcome::TimedOut => (2, Either::A(Perhaps(None))),

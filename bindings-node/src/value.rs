@@ -1,9 +1,9 @@
 //! Values on their way between JavaScript and the engine: JSON text as a string, raw bytes as a Buffer, blobs as sources.
 
-use crate::error::{invalid, thrown};
+use crate::error::{invalid, of_value, thrown};
 use flovyn_core::error::Code;
 use flovyn_core::payload::{Body, ByteSource, Encoding, FileSource, Payload};
-use napi::bindgen_prelude::{BufferSlice, ClassInstance, Either3, Null, ToNapiValue, TypeName, ValueType};
+use napi::bindgen_prelude::{BufferSlice, ClassInstance, Either3, Null, ToNapiValue, TypeName, Unknown, ValueType};
 use napi::{Env, sys};
 use napi_derive::napi;
 use std::io::Write;
@@ -68,6 +68,20 @@ impl ToNapiValue for Shown {
         // SAFETY: as above.
         unsafe { <&BufferSlice<'_>>::to_napi_value(env, &buffer) }
     }
+}
+
+/// A value of JavaScript, or why there is none, as JSON text: so that one value costs nothing but itself.
+pub(crate) fn shown<'env>(
+    env: &'env Env,
+    value: impl ToNapiValue,
+) -> napi::Result<std::result::Result<Unknown<'env>, String>> {
+    // SAFETY: the environment is the one that asks, and the value is of it.
+    let made = unsafe { ToNapiValue::to_napi_value(env.raw(), value) };
+    made.map_or_else(
+        |error| of_value(error).map(Err),
+        // SAFETY: as above.
+        |raw| Ok(Ok(unsafe { Unknown::from_raw_unchecked(env.raw(), raw) })),
+    )
 }
 
 /// A value or nothing.

@@ -1,12 +1,12 @@
 //! A worker: what it serves, and what of the engine waits for the loop.
 
-use crate::error::invalid;
+use crate::error::{failure_of, invalid};
 use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
 use crate::task::TaskSpec;
 use crate::toolkit::Kits;
-use crate::value::{Given, Shown, duration, payload};
+use crate::value::{Given, Shown, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
@@ -164,11 +164,20 @@ impl Worker {
                 Activation::Task(id, claimed) => {
                     let Some(core) = self.activations.ticket(id) else { continue };
                     let task = claimed.task;
+                    let input = match shown(env, Shown(task.new.input))? {
+                        Ok(input) => input,
+                        Err(text) => {
+                            // The attempt has failed; what else waits is given.
+                            let (failure, retryable) = failure_of(&text);
+                            self.activations.task_ended(id, AttemptResult::Failed { failure, retryable });
+                            continue;
+                        }
+                    };
                     parts.insert(2u32)?;
                     parts.insert(id as f64)?;
                     parts.insert(Ticket { id, core, activations: self.activations.clone() })?;
                     parts.insert(&*task.new.kind)?;
-                    parts.insert(Shown(task.new.input))?;
+                    parts.insert(input)?;
                     parts.insert(task.new.id.to_string())?;
                     parts.insert(task.attempt)?;
                     parts.insert(claimed.reconcile)?;

@@ -2,13 +2,22 @@
 
 import type { AsyncResource } from "node:async_hooks";
 import type { Activation } from "./activation.js";
-import { Cancelled, type FailureFacts, messageOf, OutsideAgent, SignalTimeout, taskFailed } from "./errors.js";
+import {
+  Cancelled,
+  type FailureFacts,
+  fromText,
+  messageOf,
+  OutsideAgent,
+  SignalTimeout,
+  taskFailed,
+} from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
 import { decode } from "./serde.js";
 
 const VALUE = 0;
 const FAILED = 1;
 const TIMED_OUT = 2;
+const UNREADABLE = 4;
 
 /** What an inline attempt of a step needs. */
 export interface StepTask {
@@ -113,6 +122,8 @@ export class Step<R> implements Promise<R> {
       outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined) };
     } else if (tag === TIMED_OUT) {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
+    } else if (tag === UNREADABLE) {
+      outcome = { ok: false, error: fromText(value as string) };
     } else {
       const error = new Cancelled("the run was asked to stop");
       this.activation?.told(error, this.isUnread);

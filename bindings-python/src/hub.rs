@@ -130,7 +130,11 @@ impl Hub {
         let list = PyList::empty(py);
         for note in self.inbox.take() {
             match note {
-                Note::Done(token, Ok(reply)) => list.append((token, true, reply.into_python(py)?))?,
+                // A value that cannot be shown costs the call that asks for it, not what was taken with it.
+                Note::Done(token, Ok(reply)) => match reply.into_python(py) {
+                    Ok(value) => list.append((token, true, value))?,
+                    Err(error) => list.append((token, false, error.into_value(py)))?,
+                },
                 Note::Done(token, Err(error)) => list.append((token, false, exception(py, &error)?))?,
                 Note::Effects(token, session) => {
                     let effects = effects(py, &session)?;
@@ -140,7 +144,11 @@ impl Hub {
                 }
                 Note::Agent(port, session) => list.append((port.token, py.None(), port.agent(py, session)?))?,
                 Note::Task(port, task, ticket) => {
-                    list.append((port.token, py.None(), port.task(py, *task, ticket)?))?
+                    let attempt = ticket.clone();
+                    match port.task(py, *task, ticket) {
+                        Ok(news) => list.append((port.token, py.None(), news))?,
+                        Err(error) => attempt.unreadable(py, &error),
+                    }
                 }
                 Note::CancelTask(port, task) => {
                     list.append((port.token, py.None(), ("cancel", PyBytes::new(py, task.0.as_bytes()))))?;

@@ -132,9 +132,19 @@ pub(crate) fn config(
 }
 
 /// A claimed attempt of a task; its first reported end counts.
+#[derive(Clone)]
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Ticket {
     core: CoreTicket,
+}
+
+impl Ticket {
+    /// The attempt cannot begin: its input cannot be shown to Python.
+    pub(crate) fn unreadable(&self, py: Python<'_>, error: &PyErr) {
+        let named = error.get_type(py).name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
+        let failure = failure("NotSerializable", &named, &error.value(py).to_string(), None, Code::NotSerializable);
+        self.core.finish(AttemptResult::Failed { failure, retryable: false });
+    }
 }
 
 #[pymethods]
