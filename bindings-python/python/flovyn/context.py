@@ -352,7 +352,9 @@ class AgentContext(Context[S]):
     async def check_cancellation(self) -> bool:
         """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""
         if self._read(self._session.check_cancellation):
-            raise Cancelled("the run was asked to stop")
+            error = Cancelled("the run was asked to stop")
+            self._activation.hears(error)
+            raise error
         return False
 
     async def remaining_budget(self) -> Any:
