@@ -175,7 +175,10 @@ async fn outside(how: &str, wait: Duration) {
         }
         "executor" => {
             let (ended, end) = std::sync::mpsc::channel();
-            std::thread::spawn(move || ended.send(std::thread::sleep(wait)));
+            std::thread::spawn(move || {
+                std::thread::sleep(wait);
+                ended.send(())
+            });
             drop(tokio::task::spawn_blocking(move || end.recv()).await);
         }
         "event" => drop(tokio::spawn(tokio::time::sleep(wait)).await),
