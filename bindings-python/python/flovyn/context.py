@@ -352,9 +352,7 @@ class AgentContext(Context[S]):
     async def check_cancellation(self) -> bool:
         """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""
         if self._read(self._session.check_cancellation):
-            error = Cancelled("the run was asked to stop")
-            self._activation.hears(error)
-            raise error
+            raise Cancelled("the run was asked to stop")
         return False
 
     async def remaining_budget(self) -> Any:

@@ -287,7 +287,7 @@ impl Machine {
     }
 
     /// Every branch is told once that the run shall stop.
-    pub(super) fn hand_cancel(&mut self, recorded: bool) {
+    fn hand_cancel(&mut self, recorded: bool) {
         self.cancel_handed = true;
         if !recorded {
             self.seen.push(Seen::CANCEL);

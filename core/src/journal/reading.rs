@@ -4,7 +4,6 @@
 use super::Outcome;
 use super::call::{Answer, Question};
 use super::machine::Machine;
-use super::replay::Line;
 use crate::error::Result;
 use crate::id::Slot;
 use crate::model::{Consumed, Label, OpBody, OpKind, check_text};
@@ -20,41 +19,14 @@ impl Machine {
         }
         self.advance();
         let label = question.label();
-        let recorded = match self.read_again(&question, &label) {
-            Some(answer) => Some(answer),
-            None => self.claim_twin(&label, once)?.map(|index| self.recorded_answer(index, &question)),
-        };
-        let answer = match recorded {
-            Some(answer) => {
-                self.heard(&question, &answer, true);
-                answer
-            }
-            None => {
-                let answer = self.read_now(&question, label, once);
-                self.heard(&question, &answer, false);
-                answer
-            }
-        };
-        Ok(answer)
-    }
-
-    /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
-    /// others are told now.
-    fn heard(&mut self, question: &Question, answer: &Answer, recorded: bool) {
-        let told = matches!((question, answer), (Question::Cancellation, Answer::Flag(true)));
-        // Of a fork the run that it was made of was asked to stop.
-        if !told || self.cancel.is_none() || self.cancel_handed || self.config.not_cancellable {
-            return;
+        if let Some(answer) = self.read_again(&question, &label) {
+            return Ok(answer);
         }
-        self.hand_cancel(recorded);
-        if recorded && matches!(self.advance(), Some(Line::Cancel)) {
-            self.script.step();
+        if let Some(index) = self.claim_twin(&label, once)? {
+            return Ok(self.recorded_answer(index, &question));
         }
-    }
-
-    fn read_now(&mut self, question: &Question, label: Label, once: Option<&Arc<str>>) -> Answer {
         let once = self.next_once(once);
-        let (answer, body) = self.answer(question);
+        let (answer, body) = self.answer(&question);
         if let Some(count) = self.repeat_last_read(&label, &body) {
             if let Some(op) = self.draft.ops.iter_mut().rev().find(|op| op.label == label)
                 && let OpBody::Read { count: stored, .. } = &mut op.body
@@ -65,18 +37,18 @@ impl Machine {
                 self.draft.read_counts.retain(|(read, _)| *read != sequence);
                 self.draft.read_counts.push((sequence, count));
             }
-            return answer;
+            return Ok(answer);
         }
         let index = self.push_op(label.clone(), once);
         self.ops[index].settled = true;
-        if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
-            self.consume_drained(index, question, values.len());
+        if let (Question::Drain { .. }, Answer::Signals(values)) = (&question, &answer) {
+            self.consume_drained(index, &question, values.len());
         }
         self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
         if !matches!(question, Question::Drain { .. }) {
             self.last_read = Some((index, label, body, 1));
         }
-        answer
+        Ok(answer)
     }
 
     /// The recorded read goes on answering as often as it did.
