@@ -108,7 +108,7 @@ impl Session {
 
     /// Does something after which the effects are taken at once.
     fn acting<'env>(&self, env: &'env Env, act: impl FnOnce(&Core)) -> napi::Result<Perhaps<Array<'env>>> {
-        quietly(|| act(&self.core));
+        quietly(&self.core, |core| act(core));
         effects(env, &self.core)
     }
 }
