@@ -190,7 +190,11 @@ impl Handle {
             Some(reason) => (Code::Timeout, format!("its status is {} ({reason:?})", execution.status)),
             None => (Code::Timeout, format!("its status is {}", execution.status)),
         };
-        Error::new(code, format!("run {} has not ended within {limit:?}: {why}", self.name()))
+        let told = format!("run {} has not ended within {limit:?}: {why}", self.name());
+        match self.storage.hints().outage().now() {
+            Some(refusal) => Error::new(code, format!("{told}; {refusal}")).with("store_refuses_since", refusal.since),
+            None => Error::new(code, told),
+        }
     }
 
     /// Events of the run from the start, or after a position, until the terminal one.
