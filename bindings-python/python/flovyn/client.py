@@ -18,7 +18,7 @@ from .hub import Hub
 from .serde import checked, described
 from .task import Task
 from .threads import in_thread
-from .worker import Worker, closed_beside
+from .worker import Worker
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -193,13 +193,8 @@ class Client:
             return
         self._is_open = False
         _open.discard(self)
-        try:
-            for worker in list(self._workers):
-                await worker.close()
-        finally:
-            await self._let_go()
-
-    async def _let_go(self) -> None:
+        for worker in list(self._workers):
+            await worker.close()
         try:
             await Hub.current().call(self.native.close, CLOSE_WITHIN_S)
         finally:
@@ -213,7 +208,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await closed_beside(error, self.close())
+        await self.close()
 
     def attach_hub(self) -> Client:
         """Keep the running loop's hub until the client is closed."""
@@ -261,11 +256,9 @@ class Connecting:
     async def __aenter__(self) -> Client:
         return await self._connect()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
-            await closed_beside(error, self._client.close())
+            await self._client.close()
 
 
 def connect(url: str | None = None) -> Connecting:

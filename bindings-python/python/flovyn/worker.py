@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sys
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
 from .activation import Activation, OwnTask, failure_of, stored
 from .agent import Agent
 from .ends import ends_process, told_to_end
-from .errors import FlovynError, InvalidArgument, NotDone
+from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .scope import current, in_attempt, once_name
 from .serde import Signature
@@ -21,24 +20,11 @@ from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from .client import Client
     from .step import Step
     from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
-
-
-async def closed_beside(error: BaseException | None, closing: Awaitable[None]) -> None:
-    """Close at the end of a block: what the block ended with stays its end, whatever goes wrong with the close."""
-    try:
-        await closing
-    except FlovynError as failed:
-        if error is None:
-            raise
-        if sys.version_info >= (3, 11):
-            error.add_note(f"closing failed, too: {failed}")
 
 
 class TicketLink(TaskLink):
@@ -219,10 +205,8 @@ class Worker:
     async def __aenter__(self) -> Worker:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await closed_beside(error, self.close())
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     # ── what agents ask ─────────────────────────────────────────────────────────────────────────────────────────
 

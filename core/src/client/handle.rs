@@ -190,11 +190,7 @@ impl Handle {
             Some(reason) => (Code::Timeout, format!("its status is {} ({reason:?})", execution.status)),
             None => (Code::Timeout, format!("its status is {}", execution.status)),
         };
-        let told = format!("run {} has not ended within {limit:?}: {why}", self.name());
-        match self.storage.hints().outage().now() {
-            Some(refusal) => Error::new(code, format!("{told}; {refusal}")).with("store_refuses_since", refusal.since),
-            None => Error::new(code, told),
-        }
+        Error::new(code, format!("run {} has not ended within {limit:?}: {why}", self.name()))
     }
 
     /// Events of the run from the start, or after a position, until the terminal one.

@@ -20,7 +20,6 @@ use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::storage::available::troubled;
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{Storage, schedules};
 use crate::streaming::Chunks;
@@ -169,14 +168,12 @@ impl Runtime {
     /// Closes the workers, then the backend. Everything acknowledged is safe when it returns.
     pub async fn close(&self) -> Result<()> {
         let workers = std::mem::take(&mut *self.0.workers.lock());
-        // What goes wrong with one keeps neither the others nor the backend open.
-        let mut closed = Ok(());
         for worker in workers.iter().filter_map(Worker::upgrade) {
-            closed = closed.and(worker.close(Duration::from_secs(5)).await);
+            worker.close(Duration::from_secs(5)).await?;
         }
         self.0.end_beside();
         self.0.storage.close();
-        closed
+        Ok(())
     }
 }
 
@@ -211,18 +208,14 @@ async fn keep(storage: &dyn Storage) -> Result<Option<Timestamp>> {
 /// Runs a pass whenever time brings work, and never spins.
 async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
     const LONGEST: Duration = Duration::from_secs(5);
-    /// What is done here, as an outage names it.
-    const PASS: &str = "housekeeping";
     let Some(mut changed) = storage.upgrade().map(|storage| storage.hints().timers()) else { return };
     loop {
         let Some(open) = storage.upgrade() else { return };
         let wait = match keep(&*open).await {
-            Ok(due) => {
-                open.hints().outage().kept(PASS);
-                due.map_or(LONGEST, |due| due.since(clock.now()).clamp(Duration::from_millis(1), LONGEST))
-            }
+            Ok(Some(due)) => due.since(clock.now()).clamp(Duration::from_millis(1), LONGEST),
+            Ok(None) => LONGEST,
             Err(error) => {
-                troubled(open.hints().outage(), PASS, &error);
+                tracing::warn!(%error, "housekeeping could not run; trying again");
                 Duration::from_millis(500)
             }
         };

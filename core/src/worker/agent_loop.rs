@@ -5,7 +5,6 @@ use crate::error::{Code, Result};
 use crate::model::Claim;
 use crate::session::{Closed, Session, SessionParts};
 use crate::storage::PREFERENCE;
-use crate::storage::available::troubled;
 use crate::storage::stored::fetch;
 use crate::streaming::Follow;
 use std::sync::Arc;
@@ -18,9 +17,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = PREFERENCE.saturating_add(Duration::from_millis(20));
 /// How long a worker without a free place keeps the runs it has parked to itself.
 const FULL: Duration = Duration::from_millis(50);
-
-/// What this loop does, as an outage names it.
-const CLAIM: &str = "a claim of runs";
 
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.storage.hints().agents();
@@ -37,7 +33,6 @@ pub(super) async fn run(core: Arc<Core>) {
         match claim(&core, free).await {
             Ok(claims) => {
                 pause = Duration::from_millis(10);
-                core.storage.hints().outage().kept(CLAIM);
                 let all = claims.len() < free;
                 for claim in claims {
                     activate(&core, claim, everything);
@@ -52,7 +47,7 @@ pub(super) async fn run(core: Arc<Core>) {
                 }
             }
             Err(error) => {
-                troubled(core.storage.hints().outage(), CLAIM, &error);
+                tracing::warn!(%error, "runs could not be claimed; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
             }

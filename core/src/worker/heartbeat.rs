@@ -4,12 +4,8 @@ use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
 use crate::error::{Code, Error};
 use crate::session::Closed;
 use crate::storage::Heartbeat;
-use crate::storage::available::troubled;
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// What is done here, as an outage names it.
-const BEAT: &str = "a renewal of leases";
 
 pub(super) async fn run(core: Arc<Core>) {
     let mut renewed = Instant::now();
@@ -53,12 +49,9 @@ async fn beat(core: &Core) -> bool {
         progress: Vec::new(),
     };
     let answer = match core.storage.heartbeat(beat).await {
-        Ok(answer) => {
-            core.storage.hints().outage().kept(BEAT);
-            answer
-        }
+        Ok(answer) => answer,
         Err(error) => {
-            troubled(core.storage.hints().outage(), BEAT, &error);
+            tracing::warn!(%error, "leases could not be renewed; trying again");
             return false;
         }
     };

@@ -4,7 +4,7 @@ use super::Core;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, Entry, TaskReport};
-use crate::storage::available::{troubled, until_available};
+use crate::storage::available::until_available;
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
@@ -103,13 +103,11 @@ impl Ticket {
         })?;
         let is_wanted = || !self.is_cancelled();
         let read = || core.conversations.branch(self.0.execution, leaf);
-        let mut entries = until_available(core.storage.hints().outage(), &self.0.task, is_wanted, read).await?;
+        let mut entries = until_available(&self.0.task, is_wanted, read).await?;
         for entry in &mut entries {
             let content = &entry.new.content;
-            entry.new.content = until_available(core.storage.hints().outage(), &self.0.task, is_wanted, || {
-                fetch(&core.storage, self.0.org, content)
-            })
-            .await?;
+            entry.new.content =
+                until_available(&self.0.task, is_wanted, || fetch(&core.storage, self.0.org, content)).await?;
         }
         Ok(entries)
     }
@@ -152,14 +150,7 @@ impl Ticket {
     async fn report(&self, core: Arc<Core>, result: AttemptResult) {
         let report =
             TaskReport { org: self.0.org, task: self.0.task, attempt: self.0.attempt, worker: core.id, result };
-        match until_available(
-            core.storage.hints().outage(),
-            &self.0.task,
-            || true,
-            || core.storage.report_task(report.clone()),
-        )
-        .await
-        {
+        match until_available(&self.0.task, || true, || core.storage.report_task(report.clone())).await {
             Err(error) if error.code() == Code::LeaseLost => {
                 tracing::debug!(task = %self.0.task, "a late result was refused");
             }
@@ -201,9 +192,6 @@ impl Ticket {
     }
 }
 
-/// What this loop does, as an outage names it.
-const CLAIM: &str = "a claim of tasks";
-
 pub(super) async fn run(core: Arc<Core>) {
     let mut ready = core.storage.hints().tasks();
     while !core.is_closing() {
@@ -213,9 +201,6 @@ pub(super) async fn run(core: Arc<Core>) {
             0 => Ok(Vec::new()),
             _ => core.storage.claim_tasks(core.claim_of(kinds, free)).await,
         };
-        if claimed.is_ok() && free > 0 {
-            core.storage.hints().outage().kept(CLAIM);
-        }
         match claimed {
             Ok(tasks) if tasks.is_empty() => {
                 release(&core, free);
@@ -229,7 +214,7 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(tasks) => take_on(&core, free, tasks),
             Err(error) => {
                 release(&core, free);
-                troubled(core.storage.hints().outage(), CLAIM, &error);
+                tracing::warn!(%error, "tasks could not be claimed; trying again");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

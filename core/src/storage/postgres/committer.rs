@@ -226,11 +226,9 @@ enum Outcome {
 }
 
 fn carry_out(link: &mut Link, desk: &Desk, mut group: Vec<Box<dyn Work>>) {
-    let outage = desk.hints.outage();
     for tried in 1.. {
         match transaction(link, desk, &mut group) {
             Outcome::Committed(news) => {
-                group.iter().for_each(|work| outage.kept(work.asked()));
                 group.into_iter().for_each(|work| work.answer(None));
                 return news.publish(desk);
             }
@@ -241,10 +239,7 @@ fn carry_out(link: &mut Link, desk: &Desk, mut group: Vec<Box<dyn Work>>) {
             Outcome::Undone { again: true, .. } if tried < TRIES => {}
             Outcome::Refused => return group.into_iter().for_each(|work| work.answer(None)),
             Outcome::Undone { error, .. } | Outcome::Failed(error) => {
-                return group.into_iter().for_each(|work| {
-                    outage.refused(work.asked(), &error);
-                    work.answer(Some(error.clone()));
-                });
+                return group.into_iter().for_each(|work| work.answer(Some(error.clone())));
             }
         }
     }

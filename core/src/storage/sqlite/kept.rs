@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 /// How often another database at the path is tried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the writer does while nobody asks it for anything.
-const KEEP: &str = "keep the database open";
-
 /// What the writer knows of its files.
 #[derive(Default)]
 pub(super) struct Kept {
@@ -70,14 +67,7 @@ impl Loop {
         if let Err(lost) = looked {
             self.lose(lost);
         }
-        // Where nothing is written, nobody else would say that nothing could be.
-        let checked = self.check_place(KEEP);
-        let outage = self.setting.hints.outage();
-        match &checked {
-            Ok(()) => outage.kept(KEEP),
-            Err(error) => outage.refused(KEEP, error),
-        }
-        checked.is_ok()
+        self.check_place("keep the database open").is_ok()
     }
 
     /// Whether what was just committed is where the next process looks.

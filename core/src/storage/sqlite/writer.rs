@@ -355,17 +355,13 @@ impl Loop {
         if group.is_empty() {
             return;
         }
-        let hints = self.setting.hints.clone();
-        let outage = hints.outage();
         match self.transaction(&mut group, begun) {
             Outcome::Committed(news) => {
-                group.iter().for_each(|work| outage.kept(work.asked()));
                 group.into_iter().for_each(|work| work.answer(None));
                 news.publish(&self.setting.hints, &self.setting.next_due);
             }
             Outcome::Undone(error) if group.len() == 1 => {
                 for work in group {
-                    outage.refused(work.asked(), &error);
                     let error = error.clone();
                     work.answer(Some(error));
                 }
@@ -373,10 +369,7 @@ impl Loop {
             // One of them is to blame: alone, the others can be kept.
             Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work], false)),
             Outcome::Refused => group.into_iter().for_each(|work| work.answer(None)),
-            Outcome::Failed(error) => group.into_iter().for_each(|work| {
-                outage.refused(work.asked(), &error);
-                work.answer(Some(error.clone()));
-            }),
+            Outcome::Failed(error) => group.into_iter().for_each(|work| work.answer(Some(error.clone()))),
         }
     }
 
