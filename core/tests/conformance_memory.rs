@@ -25,7 +25,7 @@ flovyn_core::conformance_tests!(Memory);
 #[tokio::test]
 async fn random_histories_agree() {
     let mut coverage = Coverage::default();
-    for seed in 0..90 {
+    for seed in 0..30 {
         differential::play(&Memory, &Memory, seed, 300, &mut coverage).await;
     }
     coverage.check();

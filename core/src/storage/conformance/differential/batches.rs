@@ -39,7 +39,7 @@ pub(super) fn payload(random: &mut Random) -> Payload {
 /// How a task is run: everything that changes its life.
 fn options(random: &mut Random) -> TaskOptions {
     let seconds = |random: &mut Random| Some(Duration::from_secs(1 + random.below(40) as u64));
-    TaskOptions {
+    let mut options = TaskOptions {
         retry: RetryPolicy {
             retries: if random.percent(30) { random.below(3) as u32 } else { 0 },
             no_retry: if random.percent(20) { vec!["Fatal".into()] } else { vec![] },
@@ -56,8 +56,13 @@ fn options(random: &mut Random) -> TaskOptions {
         detached: random.percent(15),
         interruptible: false,
         reserve: if random.percent(15) { 100 * random.below(9) as u32 } else { 0 },
-        max_losses: if random.percent(30) { 1 + random.below(3) as u32 } else { 20 },
+        ..TaskOptions::default()
+    };
+    // Not a draw of its own, which would change what all histories come to.
+    if options.reserve > 0 {
+        options.max_losses = 1 + options.reserve / 100 % 3;
     }
+    options
 }
 
 /// How an attempt may end.
