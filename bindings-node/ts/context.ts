@@ -344,9 +344,7 @@ export class AgentContext<S = unknown> {
   /** Throws `Cancelled` if the run was asked to stop; recorded. */
   async checkCancellation(): Promise<void> {
     if (this.read((once) => this.activation.session.checkCancellation(once))) {
-      const error = new Cancelled("the run was asked to stop");
-      if (this.activation.agent.options.cancellable !== false) this.activation.told(error, false);
-      throw error;
+      throw new Cancelled("the run was asked to stop");
     }
   }
 
