@@ -120,8 +120,11 @@ export class Client {
   }
 
   private async end(): Promise<void> {
-    for (const worker of [...this.workers]) await worker.close();
+    // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
+    const failed: unknown[] = [];
+    for (const worker of [...this.workers]) await worker.close().catch((error: unknown) => failed.push(error));
     await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS));
+    if (failed.length > 0) throw failed[0];
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +132,51 @@ asyncio.run(main())
     process = child(source, file_url)
     output, complaints = process.communicate(timeout=20)
     assert output == "7\n", complaints
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_close_that_fails_leaves_nothing_open(
+    child: Callable[..., subprocess.Popen[str]], tmp_path: Path, blocking: bool
+) -> None:
+    (tmp_path / "files").mkdir()
+    source = """
+import asyncio, shutil, sys, threading, flovyn
+from pathlib import Path
+from flovyn import agent
+
+@agent
+async def waits(ctx):
+    await ctx.wait_for_signal("never")
+
+def vanish(url):
+    shutil.rmtree(Path(url.removeprefix("sqlite:")).parent)
+
+async def main():
+    client = await flovyn.connect(sys.argv[1])
+    for _ in range(2):
+        await client.worker(agents=[waits]).start()
+    result = asyncio.create_task((await client.start(waits, id="w")).result())
+    await asyncio.sleep(0.5)
+    vanish(sys.argv[1])
+    for wait in (client.close(), asyncio.wait_for(result, 10)):
+        try:
+            await wait
+        except flovyn.FlovynError as error:
+            print(type(error).__name__)
+
+def block():
+    client = flovyn.connect_sync(sys.argv[1])
+    client.worker(agents=[waits]).start()
+    client.start(waits, id="w")
+    vanish(sys.argv[1])
+    try:
+        client.close()
+    except flovyn.FlovynError as error:
+        print(type(error).__name__, [one.name for one in threading.enumerate() if one.name == "flovyn-client"])
+
+block() if len(sys.argv) > 2 else asyncio.run(main())
+"""
+    process = child(source, f"sqlite:{tmp_path / 'files' / 'agents.db'}", *["blocking"] * blocking)
+    output, complaints = process.communicate(timeout=60)
+    told = ["StorageUnavailable []"] if blocking else ["StorageUnavailable"] * 2
+    assert (process.returncode, output.splitlines()) == (0, told), complaints

@@ -6,6 +6,7 @@ import atexit
 import contextvars
 import weakref
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack
 from os import PathLike, fsdecode
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
 from uuid import UUID
@@ -193,8 +194,13 @@ class Client:
             return
         self._is_open = False
         _open.discard(self)
-        for worker in list(self._workers):
-            await worker.close()
+        # What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._let_go)
+            for worker in reversed(list(self._workers)):
+                closing.push_async_callback(worker.close)
+
+    async def _let_go(self) -> None:
         try:
             await Hub.current().call(self.native.close, CLOSE_WITHIN_S)
         finally:

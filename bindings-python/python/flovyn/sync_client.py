@@ -120,8 +120,10 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the workers, then the backend."""
-        self._portal.call(self._client.close())
-        self._portal.close()
+        try:
+            self._portal.call(self._client.close())
+        finally:
+            self._portal.close()
 
     def __enter__(self) -> SyncClient:
         return self

@@ -168,12 +168,14 @@ impl Runtime {
     /// Closes the workers, then the backend. Everything acknowledged is safe when it returns.
     pub async fn close(&self) -> Result<()> {
         let workers = std::mem::take(&mut *self.0.workers.lock());
+        // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
+        let mut closed = Ok(());
         for worker in workers.iter().filter_map(Worker::upgrade) {
-            worker.close(Duration::from_secs(5)).await?;
+            closed = closed.and(worker.close(Duration::from_secs(5)).await);
         }
         self.0.end_beside();
         self.0.storage.close();
-        Ok(())
+        closed
     }
 }
 
