@@ -32,9 +32,10 @@ pub struct ForkPlace {
     pub id: Option<String>,
 }
 
-/// Fresh limits of a paused run.
+/// How a paused run goes on, or a failed one.
 #[napi(object)]
 pub struct ResumeSettings {
+    pub retry: bool,
     pub max_steps: Option<u32>,
     pub max_tail: Option<u32>,
     /// JSON text.
@@ -189,9 +190,10 @@ impl Handle {
     /// Ends with the status word.
     #[napi]
     pub fn resume(&self, hub: &Hub, token: u32, settings: ResumeSettings, message: Option<Given<'_>>) -> Abort {
-        let ResumeSettings { max_steps, max_tail, budget } = settings;
+        let ResumeSettings { retry, max_steps, max_tail, budget } = settings;
         let message = message.map(payload);
-        let request = ResumeRequest { max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
+        let request =
+            ResumeRequest { retry, max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
         let core = self.core.clone();
         hub.inbox.spawn(&self.threads, token, async move {
             Ok(Reply::Text(core.resume(request).await?.status.as_str().to_owned()))

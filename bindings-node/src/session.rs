@@ -11,7 +11,7 @@ use flovyn_core::error::Code;
 use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
-use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage, WaitReason};
+use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage};
 use flovyn_core::session::{Closed, HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
@@ -34,13 +34,6 @@ pub struct EntryDraft {
     /// JSON text.
     pub metadata: Option<String>,
     pub thread: String,
-}
-
-/// Why a run pauses.
-#[napi(object)]
-pub struct PauseDraft {
-    pub code: String,
-    pub message: String,
 }
 
 /// What a model call cost.
@@ -248,21 +241,14 @@ impl Session {
         Ok(is_yes(&self.ask(Question::HasSignal(self.name(&name)), once)?))
     }
 
-    /// Asks now; ends with the values.
+    /// The values, also where they are to be loaded: code that waited for them would go on later on replay than it did.
     #[napi]
-    pub fn drain_signals(&self, hub: &Hub, token: u32, name: String, turn: bool, once: Once) -> napi::Result<Abort> {
-        let values = match self.ask(Question::Drain { name: self.name(&name), turn }, once)? {
-            Answer::Signals(values) => values,
-            _ => Vec::new(),
+    pub fn drain_signals(&self, name: String, turn: bool, once: Once) -> napi::Result<Vec<Shown>> {
+        let Answer::Signals(values) = self.ask(Question::Drain { name: self.name(&name), turn }, once)? else {
+            return Ok(Vec::new());
         };
-        let core = self.core.clone();
-        Ok(hub.inbox.spawn(&self.threads, token, async move {
-            let mut loaded = Vec::with_capacity(values.len());
-            for value in &values {
-                loaded.push(core.load(value).await?);
-            }
-            Ok(Reply::Values(loaded))
-        }))
+        let load = |value: &Payload| self.threads.block_on(self.core.load(value)).map(Shown);
+        values.iter().map(load).collect::<Result<_, _>>().map_err(thrown)
     }
 
     #[napi]
@@ -372,17 +358,14 @@ impl Session {
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn failed<'env>(&self, env: &'env Env, failure: FailureDraft) -> napi::Result<Perhaps<Array<'env>>> {
+    pub fn failed<'env>(
+        &self,
+        env: &'env Env,
+        failure: FailureDraft,
+        unfit: bool,
+    ) -> napi::Result<Perhaps<Array<'env>>> {
         let failure = failure.into_failure(Code::AgentFailed);
-        self.acting(env, |core| core.finish(Ending::Failed(failure)))
-    }
-
-    /// Pauses the run, whose state or input this code cannot read: the next deploy may, after a `resume`.
-    #[napi(ts_return_type = "unknown[] | null")]
-    pub fn paused<'env>(&self, env: &'env Env, failure: PauseDraft) -> napi::Result<Perhaps<Array<'env>>> {
-        let code = Code::parse(&failure.code).unwrap_or(Code::WrongStateType);
-        let failure = Failure::new(code, code.as_str(), failure.message);
-        self.acting(env, |core| core.finish(Ending::Paused(WaitReason::Quarantined, failure)))
+        self.acting(env, |core| core.finish(if unfit { Ending::Unfit(failure) } else { Ending::Failed(failure) }))
     }
 
     #[napi(ts_return_type = "unknown[] | null")]

@@ -1,6 +1,6 @@
 //! A worker: what it serves, and what of the engine waits for the loop.
 
-use crate::error::{failure_of, invalid};
+use crate::error::{failure_of, invalid, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
@@ -10,7 +10,7 @@ use crate::value::{Given, Shown, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::journal::{MachineConfig, OnDivergence, REPLAY_TIMEOUT};
+use flovyn_core::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
 use flovyn_core::model::AttemptResult;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
 use napi::Env;
@@ -25,6 +25,7 @@ pub struct AgentSettings {
     pub stateful: bool,
     pub code: Option<String>,
     pub on_divergence: String,
+    pub on_error: Option<String>,
     pub cancellable: bool,
     pub replay_timeout_ms: Option<f64>,
 }
@@ -62,19 +63,11 @@ impl Worker {
 
     #[napi]
     pub fn serve_agent(&self, kind: String, settings: AgentSettings) -> napi::Result<()> {
-        let on_divergence = match &*settings.on_divergence {
-            "continue" => OnDivergence::Continue,
-            "fail" => OnDivergence::Fail,
-            "pause" => OnDivergence::Pause,
-            other => {
-                let known = "pass \"continue\", \"fail\" or \"pause\"";
-                return Err(invalid(format!("onDivergence: {other:?} is unknown; {known}")));
-            }
-        };
         let config = MachineConfig {
             stateful: settings.stateful,
             code: settings.code,
-            on_divergence,
+            on_divergence: OnDivergence::parse(&settings.on_divergence).map_err(thrown)?,
+            on_error: OnError::parse(settings.on_error.as_deref()).map_err(thrown)?,
             not_cancellable: !settings.cancellable,
             blind: true,
             replay_timeout: settings.replay_timeout_ms.map_or(Ok(REPLAY_TIMEOUT), duration)?,

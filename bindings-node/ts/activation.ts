@@ -13,7 +13,9 @@ import {
   codeOf,
   consistsOf,
   isA,
+  isMisfit,
   messageOf,
+  misfit,
   OutsideAgent,
   stackOf,
   Suspended,
@@ -121,23 +123,21 @@ export class Activation {
     } catch (error) {
       this.over = true;
       if (this.sealed || consistsOf(error, Suspended)) return;
-      report = consistsOf(error, Cancelled)
-        ? () => this.own.cancelled()
-        : isA(error, UnreadableState)
-          ? // Not the run has failed but this code: the next deploy goes on with it.
-            () => this.own.paused({ code: error.code, message: error.message })
-          : () => this.failed(error);
+      report = consistsOf(error, Cancelled) ? () => this.own.cancelled() : () => this.failed(error);
     }
-    this.tell(report, (error) => this.failed(unwritable(error)));
+    this.tell(report, (error) => this.failed(misfit(unwritable(error))));
   }
 
   private failed(error: unknown): Effects {
-    return this.own.failed({
-      code: codeOf(error) ?? "AgentFailed",
-      errorType: typeName(error),
+    const code = codeOf(error) ?? "AgentFailed";
+    const failure = {
+      code,
+      // The class of an unreadable state is known by its code alone.
+      errorType: isA(error, UnreadableState) ? code : typeName(error),
       message: messageOf(error),
       traceback: stackOf(error),
-    });
+    };
+    return this.own.failed(failure, isMisfit(error));
   }
 
   /** Tells how something ended, or what came of telling it: nobody waits for an error that is thrown here. */

@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 
 import type { AgentContext } from "./context.js";
-import { InvalidArgument, messageOf, typeName, WrongStateType } from "./errors.js";
+import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { checked, type StandardSchema } from "./schema.js";
 
@@ -12,6 +12,9 @@ export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Pro
 
 /** What happens when edited code no longer matches a recorded run. */
 export type OnDivergence = "continue" | "fail" | "pause";
+
+/** What an error that leaves the agent's function does to its run. */
+export type OnError = "fail" | "pause";
 
 /** Joins the new value of a field with the old one; see `ctx.update`. */
 export type Reducer<T> = (old: T, value: never) => T;
@@ -32,11 +35,23 @@ export interface AgentOptions<S> {
   /** What happens when edited code no longer matches a recorded run. */
   onDivergence?: OnDivergence;
   /**
+   * What an error that leaves the function does to its run. Unless given it fails the run, and `handle.retry()` goes on with
+   * it; but the run is PAUSED, for the next deploy and `handle.resume()`, where the error says more of the code than of its
+   * work: it comes before all that is recorded was called again, before edited code has done anything, or from a state, an
+   * input, a result or a signal that does not fit its schema.
+   */
+  onError?: OnError;
+  /**
    * How long, after a crash, its unchanged code is waited for that has not made a recorded call again and holds up what
    * other branches were told: a branch may wait for something else than its context. Then the run is PAUSED and says what
    * is missing. 60,000 ms unless given.
    */
   replayTimeoutMs?: number;
+  /**
+   * What its signals must fit, by name: the handle that `client.start(agent)` gave refuses to send what does not.
+   * `ctx.waitForSignalAs` checks whatever others send.
+   */
+  signals?: Readonly<Record<string, StandardSchema>>;
   /** The limit of a run. */
   timeoutMs?: number;
   /**
@@ -141,11 +156,10 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   }
 
   private unreadable(why: string, cause?: unknown): UnreadableState {
-    return new UnreadableState(
+    const message =
       `the stored state of agent "${this.kind}" cannot be read: ${why}. Correct migrate, or deploy the code that wrote ` +
-        "it; then resume the run",
-      { context: { agent: this.kind, why }, cause },
-    );
+      "it; then resume the run";
+    return misfit(new UnreadableState(message, { context: { agent: this.kind, why }, cause }));
   }
 
   /** @internal The state with fields changed by their reducers. */

@@ -76,7 +76,7 @@ export class Client {
     const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
     const kind = typeof agent === "string" ? agent : agent.kind;
     const made = await hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
-    return new Handle<never>(this, made);
+    return new Handle<never>(this, made, declared?.options.signals);
   }
 
   /** The handle of a run that exists; `ExecutionNotFound` otherwise. */

@@ -7,7 +7,7 @@ import type { Activation } from "./activation.js";
 import { Cancelled, InvalidArgument, messageOf, StateNotDeclared, Timeout, typeName } from "./errors.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
-import type { Wire } from "./native.js";
+import { counted } from "./outside.js";
 import type { StandardSchema } from "./schema.js";
 import { checked } from "./schema.js";
 import { scopes } from "./scope.js";
@@ -127,7 +127,8 @@ export class AgentContext<S = unknown> {
   /** Reads the conversation at this point of the journal without blocking the loop. */
   async messages(): Promise<Message[]> {
     const { session } = this.activation;
-    return messagesOf(await hub.call((hub, token) => session.branch(hub, token, this.branch)));
+    const read = hub.call<unknown[][]>((hub, token) => session.branch(hub, token, this.branch));
+    return messagesOf(await counted(this.activation, read));
   }
 
   /** A small value that stands for the conversation at this point, to be passed to a task. */
@@ -334,11 +335,8 @@ export class AgentContext<S = unknown> {
 
   /** Takes all signals of this name that wait; with `turn` also those kept for the next turn. */
   async drainSignals<T = unknown>(name: string, options: { turn?: boolean } = {}): Promise<T[]> {
-    const { session } = this.activation;
-    const values = this.read((once) =>
-      hub.call<Wire[]>((hub, token) => session.drainSignals(hub, token, name, options.turn ?? false, once)),
-    );
-    return (await values).map(decode) as T[];
+    const values = await this.read((once) => this.activation.session.drainSignals(name, options.turn ?? false, once));
+    return values.map(decode) as T[];
   }
 
   /** Throws `Cancelled` if the run was asked to stop; recorded. */

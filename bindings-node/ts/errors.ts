@@ -300,6 +300,19 @@ export function consistsOf<T>(error: unknown, cls: abstract new (...args: never[
   }
 }
 
+const misfits = new WeakSet();
+
+/** Marks an error as that of a value that does not fit its type, which is no failure of the agent's work, and gives it. */
+export function misfit<T>(error: T): T {
+  if (typeof error === "object" && error !== null) misfits.add(error);
+  return error;
+}
+
+/** Whether an error was marked so. */
+export function isMisfit(error: unknown): boolean {
+  return typeof error === "object" && error !== null && misfits.has(error);
+}
+
 /** Names an error as journals and `noRetry` do: its own name, else that of its class. */
 export function typeName(error: unknown): string {
   if (error === null) return "null";

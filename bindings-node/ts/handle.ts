@@ -16,6 +16,7 @@ import { type Event, eventOf } from "./events.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
 import type { NativeHandle } from "./native.js";
+import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
 
 const PAGE = 200;
@@ -87,6 +88,14 @@ export interface CheckpointFacts {
   readonly createdAt: Date;
 }
 
+/** How a run goes on: fresh limits, and a user message to append first. */
+export interface ResumeOptions {
+  maxSteps?: number;
+  maxTail?: number;
+  budget?: unknown;
+  message?: unknown;
+}
+
 /** Where a fork starts, and what it starts with. */
 export interface ForkOptions {
   checkpoint?: number;
@@ -108,7 +117,11 @@ export class Handle<R = unknown> {
   private readonly native: NativeHandle;
 
   /** @internal */
-  constructor(client: Client, native: NativeHandle) {
+  constructor(
+    client: Client,
+    native: NativeHandle,
+    private readonly signals: Readonly<Record<string, StandardSchema>> = {},
+  ) {
     this.client = client;
     this.native = native;
     this.id = native.id;
@@ -152,14 +165,16 @@ export class Handle<R = unknown> {
       throw new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, ...cause });
     }
     if (tag === 2) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
-    const { status, waitReason, waitsFor } = facts<Execution>(value as string);
+    const { status, waitReason, waitsFor, failure } = facts<Execution>(value as string);
     const reason = waitReason ?? status;
-    const context = { status, waitReason: reason, waitsFor };
+    const context = { status, waitReason: reason, waitsFor, failure };
     if (reason === "in_doubt") {
       const message = `run "${name}" waits for a decision on a task in doubt; answer with resolve()`;
       throw new InDoubt(message, { context });
     }
-    throw new Waiting(`run "${name}" has not ended: it waits for ${waitsFor?.join(", ") || reason}`, { context });
+    const what = waitsFor?.join(", ") || reason;
+    const why = failure ? ` (${failure.errorType}: ${failure.message})` : "";
+    throw new Waiting(`run "${name}" has not ended: it waits for ${what}${why}`, { context });
   }
 
   /** The run's events from the start, or after the id of one; ends after the terminal event. */
@@ -195,14 +210,17 @@ export class Handle<R = unknown> {
   /**
    * Sends a signal and gives its UUID; it is durable when this resolves. It may come before the agent waits for it.
    *
-   * A repeated `idempotencyKey` stores one signal and gives its id.
+   * A repeated `idempotencyKey` stores one signal and gives its id. What does not fit the schema that the agent declares for
+   * it is `InvalidArgument`, where this handle was made by `client.start(agent)`.
    */
-  signal(
+  async signal(
     name: string,
     payload?: unknown,
     options: { idempotencyKey?: string; delivery?: Delivery } = {},
   ): Promise<string> {
     const { idempotencyKey, delivery = "next_step" } = options;
+    const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
+    if (schema !== undefined) await checked(schema, payload, `signal "${name}"`);
     const value = encode(payload);
     return hub.call((hub, token) => this.native.signal(hub, token, name, value, delivery, idempotencyKey));
   }
@@ -217,11 +235,22 @@ export class Handle<R = unknown> {
   }
 
   /** Continues a paused run, with fresh limits, and gives its status. */
-  resume(
-    options: { maxSteps?: number; maxTail?: number; budget?: unknown; message?: unknown } = {},
-  ): Promise<Status> {
+  resume(options: ResumeOptions = {}): Promise<Status> {
+    return this.goOn(false, options);
+  }
+
+  /**
+   * Goes on with a run that has failed, or is paused, from its last commit, and gives its status. It keeps its id, its
+   * conversation and its signals. What is done stays done; steps that failed, and of which the code knew no more than the
+   * error, are tried again, and so are those that went down with the run. One that must not run twice keeps its failure.
+   */
+  retry(options: ResumeOptions = {}): Promise<Status> {
+    return this.goOn(true, options);
+  }
+
+  private goOn(retry: boolean, options: ResumeOptions): Promise<Status> {
     const { maxSteps, maxTail, budget, message } = options;
-    const settings = { maxSteps, maxTail, budget: budget === undefined ? undefined : json(budget) };
+    const settings = { retry, maxSteps, maxTail, budget: budget === undefined ? undefined : json(budget) };
     const said = message === undefined ? undefined : encode(message);
     return hub.call((hub, token) => this.native.resume(hub, token, settings, said));
   }
@@ -238,7 +267,7 @@ export class Handle<R = unknown> {
         input === undefined ? undefined : encode(input),
       ),
     );
-    return new Handle<R>(this.client, made);
+    return new Handle<R>(this.client, made, this.signals);
   }
 
   /** Answers for a task in doubt: it has this result, or failed with this error, or shall run again. */
@@ -259,7 +288,7 @@ export class Handle<R = unknown> {
   /** Decides a divergence; gives the handle of the run that goes on, the fork's for `fork`. */
   async resolveDivergence(decision: "continue" | "fork" | "stay"): Promise<Handle<R>> {
     const made = await hub.call<NativeHandle>((hub, token) => this.native.resolveDivergence(hub, token, decision));
-    return new Handle<R>(this.client, made);
+    return new Handle<R>(this.client, made, this.signals);
   }
 
   /** The conversation as of the last commit, from its root to its leaf. */

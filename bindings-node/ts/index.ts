@@ -12,6 +12,7 @@ export {
   append,
   merge,
   type OnDivergence,
+  type OnError,
   type Reducer,
 } from "./agent.js";
 export { Blob } from "./blob.js";
@@ -35,6 +36,7 @@ export {
   type Execution,
   type Failure,
   type ForkOptions,
+  type ResumeOptions,
   Handle,
   type Status,
   type TaskFacts,

@@ -94,6 +94,7 @@ export interface NativeWorker {
       stateful: boolean;
       code?: string;
       onDivergence: string;
+      onError?: string;
       cancellable: boolean;
       replayTimeoutMs?: number;
     },
@@ -137,7 +138,7 @@ export interface NativeHandle {
   stream(after?: string): NativeWatching;
   signal: Call<[name: string, value: Wire, delivery: string, idempotencyKey?: string]>;
   cancel: Call<[mode: string, timeoutMs?: number]>;
-  resume: Call<[settings: { maxSteps?: number; maxTail?: number; budget?: string }, message?: Wire]>;
+  resume: Call<[settings: { retry: boolean; maxSteps?: number; maxTail?: number; budget?: string }, message?: Wire]>;
   fork: Call<[place: { checkpoint?: number; entry?: string; op?: string; id?: string }, state?: Wire, input?: Wire]>;
   resolve: Call<[op: string, result?: Wire, failure?: FailureDraft]>;
   resolveDivergence: Call<[decision: string]>;
@@ -205,7 +206,7 @@ export interface NativeSession {
   onceEnd(name: string, input: Wire, value: Wire): number;
   checkpoint(state: Wire, metadata: string): number;
   hasSignal(name: string, once?: string): boolean;
-  drainSignals: Call<[name: string, turn: boolean, once?: string]>;
+  drainSignals(name: string, turn: boolean, once?: string): Wire[];
   checkCancellation(once?: string): boolean;
   remainingBudget(once?: string): Wire | null;
   time(): number;
@@ -222,9 +223,8 @@ export interface NativeSession {
   settle(concurrent: boolean, outside: number): Effects;
   takeEffects(): Effects;
   completed(output: Wire): Effects;
-  failed(failure: FailureDraft): Effects;
+  failed(failure: FailureDraft, unfit: boolean): Effects;
   cancelled(): Effects;
-  paused(reason: { code: string; message: string }): Effects;
   taskCompleted(op: number, attempt: number, output: Wire): Effects;
   taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean): Effects;
   taskHeartbeat(op: number): void;

@@ -57,6 +57,16 @@ export function outside(agent: Activation): number {
   return timers.anyLeft(agent) || (jobs.get(agent) ?? 0) > 0 || anyBegun(agent) ? Outside.Something : Outside.Unknown;
 }
 
+/** Counts what the engine reads for an agent's code as such a wait: the code goes on when it has been read. */
+export async function counted<T>(agent: Activation, read: Promise<T>): Promise<T> {
+  jobs.set(agent, (jobs.get(agent) ?? 0) + 1);
+  try {
+    return await read;
+  } finally {
+    jobs.set(agent, (jobs.get(agent) ?? 1) - 1);
+  }
+}
+
 function anyBegun(agent: Activation): boolean {
   if (!began.has(agent)) return ending.has(agent);
   const actives = process as unknown as Actives;

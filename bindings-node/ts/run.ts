@@ -4,7 +4,7 @@ import { Agent, type AnyAgent } from "./agent.js";
 import { type Client, connect } from "./client.js";
 import { InvalidArgument, Timeout, Waiting } from "./errors.js";
 import type { Event } from "./events.js";
-import type { Handle } from "./handle.js";
+import type { Failure, Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
 import type { Toolkit } from "./toolkit/kit.js";
 import { type AnyTask, Worker } from "./worker.js";
@@ -157,13 +157,15 @@ function sayWhatFor(handle: Handle, waiting: Waiting): void {
   const name = handle.key ?? handle.id;
   const where = `${quoted(handle.client.url)} ${quoted(name)}`;
   const { status, waitReason, waitsFor } = waiting.context;
+  const failure = waiting.context.failure as Failure | null;
   for (const signal of (waitsFor as string[] | null) ?? []) {
     const command = `flovyn runs signal ${where} ${quoted(signal)} JSON`;
     console.error(`flovyn: run "${name}" waits for signal "${signal}"; send it with: ${command}`);
   }
   if (status === "PAUSED") {
     const command = `flovyn runs resume ${where}`;
-    console.error(`flovyn: run "${name}" is paused (${String(waitReason)}); go on with: ${command}`);
+    const why = failure ? `${failure.errorType}: ${failure.message}` : String(waitReason);
+    console.error(`flovyn: run "${name}" is paused (${why}); go on with: ${command}`);
   }
 }
 

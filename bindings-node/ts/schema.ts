@@ -1,6 +1,6 @@
 // Inputs that a schema checks: zod, valibot, arktype or anything else that speaks Standard Schema.
 
-import { InvalidArgument } from "./errors.js";
+import { InvalidArgument, misfit } from "./errors.js";
 
 /** The interface of https://standardschema.dev, version 1, as far as it is used here. */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -25,6 +25,14 @@ export interface SchemaIssue {
 
 /** Checks a value and gives what the schema makes of it; `InvalidArgument` names every issue. */
 export async function checked(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
+  try {
+    return await checkedBy(schema, value, what);
+  } catch (error) {
+    throw misfit(error);
+  }
+}
+
+async function checkedBy(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
   const result = await schema["~standard"].validate(value);
   if (result.issues === undefined) return result.value;
   const issues = result.issues.map(({ message, path }) => {

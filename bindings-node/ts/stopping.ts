@@ -283,7 +283,7 @@ export function nowhere(session: NativeSession, refuse: () => void): NativeSessi
     callUsage: refusing(undefined),
     checkCancellation: refusing(false),
     checkpoint: noOp,
-    drainSignals: never,
+    drainSignals: () => new Promise(() => undefined),
     hasSignal: () => new Promise(() => undefined),
     onceBegin: () => [1, NO_OP],
     onceEnd: noOp,

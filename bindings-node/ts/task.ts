@@ -1,6 +1,6 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
-import { InvalidArgument, isA, messageOf, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
+import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
 import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
@@ -288,7 +288,7 @@ export function encoded(result: unknown): Wire {
   try {
     return encode(result);
   } catch (error) {
-    throw isA(error, NotSerializable) ? error : unwritable(error);
+    throw misfit(isA(error, NotSerializable) ? error : unwritable(error));
   }
 }
 

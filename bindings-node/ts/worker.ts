@@ -153,9 +153,9 @@ export class Worker {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
     for (const agent of this.agents.values()) {
       if (agent.toolkit !== undefined) continue;
-      const { onDivergence = "continue", cancellable = true, replayTimeoutMs } = agent.options;
+      const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
       const { isStateful: stateful, code } = agent;
-      made.serveAgent(agent.kind, { stateful, code, onDivergence, cancellable, replayTimeoutMs });
+      made.serveAgent(agent.kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
     }
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);

@@ -152,12 +152,13 @@ impl Handle {
         Ok(())
     }
 
-    #[pyo3(signature = (hub, token, *, max_steps=None, max_tail=None, budget=None, message=None))]
+    #[pyo3(signature = (hub, token, *, retry=false, max_steps=None, max_tail=None, budget=None, message=None))]
     #[allow(clippy::too_many_arguments)]
     fn resume(
         &self,
         hub: &Hub,
         token: u64,
+        retry: bool,
         max_steps: Option<u32>,
         max_tail: Option<u32>,
         budget: Option<&Bound<'_, PyAny>>,
@@ -165,7 +166,8 @@ impl Handle {
     ) -> PyResult<()> {
         let budget = budget.map(text).transpose()?;
         let message = message.map(encode::payload).transpose()?;
-        let request = ResumeRequest { max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
+        let request =
+            ResumeRequest { retry, max_steps, max_tail, budget, message, request_id: Some(RequestId::fresh()) };
         let core = self.core.clone();
         spawn(
             &self.runtime,

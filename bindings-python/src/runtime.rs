@@ -269,15 +269,13 @@ impl Worker {
         stateful: bool,
         code: Option<String>,
         on_divergence: &str,
+        on_error: Option<&str>,
         cancellable: bool,
         replay_timeout: Option<f64>,
     ) -> PyResult<()> {
         let replay_timeout = replay_timeout.map_or(Ok(REPLAY_TIMEOUT), duration)?;
-        let Some(config) = config(stateful, code, on_divergence, cancellable, replay_timeout) else {
-            let message =
-                format!("on_divergence={on_divergence:?} is unknown; pass \"continue\", \"fail\" or \"pause\"");
-            return Err(Failure::Engine(Error::new(Code::InvalidArgument, message)).into());
-        };
+        let config = config(stateful, code, on_divergence, on_error, cancellable, replay_timeout);
+        let config = config.map_err(Failure::Engine)?;
         self.port.serve_agent(kind, config);
         Ok(())
     }

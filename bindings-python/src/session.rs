@@ -13,7 +13,7 @@ use flovyn_core::Error;
 use flovyn_core::error::Code;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
-use flovyn_core::model::{AttemptResult, Entry, Usage, WaitReason};
+use flovyn_core::model::{AttemptResult, Entry, Usage};
 use flovyn_core::payload::{Encoding, Payload};
 use flovyn_core::session::{Closed, HostEffect, Port, Session as Core};
 use flovyn_core::storage::stored::Room;
@@ -418,15 +418,10 @@ impl Session {
         error_type: &str,
         message: &str,
         traceback: Option<String>,
+        unfit: bool,
     ) -> PyResult<Bound<'py, PyList>> {
         let failure = failure(code, error_type, message, traceback, Code::AgentFailed);
-        self.acting(py, |core| core.finish(Ending::Failed(failure)))
-    }
-
-    /// Pauses the run, whose state or input this code cannot read: the next deploy may, after a `resume`.
-    fn paused<'py>(&self, py: Python<'py>, code: &str, message: String) -> PyResult<Bound<'py, PyList>> {
-        let failure = failure(code, code, &message, None, Code::WrongStateType);
-        self.acting(py, |core| core.finish(Ending::Paused(WaitReason::Quarantined, failure)))
+        self.acting(py, |core| core.finish(if unfit { Ending::Unfit(failure) } else { Ending::Failed(failure) }))
     }
 
     fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

@@ -4,8 +4,8 @@ use crate::decode;
 use crate::encode;
 use crate::hub::{Inbox, Note};
 use crate::session::{Session, failure};
-use flovyn_core::error::Code;
-use flovyn_core::journal::{MachineConfig, OnDivergence};
+use flovyn_core::error::{Code, Error};
+use flovyn_core::journal::{MachineConfig, OnDivergence, OnError};
 use flovyn_core::model::{AttemptResult, ClaimedTask};
 use flovyn_core::session::Session as Core;
 use flovyn_core::worker::{Host, Ticket as CoreTicket};
@@ -112,19 +112,15 @@ pub(crate) fn config(
     stateful: bool,
     code: Option<String>,
     on_divergence: &str,
+    on_error: Option<&str>,
     cancellable: bool,
     replay_timeout: Duration,
-) -> Option<MachineConfig> {
-    let on_divergence = match on_divergence {
-        "continue" => OnDivergence::Continue,
-        "fail" => OnDivergence::Fail,
-        "pause" => OnDivergence::Pause,
-        _ => return None,
-    };
-    Some(MachineConfig {
+) -> Result<MachineConfig, Error> {
+    Ok(MachineConfig {
         stateful,
         code,
-        on_divergence,
+        on_divergence: OnDivergence::parse(on_divergence)?,
+        on_error: OnError::parse(on_error)?,
         not_cancellable: !cancellable,
         replay_timeout,
         ..MachineConfig::default()

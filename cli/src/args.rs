@@ -255,6 +255,9 @@ pub enum Runs {
     /// Continue a paused run
     #[command(override_usage = "flovyn runs resume [URL] <ID> [OPTIONS]", after_help = AFTER)]
     Resume(Resume),
+    /// Go on with a run that has failed, from its last commit
+    #[command(override_usage = "flovyn runs retry [URL] <ID> [OPTIONS]", after_help = AFTER)]
+    Retry(Resume),
     /// Start a run that shares another's conversation up to a point
     #[command(override_usage = "flovyn runs fork [URL] <ID> [OPTIONS]", after_help = AFTER)]
     Fork(Fork),

@@ -4,6 +4,8 @@
 mod batches;
 #[path = "rules/budgets.rs"]
 mod budgets;
+#[path = "rules/errors.rs"]
+mod errors;
 #[path = "rules/limits.rs"]
 mod limits;
 #[path = "rules/order.rs"]

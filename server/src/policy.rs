@@ -148,6 +148,7 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "agent-executions/{id}/cancel", Need::Write),
     ("POST", "agent-executions/{id}/signal", Need::Signal),
     ("POST", "agent-executions/{id}/resume", Need::Write),
+    ("POST", "agent-executions/{id}/retry", Need::Write),
     ("POST", "agent-executions/{id}/resolve", Need::Write),
     ("POST", "agent-executions/{id}/divergence", Need::Write),
     ("POST", "agent-executions/{id}/fork", Need::Write),

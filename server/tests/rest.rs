@@ -219,6 +219,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
         ("GET", at("/checkpoints/latest"), vec![], "", 404, "no checkpoint"),
         ("GET", at("/checkpoints/-1"), vec![], "", 404, "checkpoint"),
         ("POST", at("/resume"), vec![], "", 409, "PENDING"),
+        ("POST", at("/retry"), vec![], "", 409, "cannot retry"),
         ("POST", at("/divergence"), vec![], r#"{"decision":"maybe"}"#, 400, "continue"),
         ("POST", at("/divergence"), vec![], r#"{"decision":"stay"}"#, 409, "PENDING"),
         ("POST", at("/resolve"), vec![], &elsewhere, 400, "no op of this run"),

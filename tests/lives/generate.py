@@ -180,10 +180,8 @@ def settled(given: Program, language: str) -> Program:
     * A fork loses what its parent had been told by the time of an op that is left out for want of an outcome: it is told
       things in another order, warns of a divergence, or waits for ever.
     * The end of a `once` has no place among the other outcomes until an op tells that it was seen.
-    * `drainSignals` of TypeScript answers late on replay: outcomes are handed over before.
     """
-    without = ("once", "drain") if language == "typescript" else ("once",)
-    parts = {part: _without(without, given[part]) for part in ("body", "background")}
+    parts = {part: _without(("once",), given[part]) for part in ("body", "background")}
     return given | parts | {"fork": None}
 
 

@@ -27,6 +27,7 @@ from .errors import (
     WrongThread,
     code_of,
     consists_of,
+    holds,
     message_of,
     traceback_of,
     type_name,
@@ -39,7 +40,6 @@ from .threads import in_thread
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .context import AgentContext
     from .serde import Rebuild
     from .worker import Worker
 
@@ -113,6 +113,7 @@ class Activation:
         "session",
         "state",
         "torn",
+        "unfit",
         "worker",
     )
 
@@ -124,6 +125,8 @@ class Activation:
         self.sealed = False
         self.torn = False
         """Whether the loop is torn down around it."""
+        self.unfit: BaseException | None = None
+        """What reading or writing a value as its type last raised."""
         self.branches = Family()
         self.state: Any = None
         self.root: OwnTask | None = None
@@ -158,9 +161,9 @@ class Activation:
         from .context import AgentContext
 
         try:
-            self.state = self.agent.initial_state(self.session.state())
+            self.state = self.fitted(self.agent.initial_state, self.session.state())
             output = await self._enter(AgentContext(self))
-            effects = stored(lambda: self.session.completed(self.agent.output(output)))
+            effects = self.fitted(stored, lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             if self.sealed and isinstance(error, asyncio.CancelledError):
                 raise
@@ -168,9 +171,17 @@ class Activation:
         if effects is not None:
             self._act(effects)
 
-    def _enter(self, context: AgentContext[Any]) -> Any:
-        args, kwargs = self.agent.arguments(self.session.input())
+    def _enter(self, context: Any) -> Any:
+        args, kwargs = self.fitted(self.agent.arguments, self.session.input())
         return self.agent.fn(context, *args, **kwargs)
+
+    def fitted(self, make: Callable[..., R], *args: Any) -> R:
+        """Read or write a value as its type: what that raises is a matter of its form, not of the agent's work."""
+        try:
+            return make(*args)
+        except BaseException as error:
+            self.unfit = error
+            raise
 
     def _ended_by(self, error: BaseException) -> list[Any] | None:
         """Tell the engine how the function ended; none where the engine has put it away."""
@@ -184,16 +195,15 @@ class Activation:
         if ends_process(error):
             self.seal()
             raise error
-        if type(error) is UnreadableState:
-            # Not the run has failed but this code: the next deploy goes on with it.
-            return self.session.paused(error.code, error.message)
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> list[Any]:
         """Tell the engine of the error that the function ended with; it cannot fail."""
-        return self.session.failed(
-            code_of(error, "AgentFailed"), type_name(error), message_of(error), traceback_of(error)
-        )
+        code = code_of(error, "AgentFailed")
+        # The class of an unreadable state is known by its code alone.
+        name = code if type(error) is UnreadableState else type_name(error)
+        unfit = self.unfit is not None and holds(error, self.unfit)
+        return self.session.failed(code, name, message_of(error), traceback_of(error), unfit)
 
     def seal(self) -> None:
         """Take nothing more of the agent's code; its run goes on from its journal."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 I = TypeVar("I")  # noqa: E741 - the input
 R = TypeVar("R")
 OnDivergence = Literal["continue", "fail", "pause"]
+OnError = Literal["fail", "pause"]
 
 _UNSET: Any = object()
 
@@ -63,7 +64,9 @@ class Agent(Generic[I, R]):
         state: Any,
         migrate: Callable[[Any], Any] | None,
         on_divergence: OnDivergence,
+        on_error: OnError | None,
         replay_timeout: float | None,
+        signals: Mapping[str, Any] | None,
         timeout: float | None,
         name: str | None,
         description: str | None,
@@ -81,7 +84,10 @@ class Agent(Generic[I, R]):
         self.state: Any = state
         self.migrate: Callable[[Any], Any] | None = migrate
         self.on_divergence: OnDivergence = on_divergence
+        self.on_error: OnError | None = on_error
         self.replay_timeout: float | None = _seconds(replay_timeout, kind)
+        self.signals: Mapping[str, Any] = dict(signals or {})
+        """The types of its signals, by name."""
         self.timeout: float | None = timeout
         self.name: str = name or kind
         self.description: str | None = description or fn.__doc__
@@ -266,7 +272,9 @@ def agent(
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
     on_divergence: OnDivergence = "continue",
+    on_error: OnError | None = None,
     replay_timeout: float | None = None,
+    signals: Mapping[str, Any] | None = None,
     timeout: float | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -282,7 +290,9 @@ def agent(
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
     on_divergence: OnDivergence = "continue",
+    on_error: OnError | None = None,
     replay_timeout: float | None = None,
+    signals: Mapping[str, Any] | None = None,
     timeout: float | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -295,6 +305,12 @@ def agent(
     the function at its top with ``ctx.state`` as of the last checkpoint: read it, then loop.
     ``version`` identifies the code (else a fingerprint does); ``on_divergence`` says what happens when edited code no
     longer matches a recorded run; ``migrate`` turns an older stored state into the present one.
+    An error that leaves the function fails its run, and ``handle.retry()`` goes on with it. The run is PAUSED instead,
+    for the next deploy and ``handle.resume()``, where the error says more of the code than of its work: it comes before
+    all that is recorded was called again, before edited code has done anything, or from a state, an input, a result or
+    a signal that does not fit its type. ``on_error="fail"`` or ``"pause"`` decides for every error.
+    ``signals={"order": Order}`` names the types of its signals: ``ctx.wait_for_signal("order")`` gives that type, and
+    the handle that ``client.start(agent)`` returned refuses to send what does not fit it.
     After a crash unchanged code is waited for until it has made its recorded calls again. Where a branch that waits for
     something else than its context (``asyncio.sleep``, a thread) holds up what the others were told, that ends after
     ``replay_timeout`` seconds (60): the run is PAUSED and says what is missing.
@@ -309,7 +325,9 @@ def agent(
             state=state,
             migrate=migrate,
             on_divergence=on_divergence,
+            on_error=on_error,
             replay_timeout=replay_timeout,
+            signals=signals,
             timeout=timeout,
             name=name,
             description=description,

@@ -85,10 +85,9 @@ class SyncActivation(Activation):
         self.session.bind_thread()
         self._thread = threading.get_ident()
         try:
-            self.state = self.agent.initial_state(self.session.state())
-            args, kwargs = self.agent.arguments(self.session.input())
-            output = self.agent.fn(SyncAgentContext[Any](self), *args, **kwargs)
-            effects = stored(lambda: self.session.completed(self.agent.output(output)))
+            self.state = self.fitted(self.agent.initial_state, self.session.state())
+            output = self._enter(SyncAgentContext[Any](self))
+            effects = self.fitted(stored, lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             try:
                 effects = self._ended_by(error)

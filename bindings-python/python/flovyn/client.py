@@ -122,7 +122,9 @@ class Client:
             delay=delay,
             traceparent=traceparent,
         )
-        return Handle(self, native, declared.rebuild if declared is not None else None)
+        if declared is None:
+            return Handle(self, native)
+        return Handle(self, native, declared.rebuild, declared.signals)
 
     async def handle(self, id_or_key: str | UUID) -> Handle[Any]:
         """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise."""

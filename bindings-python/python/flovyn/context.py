@@ -204,6 +204,7 @@ class Context(Generic[S]):
     def _signal(self, name: str, of: Any, timeout: float | None) -> Step[Any]:
         self._activation.check_open()
         step = self._activation.step(self._session.call_signal(name, timeout, once_name.get()), what=name)
+        of = of if of is not None else self._activation.agent.signals.get(name)
         if of is not None:
             step._rebuild = rebuilder(of)  # pyright: ignore[reportPrivateUsage]
         return step

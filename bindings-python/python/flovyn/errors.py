@@ -371,6 +371,18 @@ def consists_of(error: BaseException, cls: type[BaseException]) -> bool:
     return found and not pending
 
 
+def holds(error: BaseException, other: BaseException) -> bool:
+    """Whether an error is another one, or a group with it somewhere inside."""
+    pending, left = [error], 10_000
+    while pending and left:
+        left -= 1
+        one = pending.pop()
+        if one is other:
+            return True
+        pending.extend(_members(one))
+    return False
+
+
 def _members(error: BaseException) -> tuple[BaseException, ...]:
     # Other errors have attributes of this name too. Before Python 3.11 the class is a package's.
     if all(cls.__name__ != "BaseExceptionGroup" for cls in type(error).__mro__):

@@ -9,7 +9,7 @@ from uuid import UUID
 from . import _native
 from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
 from .hub import Hub
-from .serde import checked, described
+from .serde import checked, codec_of, described
 
 if TYPE_CHECKING:
     from .client import Client
@@ -37,10 +37,17 @@ class Facts(dict[str, Any]):
 class Handle(Generic[R]):
     """One run. Handles are cheap, and any number of them may speak of the same run."""
 
-    def __init__(self, client: Client, native: _native.Handle, rebuild: Rebuild | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        native: _native.Handle,
+        rebuild: Rebuild | None = None,
+        signals: Mapping[str, Any] | None = None,
+    ) -> None:
         self._client = client
         self._native = native
         self._rebuild = rebuild
+        self._signals = signals or {}
         self.id: UUID = UUID(native.id)
         self.key: str | None = native.key
 
@@ -87,7 +94,11 @@ class Handle(Generic[R]):
                 f"run {name!r} waits for a decision on a task in doubt; answer with resolve()", context=context
             )
         waits_for = ", ".join(value["waits_for"] or ()) or reason
-        raise Waiting(f"run {name!r} has not ended: it waits for {waits_for}", context=context)
+        failure = value["failure"]
+        why = f" ({failure['error_type']}: {failure['message']})" if failure else ""
+        raise Waiting(
+            f"run {name!r} has not ended: it waits for {waits_for}{why}", context={**context, "failure": failure}
+        )
 
     async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
         """Iterate over the run's events from the start, or after the id of one; ends after the terminal event."""
@@ -123,9 +134,12 @@ class Handle(Generic[R]):
         """Send a signal; it is durable when this returns. It may come before the agent waits for it.
 
         A repeated ``idempotency_key`` stores one signal and returns its id. ``delivery="next_turn"`` keeps it for
-        ``wait_for_signal``; ``"now"`` interrupts the model call in flight.
+        ``wait_for_signal``; ``"now"`` interrupts the model call in flight. What does not fit the type that the agent
+        declares for it is ``NotSerializable``, where this handle was made by ``client.start(agent)``.
         """
-        id = await Hub.current().call(self._native.signal, name, checked(payload), delivery, idempotency_key)
+        of = self._signals.get(name)
+        value = checked(payload) if of is None else codec_of(of).check(payload)
+        id = await Hub.current().call(self._native.signal, name, value, delivery, idempotency_key)
         return UUID(id)
 
     async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
@@ -142,7 +156,27 @@ class Handle(Generic[R]):
         message: Any = None,
     ) -> str:
         """Continue a paused run, with fresh limits, and return its status."""
+        return await self._go_on(False, max_steps, max_tail, budget, message)
+
+    async def retry(
+        self,
+        *,
+        max_steps: int | None = None,
+        max_tail: int | None = None,
+        budget: Any = None,
+        message: Any = None,
+    ) -> str:
+        """Go on with a run that has failed, or is paused, from its last commit, and return its status.
+
+        It keeps its id, its conversation and its signals. What is done stays done; steps that failed, and of which the
+        code knew no more than the error, are tried again, and so are those that went down with the run. One that must
+        not run twice (``at_most_once``) keeps its failure.
+        """
+        return await self._go_on(True, max_steps, max_tail, budget, message)
+
+    async def _go_on(self, retry: bool, max_steps: int | None, max_tail: int | None, budget: Any, message: Any) -> str:
         options = {
+            "retry": retry,
             "max_steps": max_steps,
             "max_tail": max_tail,
             "budget": described(budget),
@@ -170,7 +204,7 @@ class Handle(Generic[R]):
             state=None if state is _UNSET else (checked(state),),
             input=None if input is _UNSET else (checked(input),),
         )
-        return Handle(self._client, native, self._rebuild)
+        return Handle(self._client, native, self._rebuild, self._signals)
 
     async def resolve(
         self, op_id: str, *, result: Any = _UNSET, error: BaseException | str | None = None, retry: bool = False
@@ -190,7 +224,7 @@ class Handle(Generic[R]):
     async def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> Handle[R]:
         """Decide a divergence; returns the fork's handle for ``fork``."""
         native = await Hub.current().call(self._native.resolve_divergence, decision)
-        return Handle(self._client, native, self._rebuild)
+        return Handle(self._client, native, self._rebuild, self._signals)
 
     async def messages(self) -> list[Message]:
         """Return the conversation as of the last commit, from its root to its leaf."""

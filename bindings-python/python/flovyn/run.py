@@ -194,8 +194,9 @@ def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:
         command = f"flovyn runs signal {where} {shlex.quote(signal)} JSON"
         print(f"flovyn: run {name!r} waits for signal {signal!r}; send it with: {command}", file=sys.stderr)
     if waiting.context.get("status") == "PAUSED":
-        reason = waiting.context.get("wait_reason")
-        print(f"flovyn: run {name!r} is paused ({reason}); go on with: flovyn runs resume {where}", file=sys.stderr)
+        reason, failure = waiting.context.get("wait_reason"), waiting.context.get("failure")
+        why = f"{failure['error_type']}: {failure['message']}" if failure else reason
+        print(f"flovyn: run {name!r} is paused ({why}); go on with: flovyn runs resume {where}", file=sys.stderr)
 
 
 async def _tell(handle: Handle[Any], on_event: Callable[[Event], Any]) -> None:

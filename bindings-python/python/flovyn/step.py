@@ -159,7 +159,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
                 self._value = self._rebuild(value) if self._rebuild is not None and value is not None else value
             except BaseException as error:
                 # Of a validator or a constructor: the awaiting code gets it, whatever it is.
-                self._error = error
+                self._error = self._activation.unfit = error
         elif tag == FAILED:
             self._error = task_failed(value)
             self._error.__cause__ = cause
@@ -169,7 +169,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             self._error = Cancelled("the run was asked to stop")
             self._activation.tells(self._error)
         else:
-            self._error = value
+            self._error = self._activation.unfit = value
         self._args, self._kwargs, self._context = (), {}, None
         for waiter in self._waiters:
             if not waiter.done():

@@ -202,6 +202,10 @@ class SyncHandle(Generic[R]):
         """Continue a paused run and return its status; takes the options of ``Handle.resume``."""
         return self._portal.call(self._handle.resume(**options))
 
+    def retry(self, **options: Any) -> str:
+        """Go on with a run that has failed and return its status; takes the options of ``Handle.retry``."""
+        return self._portal.call(self._handle.retry(**options))
+
     def fork(self, **options: Any) -> SyncHandle[R]:
         """Start a run that shares this one's past; takes the options of ``Handle.fork``."""
         return SyncHandle(self._portal, self._portal.call(self._handle.fork(**options)))

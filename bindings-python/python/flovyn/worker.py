@@ -130,9 +130,14 @@ class Worker:
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         for agent in self._agents.values():
             if not agent.is_native:
-                stateful = agent.state is not None
                 native.serve_agent(
-                    agent.kind, stateful, agent.code, agent.on_divergence, agent.cancellable, agent.replay_timeout
+                    agent.kind,
+                    agent.state is not None,
+                    agent.code,
+                    agent.on_divergence,
+                    agent.on_error,
+                    agent.cancellable,
+                    agent.replay_timeout,
                 )
         for agent in self._agents.values():
             for task in agent.own_tasks():

@@ -144,6 +144,9 @@ fn advice(run: &Execution, tasks: &[Task], url: &str, name: &str, out: &mut Outp
             _ => format!("flovyn runs resume {url} {name}"),
         });
     }
+    if run.status == Status::Failed {
+        lines.push(format!("flovyn runs retry {url} {name}"));
+    }
     if lines.is_empty() {
         return Ok(());
     }

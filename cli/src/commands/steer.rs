@@ -58,20 +58,22 @@ pub async fn cancel(args: Cancel, out: &mut Output) -> Result {
     told(out, &execution, "asked to stop")
 }
 
-pub async fn resume(args: Resume, out: &mut Output) -> Result {
+pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
     let run = Target::of(args.words.words, &["ID"])?.run().await?;
     let message = args.message.map(|text| match self::json("the message", &text) {
         Ok(payload) => Ok(payload),
         Err(_) => Payload::of(&text),
     });
     let request = ResumeRequest {
+        retry,
         max_steps: args.max_steps,
         max_tail: args.max_tail,
         message: message.transpose()?,
         request_id: Some(RequestId::fresh()),
         ..ResumeRequest::default()
     };
-    told(out, &run.handle.resume(request).await?, "resumed")
+    let what = if retry { "going on" } else { "resumed" };
+    told(out, &run.handle.resume(request).await?, what)
 }
 
 pub async fn fork(args: Fork, out: &mut Output) -> Result {

@@ -201,6 +201,10 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     match result {
         Ok(Ok(output)) => Ending::Completed(output),
         Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
+        // The engine's own, of a value that it could not read or write as its type.
+        Ok(Err(error)) if error.code() == Code::NotSerializable && is_of_engine(&error) => {
+            Ending::Unfit(failure_of(&error))
+        }
         Ok(Err(error)) => Ending::Failed(failure_of(&error)),
         Err(panic) => Ending::Failed(Failure::new(Code::AgentFailed, "panic", words(&*panic))),
     }
@@ -208,12 +212,15 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
 
 /// Errors of the engine keep their code and go by its name; one with a type of its own is the agent's.
 fn failure_of(error: &Error) -> Failure {
-    let (code, word) = (error.code(), error.code().as_str());
-    let own = error.error_type() != word && error.fact("task_id").is_none();
-    match own {
-        true => Failure::new(Code::AgentFailed, error.error_type(), error.message()),
-        false => Failure::new(code, word, error.message()),
+    let code = error.code();
+    match is_of_engine(error) {
+        true => Failure::new(code, code.as_str(), error.message()),
+        false => Failure::new(Code::AgentFailed, error.error_type(), error.message()),
     }
+}
+
+fn is_of_engine(error: &Error) -> bool {
+    error.error_type() == error.code().as_str() || error.fact("task_id").is_some()
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {

@@ -9,7 +9,7 @@ pub use state::{AgentState, Append, Merge, Reduce};
 
 use crate::context::AgentContext;
 use crate::error::{Code, Error, Result};
-use crate::journal::{MachineConfig, OnDivergence, REPLAY_TIMEOUT};
+use crate::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
 use crate::model::ClaimedTask;
 use crate::payload::Payload;
 use crate::session::Session;
@@ -49,6 +49,12 @@ pub trait AgentDefinition: Send + Sync + 'static {
         OnDivergence::Continue
     }
 
+    /// What an error that it returns does to its run. A run that pauses by one goes on with `Handle::resume`, one that fails
+    /// with `Handle::retry`.
+    fn on_error(&self) -> OnError {
+        OnError::Judge
+    }
+
     /// How long its unchanged code is waited for on replay, where a branch that waits outside of the context (a timer of
     /// the host, a thread, another library) may still make a recorded call and holds outcomes up; then the run pauses.
     fn replay_timeout(&self) -> Duration {
@@ -73,6 +79,7 @@ impl<A: AgentDefinition> AnyAgent for A {
             stateful: A::State::DECLARED,
             code: Some(self.version().unwrap_or_else(build_fingerprint)),
             on_divergence: self.on_divergence(),
+            on_error: self.on_error(),
             replay_timeout: self.replay_timeout(),
             ..MachineConfig::default()
         }

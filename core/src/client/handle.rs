@@ -187,7 +187,12 @@ impl Handle {
                 let names = execution.wait.as_ref().map(|wait| wait.signals.join(", ")).unwrap_or_default();
                 (Code::Timeout, format!("it waits for a signal ({names})"))
             }
-            Some(reason) => (Code::Timeout, format!("its status is {} ({reason:?})", execution.status)),
+            Some(reason) => {
+                let why =
+                    execution.failure.as_ref().map(|failure| format!("{}: {}", failure.error_type, failure.message));
+                let why = why.unwrap_or_else(|| format!("{reason:?}"));
+                (Code::Timeout, format!("its status is {} ({why})", execution.status))
+            }
             None => (Code::Timeout, format!("its status is {}", execution.status)),
         };
         Error::new(code, format!("run {} has not ended within {limit:?}: {why}", self.name()))
@@ -229,6 +234,12 @@ impl Handle {
     /// Continues a paused run.
     pub async fn resume(&self, request: ResumeRequest) -> Result<Execution> {
         self.storage.resume(self.org, self.id, request).await
+    }
+
+    /// Goes on with a run that has failed, or is paused, from its last commit: under its own id, with its signals. Failed steps
+    /// of which the code did not come to know more than the error are tried again; what is done stays done.
+    pub async fn retry(&self, request: ResumeRequest) -> Result<Execution> {
+        self.storage.resume(self.org, self.id, ResumeRequest { retry: true, ..request }).await
     }
 
     /// Starts a run that shares this one's tree up to a point.

@@ -3,6 +3,7 @@
 //! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
 
 use super::call::{Call, Called, OnceBegin};
+use super::config::OnError;
 use super::effect::Ending;
 use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
 use super::replay::Line;
@@ -10,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, TaskStatus, check_text,
+    Placement, TaskStatus, WaitReason, check_text,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -224,8 +225,31 @@ impl Machine {
     pub fn finish(&mut self, ending: Ending) {
         if !self.over && self.ending.is_none() {
             self.quiet = false;
-            self.ending = Some(Box::new(ending));
+            self.ending = Some(Box::new(self.judged(ending)));
         }
+    }
+
+    /// Judges an error that left the code: a run that it does not fail pauses (rule 20). One that was asked to stop ends.
+    fn judged(&self, ending: Ending) -> Ending {
+        let (unfit, failure) = match ending {
+            Ending::Failed(failure) => (false, failure),
+            Ending::Unfit(failure) => (true, failure),
+            other => return other,
+        };
+        let pauses = match self.config.on_error {
+            _ if self.cancel.is_some() => false,
+            OnError::Fail => false,
+            OnError::Pause => true,
+            // The engine has said what is wrong with the code, and that it stops the run.
+            OnError::Judge if failure.code == Code::PreambleOp => false,
+            OnError::Judge => unfit || self.is_replaying() || self.is_code_unproven(),
+        };
+        if pauses { Ending::Paused(WaitReason::Error, failure) } else { Ending::Failed(failure) }
+    }
+
+    /// Whether nothing has been committed yet of what this code did, and other code did the last that was.
+    fn is_code_unproven(&self) -> bool {
+        !self.code_unchanged && self.code_to_store.is_some()
     }
 
     /// An inline attempt ended.

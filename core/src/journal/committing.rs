@@ -136,6 +136,8 @@ impl Machine {
                 flight.checkpoint = Some(saved.clone());
                 self.config.code.clone()
             }
+            // An error of code that has done nothing does not make the run its own.
+            BatchEnd::Pause { reason: WaitReason::Error, .. } if self.draft.ops.is_empty() => None,
             _ => self.code_to_store.take(),
         };
         let batch = self.draft.take(segment, code, orphaned, end);
@@ -197,7 +199,7 @@ impl Machine {
         let end = match ending {
             Ending::Completed(output) if self.cancel_handed => BatchEnd::Cancelled(Some(output)),
             Ending::Completed(output) => BatchEnd::Complete(output),
-            Ending::Failed(failure) => BatchEnd::Fail(failure),
+            Ending::Failed(failure) | Ending::Unfit(failure) => BatchEnd::Fail(failure),
             Ending::Cancelled => BatchEnd::Cancelled(None),
             Ending::Paused(reason, failure) => BatchEnd::Pause { reason, failure: Some(failure) },
         };

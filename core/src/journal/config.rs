@@ -1,5 +1,6 @@
 //! What a host says: how an agent is declared, and whether its code may go on by itself.
 
+use crate::error::{Code, Error};
 use std::time::Duration;
 
 /// What to do when edited code no longer matches the tail (rule 8).
@@ -12,6 +13,48 @@ pub enum OnDivergence {
     Fail,
     /// Pause until a person decides.
     Pause,
+}
+
+impl OnDivergence {
+    /// The policy of a word.
+    pub fn parse(word: &str) -> Result<Self, Error> {
+        match word {
+            "continue" => Ok(Self::Continue),
+            "fail" => Ok(Self::Fail),
+            "pause" => Ok(Self::Pause),
+            _ => Err(unknown("divergence", word, "\"continue\", \"fail\" or \"pause\"")),
+        }
+    }
+}
+
+/// What an error that leaves the agent's function does to its run (rule 20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// The run fails, unless the error says more of the code that took the run up than of its work: it came before all that
+    /// is recorded was called again, before the first commit of changed code, or from a value that does not fit its type.
+    /// Then the run pauses.
+    #[default]
+    Judge,
+    /// The run fails.
+    Fail,
+    /// The run pauses until a person or the next deploy resumes it.
+    Pause,
+}
+
+impl OnError {
+    /// The policy of a word; none says nothing.
+    pub fn parse(word: Option<&str>) -> Result<Self, Error> {
+        match word {
+            None => Ok(Self::Judge),
+            Some("fail") => Ok(Self::Fail),
+            Some("pause") => Ok(Self::Pause),
+            Some(word) => Err(unknown("errors", word, "\"fail\" or \"pause\", or leave it out")),
+        }
+    }
+}
+
+fn unknown(what: &str, word: &str, known: &str) -> Error {
+    Error::new(Code::InvalidArgument, format!("the policy on {what} {word:?} is unknown; pass {known}"))
 }
 
 /// Whether the agent's code may go on by something that the engine cannot see.
@@ -34,6 +77,8 @@ pub struct MachineConfig {
     pub code: Option<String>,
     /// What to do when code and tail differ.
     pub on_divergence: OnDivergence,
+    /// What to do when an error leaves the code.
+    pub on_error: OnError,
     /// A graceful stop is told only to those who ask.
     pub not_cancellable: bool,
     /// The host can never tell that no branch waits for something outside.
@@ -49,6 +94,7 @@ impl Default for MachineConfig {
             stateful: false,
             code: None,
             on_divergence: OnDivergence::default(),
+            on_error: OnError::default(),
             not_cancellable: false,
             blind: false,
             replay_timeout: REPLAY_TIMEOUT,

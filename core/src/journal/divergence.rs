@@ -50,9 +50,15 @@ impl Machine {
                 let before_loop = alone && self.suspect.as_ref().is_some_and(|(found, _)| !found);
                 if !due {
                     if self.is_anything_held_up() {
-                        self.be_patient(if before_loop { PATIENCE } else { self.config.replay_timeout });
+                        let short = before_loop || self.was_given_up(line);
+                        self.be_patient(if short { PATIENCE } else { self.config.replay_timeout });
                     }
                     return false;
+                }
+                if self.bury(line) {
+                    // Also what gave it up, and others like it: one patience for all.
+                    while self.advance().is_some_and(|next| self.bury(next)) {}
+                    return true;
                 }
                 if before_loop && self.ends_by_preamble(true) {
                     return true;
@@ -132,11 +138,7 @@ impl Machine {
     /// race may: nobody was told anything of it, so nothing differs. True if the line was one.
     fn bury(&mut self, line: Line) -> bool {
         let Line::Call(index) = line else { return false };
-        let abandoned = match self.abandons.get(&index) {
-            Some(target) => self.ops[*target].recorded && !self.ops[*target].awaited,
-            None => self.ops[index].abandoned && !self.ops[index].claimed,
-        };
-        if !abandoned {
+        if !self.was_given_up(line) {
             return false;
         }
         // No later call may take it for its twin: it never ends.
@@ -145,6 +147,15 @@ impl Machine {
         self.script.note_claim();
         self.script.step();
         true
+    }
+
+    /// Whether the line is such a call, or gave one up.
+    fn was_given_up(&self, line: Line) -> bool {
+        let Line::Call(index) = line else { return false };
+        match self.abandons.get(&index) {
+            Some(target) => self.ops[*target].recorded && !self.ops[*target].awaited,
+            None => self.ops[index].abandoned && !self.ops[index].claimed,
+        }
     }
 
     /// Goes past a recorded line that will not come.

@@ -119,6 +119,8 @@ pub enum Ending {
     Completed(Payload),
     /// It raised.
     Failed(Failure),
+    /// A value did not fit its type: its state, its input or its result, or what a step or a signal gave it.
+    Unfit(Failure),
     /// It let `Cancelled` through.
     Cancelled,
     /// The engine must pause it.

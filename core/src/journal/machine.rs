@@ -239,12 +239,13 @@ pub(super) struct InFlight {
 /// `resolve_divergence` leaves the mark `mixed`. It counts for the code that takes the run up next and for no later edit.
 fn admitted(stored: Option<&str>, mine: Option<&str>) -> (bool, Option<String>) {
     let mixed = mine.map(|code| format!("mixed:{code}"));
+    let edited = mine.map(|code| format!("edited:{code}"));
     match stored {
         None => (false, mine.map(str::to_owned)),
         Some("mixed") => (true, mixed),
         Some(stored) if Some(stored) == mixed.as_deref() => (true, None),
-        Some(stored) if Some(stored) == mine || stored == "edited" => (false, None),
-        Some(_) => (false, Some("edited".to_owned())),
+        Some(stored) if Some(stored) == mine || Some(stored) == edited.as_deref() => (false, None),
+        Some(_) => (false, Some(edited.unwrap_or_else(|| "edited".to_owned()))),
     }
 }
 
@@ -390,7 +391,7 @@ impl Machine {
             }
             self.ops.push(op);
         }
-        // What a finished `once` did inside is never called again; its result is.
+        // What a finished `once` did inside is never called again; its result is. Nor is what counts no more.
         let finished: HashSet<Arc<str>> = tail
             .iter()
             .filter(|op| matches!(op.body, RecordedBody::Once { .. }))
@@ -399,7 +400,10 @@ impl Machine {
         let skip: HashSet<usize> = tail
             .iter()
             .enumerate()
-            .filter(|(_, op)| op.once.as_ref().is_some_and(|once| once.n > 0 && finished.contains(&once.name)))
+            .filter(|(_, op)| {
+                let inside = op.once.as_ref().is_some_and(|once| once.n > 0 && finished.contains(&once.name));
+                inside || op.is_undone()
+            })
             .map(|(index, _)| index)
             .collect();
         for index in &skip {
@@ -417,6 +421,7 @@ impl Machine {
     fn take_recorded_abandons(&mut self, tail: &[RecordedOp]) {
         for recorded in tail {
             if let RecordedBody::Abandon { target } = recorded.body
+                && !recorded.is_undone()
                 && let Some(target) = self.by_sequence.get(&target)
                 && let Some(abandon) = self.by_sequence.get(&recorded.sequence)
             {

@@ -33,6 +33,6 @@ mod tests;
 mod wrong;
 
 pub use call::{Answer, Call, Called, OnceBegin, Question};
-pub use config::{MachineConfig, OnDivergence, Outside, REPLAY_TIMEOUT};
+pub use config::{MachineConfig, OnDivergence, OnError, Outside, REPLAY_TIMEOUT};
 pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
 pub use machine::{Machine, OpRef};

@@ -1,8 +1,12 @@
 //! What follows the end of an attempt: another one, a failure, or a doubt. Shared by every backend.
 
 use crate::error::Code;
-use crate::model::{AttemptResult, Failure, RetryPolicy, SideEffects, Task, TaskOptions};
+use crate::id::Slot;
+use crate::model::{
+    AttemptResult, Failure, RecordedBody, RecordedOp, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus,
+};
 use crate::payload::{Digest, Payload};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Claims of a run lost in a row without a commit before a person must look. For the attempts of a task its own
@@ -55,6 +59,56 @@ pub fn after_loss(task: &Task) -> Verdict {
         SideEffects::Reconcile => Verdict::InDoubt,
         SideEffects::Idempotent if task.losses + 1 >= task.new.options.max_losses => Verdict::Quarantine,
         SideEffects::Idempotent => Verdict::Retry(Duration::ZERO),
+    }
+}
+
+/// What a run takes up again that goes on after an error: nothing was decided upon it but the error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Unheard {
+    /// Tasks without a result of whose ends no later op knows, and that were not given up.
+    pub tasks: Vec<Slot>,
+    /// Timers, also of signals, that were not given up.
+    pub timers: Vec<Slot>,
+    /// Awaits given up after all else, on the way out: they are no longer given up.
+    pub undone: Vec<Slot>,
+}
+
+/// Looks through the tail of a run, in its order.
+pub fn unheard(tail: &[&RecordedOp]) -> Unheard {
+    let slot = |op: &RecordedOp, sequence| Slot { segment: op.segment, sequence };
+    let given_up = tail.iter().rev().take_while(|op| matches!(op.body, RecordedBody::Abandon { .. })).count();
+    let (kept, last) = tail.split_at(tail.len() - given_up);
+    let mut settled = BTreeSet::new();
+    for op in kept.iter().filter(|op| !op.is_undone()) {
+        settled.extend(op.seen.iter().map(|seen| slot(op, seen.0)));
+        if let RecordedBody::Abandon { target } = op.body {
+            settled.insert(slot(op, target));
+        }
+    }
+    let mut found = Unheard { undone: last.iter().map(|op| slot(op, op.sequence)).collect(), ..Unheard::default() };
+    for op in kept {
+        let slot = slot(op, op.sequence);
+        let list = match op.body {
+            RecordedBody::Task { status: TaskStatus::Failed | TaskStatus::Cancelled, .. } => &mut found.tasks,
+            RecordedBody::Timer | RecordedBody::Signal => &mut found.timers,
+            _ => continue,
+        };
+        if !settled.contains(&slot) {
+            list.push(slot);
+        }
+    }
+    found
+}
+
+/// Judges a task of whose end nothing was decided, when its run goes on after an error: a failed one is tried again, and so is
+/// one that went down with the run. What must not run twice is not, and nobody knows what became of an attempt that was cut off.
+pub fn after_error(task: &Task) -> Option<Verdict> {
+    let idempotent = task.new.options.side_effects == SideEffects::Idempotent;
+    match task.status {
+        TaskStatus::Failed if idempotent => Some(Verdict::Retry(Duration::ZERO)),
+        TaskStatus::Cancelled if idempotent || task.attempt == 0 => Some(Verdict::Retry(Duration::ZERO)),
+        TaskStatus::Cancelled => Some(Verdict::InDoubt),
+        _ => None,
     }
 }
 

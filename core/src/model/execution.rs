@@ -97,6 +97,8 @@ pub enum WaitReason {
     Divergence,
     /// It or one of its tasks failed in a way that repeats.
     Quarantined,
+    /// An error left the agent's code, and it does not fail the run.
+    Error,
 }
 
 /// What would make a waiting run runnable: any of these.
@@ -412,9 +414,9 @@ impl Execution {
     }
 
     /// The budget it has after a resume: a new one, or the same again where it was used up.
-    pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: WaitReason) -> Result<Option<String>> {
+    pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: Option<WaitReason>) -> Result<Option<String>> {
         let kept = self.new.limits.budget.as_deref();
-        match request.budget.as_deref().or(kept.filter(|_| reason == WaitReason::Budget)) {
+        match request.budget.as_deref().or(kept.filter(|_| reason == Some(WaitReason::Budget))) {
             Some(budget) => super::Allowance::renewed(budget, &self.usage).map(Some),
             None => Ok(kept.map(str::to_owned)),
         }
@@ -424,6 +426,16 @@ impl Execution {
     pub(crate) fn takes_no_signals(&self) -> Error {
         let message = format!("the run {:?} is {} and takes no more signals", self.name(), self.status);
         Error::new(Code::ExecutionClosed, message).with("id", self.new.id).with("status", self.status)
+    }
+
+    /// The refusal to go on with a run whose end a fork has taken over.
+    pub(crate) fn was_forked(&self, fork: ExecutionId) -> Error {
+        let message = format!(
+            "the run {:?} is {} and the run {fork} was forked from its end, which stays as it is; go on with the fork",
+            self.name(),
+            self.status
+        );
+        Error::new(Code::InvalidTransition, message).with("from", self.status).with("fork", fork)
     }
 
     /// The refusal of a start or a fork that would have this run's id and is another one.
@@ -438,9 +450,11 @@ impl Execution {
     }
 }
 
-/// A request to continue a paused run.
+/// A request to continue a paused run, or with `retry` a failed one.
 #[derive(Debug, Clone, Default)]
 pub struct ResumeRequest {
+    /// A run that has failed goes on too, from its last commit.
+    pub retry: bool,
     /// Steps from now on.
     pub max_steps: Option<u32>,
     /// A new limit of the tail.

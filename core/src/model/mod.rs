@@ -32,6 +32,7 @@ pub use execution::{
     NewExecution, ResumeRequest, StartLimits, Status, Until, Wait, WaitReason,
 };
 pub(crate) use execution::{check_concurrency, runners};
+pub(crate) use op::UNDONE;
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };

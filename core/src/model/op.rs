@@ -37,6 +37,9 @@ pub enum OpKind {
     Once = 11,
 }
 
+/// The key of the label of an await that is no longer given up: its run goes on after the error that gave it up.
+pub(crate) const UNDONE: &str = "flovyn:undone";
+
 impl OpKind {
     /// Every kind.
     pub const ALL: [OpKind; 11] = [
@@ -191,6 +194,14 @@ pub struct RecordedOp {
     pub seen: Vec<Seen>,
     /// What it did.
     pub body: RecordedBody,
+}
+
+impl RecordedOp {
+    /// Whether it gave an await up, and counts no more.
+    pub(crate) fn is_undone(&self) -> bool {
+        let undone = matches!(&self.label.key, LabelKey::Key(key) if **key == *UNDONE);
+        undone && matches!(self.body, RecordedBody::Abandon { .. })
+    }
 }
 
 /// What a recorded op did.

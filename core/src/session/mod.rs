@@ -297,14 +297,14 @@ impl Session {
 
     /// Ends the run.
     pub fn finish(&self, ending: Ending) {
-        if let Ending::Failed(failure) | Ending::Paused(_, failure) = &ending {
+        if let Ending::Failed(failure) | Ending::Unfit(failure) | Ending::Paused(_, failure) = &ending {
             self.trace.failing(failure);
         }
         let ending = match ending {
             Ending::Completed(output) => match output.check_size(self.max_payload) {
                 Ok(()) => Ending::Completed(output),
                 Err(error) => {
-                    Ending::Failed(crate::model::Failure::new(error.code(), error.code().as_str(), error.message()))
+                    Ending::Unfit(crate::model::Failure::new(error.code(), error.code().as_str(), error.message()))
                 }
             },
             ending => ending,

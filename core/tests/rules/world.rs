@@ -7,7 +7,7 @@ use flovyn_core::clock::{ManualClock, Timestamp};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::journal::OnDivergence;
+use flovyn_core::journal::{OnDivergence, OnError};
 use flovyn_core::model::{Delivery, Event, EventKind, RecordedOp, Status, Task, TaskOptions};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::Storage;
@@ -155,6 +155,7 @@ pub struct Agent {
     kind: String,
     version: String,
     policy: OnDivergence,
+    on_error: OnError,
     body: Arc<Body>,
 }
 
@@ -162,7 +163,8 @@ pub fn agent(
     kind: &str,
     body: impl for<'a> Fn(&'a dyn AgentContext) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
 ) -> Agent {
-    Agent { kind: kind.into(), version: "1".into(), policy: OnDivergence::Continue, body: Arc::new(body) }
+    let (policy, on_error) = (OnDivergence::Continue, OnError::Judge);
+    Agent { kind: kind.into(), version: "1".into(), policy, on_error, body: Arc::new(body) }
 }
 
 impl Agent {
@@ -172,6 +174,10 @@ impl Agent {
 
     pub fn policy(self, policy: OnDivergence) -> Self {
         Self { policy, ..self }
+    }
+
+    pub fn on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
     }
 
     pub fn host(self) -> NativeHost {
@@ -192,6 +198,9 @@ impl AgentDefinition for Agent {
     }
     fn on_divergence(&self) -> OnDivergence {
         self.policy
+    }
+    fn on_error(&self) -> OnError {
+        self.on_error
     }
     async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Value> {
         (self.body)(ctx).await

@@ -102,6 +102,7 @@ impl Agents for Grpc {
             Some(RequestId(id(&wire.request_id, "request_id").map_err(told)?))
         };
         let resume = ResumeRequest {
+            retry: wire.retry,
             max_steps: wire.max_steps,
             max_tail: wire.max_tail,
             budget: wire.budget,

@@ -112,8 +112,8 @@ pub(super) struct ExecutionView {
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureView>,
-    /// Why it does not advance: `signal`, `task`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`, `divergence` or
-    /// `quarantined`.
+    /// Why it does not advance: `signal`, `task`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`, `divergence`,
+    /// `quarantined` or `error`.
     #[schema(value_type = Option<String>)]
     wait_reason: Option<flovyn_core::model::WaitReason>,
     /// The signals it waits for.

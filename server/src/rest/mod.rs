@@ -33,6 +33,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::signal))
         .routes(routes!(steer::resume))
+        .routes(routes!(steer::retry))
         .routes(routes!(steer::resolve))
         .routes(routes!(steer::divergence))
         .routes(routes!(steer::fork))

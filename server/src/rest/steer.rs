@@ -116,7 +116,7 @@ pub(super) async fn delete(caller: Caller) -> Run {
     told(&caller, &run).await
 }
 
-/// How a paused run goes on.
+/// How a paused run, or one that has failed, goes on.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Resume {
@@ -139,9 +139,25 @@ pub(super) struct Resume {
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn resume(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> Run {
+    go_on(caller, &headers, body, false).await
+}
+
+/// Goes on with a run that has failed, or is paused, from its last commit: what failed is tried again, what is done stays
+/// done. With an Idempotency-Key a retried request is one retry.
+#[utoipa::path(
+    post, path = "/agent-executions/{id}/retry", tag = "steering", request_body = Resume,
+    params(("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 200, body = ExecutionView))
+)]
+pub(super) async fn retry(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> Run {
+    go_on(caller, &headers, body, true).await
+}
+
+async fn go_on(caller: Caller, headers: &HeaderMap, body: Resume, retry: bool) -> Run {
     let run = caller.run().await?;
-    let key = idempotency_key(&headers)?;
+    let key = idempotency_key(headers)?;
     let request = ResumeRequest {
+        retry,
         max_steps: body.max_steps,
         max_tail: body.max_tail,
         budget: body.budget,

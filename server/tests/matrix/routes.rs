@@ -29,6 +29,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("post", "/agent-executions/{id}/cancel", CHANGE, 200),
     ("post", "/agent-executions/{id}/signal", SIGNAL, 200),
     ("post", "/agent-executions/{id}/resume", CHANGE, 409),
+    ("post", "/agent-executions/{id}/retry", CHANGE, 409),
     ("post", "/agent-executions/{id}/resolve", CHANGE, 409),
     ("post", "/agent-executions/{id}/divergence", CHANGE, 409),
     ("post", "/agent-executions/{id}/fork", CHANGE, 201),

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, AgentState, NativeHost};
 use flovyn_core::context::{AgentContext, AgentContextExt};
-use flovyn_core::error::Result;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{OrgId, RequestId, WorkerId};
 use flovyn_core::journal::OnDivergence;
 use flovyn_core::model::{Batch, BatchEnd, CommitRequest, NewCheckpoint, TaskOptions, Usage};
@@ -14,6 +14,7 @@ use flovyn_core::storage::ClaimRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An agent that takes four steps, each with a tool call that its assistant message asks for and ten tokens used.
@@ -99,6 +100,53 @@ async fn a_run_that_used_its_budget_up_gets_another() {
     house.post(&resume, json!({ "budget": r#"{"maxTokens":1000}"# })).await;
     let ended = house.until("w", "COMPLETED").await;
     assert_eq!(ended["output"], json!([0, 1, 2, 3]));
+}
+
+/// Fails the first time.
+#[derive(Default)]
+struct Unlucky(AtomicBool);
+
+#[async_trait]
+impl AgentDefinition for Unlucky {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "unlucky"
+    }
+
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Value> {
+        ctx.append_entry("user", &json!("hello"))?;
+        ctx.flush()?.await?;
+        match self.0.swap(true, Ordering::Relaxed) {
+            true => Ok(ctx.wait_for_signal("word")?.await?),
+            false => Err(Error::new(Code::AgentFailed, "bad luck")),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_run_goes_on() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(NativeHost::default().agent(Unlucky::default()).unwrap()).await;
+    house.post(BASE, json!({ "kind": "unlucky", "id": "w" })).await;
+    let failed = house.until("w", "FAILED").await;
+    assert_eq!(failed["failure"]["message"], "bad luck", "{failed:#}");
+    let key = [("idempotency-key", "k")];
+    for _ in 0..2 {
+        let (status, run) = house.ask("POST", &format!("{BASE}/w/retry"), &key, "{}").await;
+        assert_eq!((status, run["endedAt"].is_null()), (200, true), "{run:#}");
+    }
+    house.post(&format!("{BASE}/w/signal"), json!({ "signalName": "word", "signalValue": "kept" })).await;
+    let ended = house.until("w", "COMPLETED").await;
+    assert_eq!((&ended["output"], &ended["failure"]), (&json!("kept"), &Value::Null), "{ended:#}");
+    let entries = house.get(&format!("{BASE}/w/entries")).await;
+    assert_eq!(entries["items"].as_array().map(Vec::len), Some(1), "{entries:#}");
 }
 
 #[derive(Default, Serialize, Deserialize, AgentState)]

@@ -184,6 +184,27 @@ fn a_call_restarts_the_wait_of_unchanged_code() {
 }
 
 #[test]
+fn what_was_given_up_is_waited_for_for_seconds_and_never_pauses() {
+    let store = Store::new();
+    let (lease, segment) = store.claim();
+    let mut machine = Machine::new(segment, config("1"));
+    let loser = call(&mut machine, "b");
+    machine.abandon(loser);
+    call(&mut machine, "a");
+    machine.settle(true, Some(Outside::Nothing), true);
+    store.work(&mut machine, lease);
+    machine.seal();
+    now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
+    // This time the race was won before its loser was called: nobody was told anything of it.
+    let mut machine = store.enter("1");
+    call(&mut machine, "a");
+    assert_eq!(settle(&mut machine, Outside::Something).armed, [(1, 5)]);
+    machine.divergence_elapsed(1);
+    let told = asked(&mut machine);
+    assert_eq!((told.handed, told.paused), (1, None));
+}
+
+#[test]
 fn what_holds_nothing_up_is_waited_for_without_end() {
     let store = Store::new();
     store.record(&[&["a"], &["b"]]);

@@ -350,7 +350,7 @@ impl Run {
             }
         }
         for &sequence in &batch.disarmed {
-            self.timers.remove(&slot(sequence));
+            self.disarm(slot(sequence));
         }
         for event in batch.events {
             self.emit(now, event.kind, event.sequence.map(slot), event.data);
@@ -482,7 +482,7 @@ impl Run {
     }
 
     fn orphan(&mut self, slot: Slot, now: Timestamp) {
-        self.timers.remove(&slot);
+        self.disarm(slot);
         for signal in self.signals.values_mut().filter(|signal| signal.consumed_by == Some(slot)) {
             signal.consumed_by = None;
         }
@@ -552,7 +552,7 @@ impl Run {
         let hash = Checkpoint::content_hash(sequence, &state_hash, &saved.leaves, &usage);
         let execution = self.exec.new.id;
         self.checkpoints.insert(sequence, Checkpoint { execution, sequence, saved, usage, hash, created_at: now });
-        self.timers.clear();
+        self.disarmed.append(&mut self.timers);
         self.exec.segment = sequence;
         self.emit(now, EventKind::Checkpoint, None, json!({ "sequence": sequence }));
     }

@@ -5,11 +5,11 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
-use crate::journal::retry::{MAX_LOSSES, last_life};
+use crate::journal::retry::{MAX_LOSSES, after_error, last_life, unheard};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
     LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored,
-    Status, TaskStatus, UsageTotals, WaitReason,
+    Status, TaskStatus, UNDONE, UsageTotals, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::limits;
@@ -164,10 +164,12 @@ impl State {
         if request.request_id.is_some_and(|request| run.resumed.contains(&request)) {
             return Ok(run.exec.clone());
         }
-        let Some(reason) = run.pause_reason() else {
-            return Err(transition(&run.exec, "resume", Status::Paused));
-        };
         let exec = &run.exec;
+        let reason = run.pause_reason();
+        let failed = request.retry && exec.status == Status::Failed && exec.cancel.is_none();
+        if reason.is_none() && !failed {
+            return Err(transition(exec, if request.retry { "retry" } else { "resume" }, Status::Paused));
+        }
         if let Some(total) = exec.new.limits.max_total_steps.filter(|total| exec.step_count >= *total) {
             return Err(Error::new(
                 Code::StepLimitReached,
@@ -177,10 +179,16 @@ impl State {
             .with("limit", total));
         }
         let budget = exec.budget_after(&request, reason)?;
+        if failed && let Some(fork) = self.forked_since((org, id), run.high) {
+            return Err(exec.was_forked(fork));
+        }
         let depth = exec.leaf.and_then(|leaf| self.entry(org, leaf)).map_or(0, |leaf| leaf.depth + 1);
         self.payloads.store_some(org, &mut request.message)?;
 
         let run = self.run_mut(org, id)?;
+        if failed {
+            run.reopen(now);
+        }
         let mut appended = None;
         if let Some(message) = request.message {
             appended = Some(run.append_message(message, depth, now)?);
@@ -193,13 +201,17 @@ impl State {
         }
         if let Some(limit) = request.max_tail {
             run.exec.tail_limit = limit;
-        } else if reason == WaitReason::TailLimit {
+        } else if reason == Some(WaitReason::TailLimit) {
             run.exec.tail_limit = run.exec.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
         }
-        if reason == WaitReason::Quarantined {
+        if reason == Some(WaitReason::Quarantined) {
             run.retry_quarantined(now);
         }
-        run.unpause(now, EventKind::Continued, json!({ "from": reason }));
+        let from = reason.map_or_else(|| json!(Status::Failed.as_str()), |reason| json!(reason));
+        run.unpause(now, EventKind::Continued, json!({ "from": from }));
+        if failed || reason == Some(WaitReason::Error) {
+            run.retry_unheard(now);
+        }
         let execution = run.exec.clone();
         if let Some((entry, slot)) = appended {
             self.entries.insert((org, entry), (id, slot));
@@ -238,6 +250,14 @@ impl State {
         }
     }
 
+    /// A fork of a run that starts from its end, which is its event `end`.
+    fn forked_since(&self, (org, id): (OrgId, ExecutionId), end: u64) -> Option<ExecutionId> {
+        let of_end =
+            |run: &&Run| run.exec.forked_from.is_some_and(|point| point.execution == id) && run.forked_high >= end;
+        let forks = self.runs.iter().filter(|((of, _), _)| *of == org).map(|(_, run)| run);
+        forks.filter(of_end).map(|run| run.exec.new.id).next()
+    }
+
     /// An entry by its id.
     pub fn entry(&self, org: OrgId, id: EntryId) -> Option<&Entry> {
         let (execution, slot) = self.entries.get(&(org, id))?;
@@ -274,6 +294,42 @@ impl Run {
                 row.task.losses = last_life(&row.task);
                 self.retry_task(slot, std::time::Duration::ZERO, None, now);
             }
+        }
+    }
+
+    /// Makes a run that has failed open again.
+    fn reopen(&mut self, now: Timestamp) {
+        self.exec.status = Status::Pending;
+        self.opened_at = now;
+        self.exec.ended_at = None;
+        self.parked = None;
+    }
+
+    /// Opens the tasks again that an error ended, or that may have been its cause, arms the timers that it disarmed, and takes
+    /// back what was given up on the way out.
+    fn retry_unheard(&mut self, now: Timestamp) {
+        let counts = |slot: &Slot| slot.segment >= self.exec.segment || self.in_unfinished_once(*slot);
+        let ops: Vec<RecordedOp> =
+            self.ops.iter().filter(|(slot, _)| counts(slot)).map(|(slot, op)| self.recorded(*slot, op)).collect();
+        let unheard = unheard(&ops.iter().collect::<Vec<_>>());
+        for slot in unheard.undone {
+            if let Some(op) = self.ops.get_mut(&slot) {
+                op.label.key = LabelKey::Key(UNDONE.into());
+            }
+        }
+        for slot in unheard.timers {
+            self.timers.extend(self.disarmed.remove(&slot).map(|at| (slot, at)));
+        }
+        for slot in unheard.tasks {
+            let Some(row) = self.tasks.get_mut(&slot) else { continue };
+            let Some(verdict) = after_error(&row.task) else { continue };
+            let task = &mut row.task;
+            (task.status, task.ended_at, task.output) = (TaskStatus::Running, None, None);
+            (task.failed_attempts, task.losses) = (0, 0);
+            row.stop = false;
+            self.open.insert(slot);
+            self.facts.retain(|_, row| !matches!(row.what, FactOf::Task(of) if of == slot));
+            self.carry_out(slot, verdict, None, now);
         }
     }
 

@@ -25,7 +25,7 @@ impl State {
             }
             return Err(there.exec.is_in_the_way());
         }
-        let inherited = parent.inheritance(point);
+        let (inherited, parent_high) = (parent.inheritance(point), parent.high);
         let mut checkpoint = parent.checkpoints.get(&point.segment).cloned();
         if request.state.is_some() && checkpoint.is_none() {
             return Err(invalid(format!("the run {} has no state to replace; fork it without one", request.execution)));
@@ -59,6 +59,7 @@ impl State {
 
         let mut run = Run::new(fresh(new, now));
         run.exec.forked_from = Some(point);
+        run.forked_high = parent_high;
         run.exec.segment = point.segment;
         run.exec.code = code;
         run.exec.leaf = match &checkpoint {

@@ -63,7 +63,7 @@ impl Run {
         if exec.status.is_terminal() {
             return;
         }
-        if let Some(timeout) = exec.new.limits.timeout.filter(|timeout| exec.created_at.after(*timeout) <= now) {
+        if let Some(timeout) = exec.new.limits.timeout.filter(|timeout| self.opened_at.after(*timeout) <= now) {
             let message = format!("the run did not end within its timeout of {timeout:?}");
             self.exec.epoch += 1;
             return self.fail(now, Failure::new(Code::Timeout, "Timeout", message));
@@ -144,7 +144,7 @@ impl Run {
             due.extend(self.timers.values());
             due.extend(exec.lease_expires);
             due.extend(exec.cancel.filter(|_| exec.status == Status::Cancelling).map(|(_, grace_ends)| grace_ends));
-            due.extend(exec.new.limits.timeout.map(|timeout| exec.created_at.after(timeout)));
+            due.extend(exec.new.limits.timeout.map(|timeout| self.opened_at.after(timeout)));
             due.extend(Some(self.visible_at).filter(|at| exec.status == Status::Pending && *at > now));
         }
         for row in self.open.iter().filter_map(|slot| self.tasks.get(slot)) {

@@ -23,6 +23,10 @@ pub(super) struct Run {
     pub exec: Execution,
     /// The last number given.
     pub high: u64,
+    /// Since when its timeout runs.
+    pub opened_at: Timestamp,
+    /// The last number of the run that it was forked from, at that time.
+    pub forked_high: u64,
     /// Not to be claimed before.
     pub visible_at: Timestamp,
     pub requests: BTreeMap<RequestId, RequestRow>,
@@ -42,6 +46,8 @@ pub(super) struct Run {
     pub signal_keys: BTreeMap<String, SignalId>,
     /// Armed timers.
     pub timers: BTreeMap<Slot, Timestamp>,
+    /// When those would have fired that do not any more.
+    pub disarmed: BTreeMap<Slot, Timestamp>,
     pub facts: BTreeMap<u64, FactRow>,
     pub events: Vec<Event>,
     /// Resume requests that were carried out.
@@ -125,6 +131,8 @@ impl Run {
     /// A run without rows.
     pub fn new(exec: Execution) -> Self {
         Self {
+            opened_at: exec.created_at,
+            forked_high: 0,
             visible_at: exec.created_at.after(exec.new.delay.unwrap_or_default()),
             exec,
             high: 0,
@@ -140,6 +148,7 @@ impl Run {
             signal_ids: BTreeMap::new(),
             signal_keys: BTreeMap::new(),
             timers: BTreeMap::new(),
+            disarmed: BTreeMap::new(),
             facts: BTreeMap::new(),
             events: Vec::new(),
             resumed: BTreeSet::new(),
@@ -292,11 +301,16 @@ impl Run {
         for slot in self.open.iter().filter(ends).copied().collect::<Vec<_>>() {
             self.cancel_task(slot, now);
         }
-        self.timers.clear();
+        self.disarmed.append(&mut self.timers);
         self.clear_holder();
         self.exec.status = status;
         self.exec.ended_at = Some(now);
         self.emit(now, kind, None, data);
+    }
+
+    /// The timer of an op does not fire any more.
+    pub fn disarm(&mut self, slot: Slot) {
+        self.disarmed.extend(self.timers.remove(&slot).map(|at| (slot, at)));
     }
 
     /// Open tasks that do not outlive their segment.

@@ -238,7 +238,7 @@ impl Run {
     }
 
     /// One transition of a task. `error` is what an attempt that is not the last one raised.
-    fn carry_out(&mut self, slot: Slot, verdict: Verdict, error: Option<Failure>, now: Timestamp) {
+    pub fn carry_out(&mut self, slot: Slot, verdict: Verdict, error: Option<Failure>, now: Timestamp) {
         let ended = self.exec.status.is_terminal();
         let Some(row) = self.tasks.get_mut(&slot).filter(|row| !row.task.status.is_terminal()) else { return };
         let verdict = match verdict {

@@ -235,9 +235,13 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         }
     }
     let execution = execution_at(tx, run.home.key)?;
-    let Some(reason) = run.pause_reason() else { return Err(transition(&execution, "resume").into()) };
+    let reason = run.pause_reason();
+    let failed = request.retry && run.status == Status::Failed && run.stop.is_none();
+    if reason.is_none() && !failed {
+        return Err(transition(&execution, if request.retry { "retry" } else { "resume" }).into());
+    }
     let budget = execution.budget_after(request, reason)?;
-    let limits = execution.new.limits;
+    let limits = execution.new.limits.clone();
     if let Some(total) = limits.max_total_steps.filter(|total| run.step_count >= *total) {
         return Err(Error::new(
             Code::StepLimitReached,
@@ -248,6 +252,12 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         .into());
     }
     let mut log = Log::open(tx, &run)?;
+    if failed {
+        if let Some(fork) = forked_since(tx, &run, log.high)? {
+            return Err(execution.was_forked(fork).into());
+        }
+        run.reopen(limits.timeout, tx.now.0);
+    }
     if let Some(message) = &request.message {
         append_message(tx, &mut run, &mut log, message)?;
     }
@@ -259,14 +269,14 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     }
     if let Some(limit) = request.max_tail {
         run.tail_limit = limit;
-    } else if reason == WaitReason::TailLimit {
+    } else if reason == Some(WaitReason::TailLimit) {
         run.tail_limit = run.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
     }
     if budget != limits.budget {
         let limits = crate::model::StartLimits { budget, ..limits };
         tx.put(&LIMITS, row![run.home.key.org.0, run.home.key.run, text_of(&limits)?]);
     }
-    if reason == WaitReason::Quarantined {
+    if reason == Some(WaitReason::Quarantined) {
         for mut task in tx.open_with(&run, TaskStatus::Quarantined)? {
             task.task.losses = last_life(&task.task);
             task.carry_out(&mut run, &mut log, Verdict::Retry(Duration::ZERO), None)?;
@@ -274,9 +284,19 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         }
         run.quarantined = false;
     }
-    run.unpause(&mut log, EventKind::Continued, &json!({ "from": reason }))?;
+    let from = reason.map_or_else(|| json!(Status::Failed.as_str()), |reason| json!(reason));
+    run.unpause(&mut log, EventKind::Continued, &json!({ "from": from }))?;
+    if failed || reason == Some(WaitReason::Error) {
+        run.retry_unheard(&mut log)?;
+    }
     run.save(tx)?;
     execution_at(tx, run.home.key)
+}
+
+/// A fork of the run that starts from its end, which is its event `end`.
+fn forked_since(tx: &Tx, run: &Run, end: u64) -> Done<Option<ExecutionId>> {
+    let sql = "SELECT id FROM agent_execution WHERE org_id = $1 AND forked_run = $2 AND forked_high >= $3 LIMIT 1";
+    tx.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
 }
 
 fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Payload) -> Done<()> {

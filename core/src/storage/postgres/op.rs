@@ -11,7 +11,9 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{Entry, EventKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp};
+use crate::model::{
+    Entry, EventKind, Label, LabelKey, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, UNDONE,
+};
 use crate::payload::Digest;
 use crate::storage::sql::Statements;
 use crate::storage::sql::tail::Recorded;
@@ -205,9 +207,16 @@ static OP: Set = Set::insert(
      once_name text, once_n int, due_at bigint, count int, data text, target bytea, value bytea",
 );
 static DISARMED: Set = Set::update("agent_op", 4, "org_id uuid, run bigint, segment int, sequence int, due_at bigint")
+    .changing("fired_at = t.due_at")
     .only("t.due_at IS NOT NULL");
-static ALL_DISARMED: Set =
-    Set::update("agent_op", 2, "org_id uuid, run bigint, due_at bigint").only("t.due_at IS NOT NULL");
+static ALL_DISARMED: Set = Set::update("agent_op", 2, "org_id uuid, run bigint, due_at bigint")
+    .changing("fired_at = t.due_at")
+    .only("t.due_at IS NOT NULL");
+static REARMED: Set = Set::update("agent_op", 4, "org_id uuid, run bigint, segment int, sequence int, fired_at bigint")
+    .changing("due_at = t.fired_at")
+    .only("t.fired IS NULL AND t.due_at IS NULL AND t.fired_at IS NOT NULL");
+static UNDONE_OP: Set =
+    Set::update("agent_op", 4, "org_id uuid, run bigint, segment int, sequence int, label_key bytea");
 static COUNTED: Set =
     Set::update("agent_op", 5, "org_id uuid, run bigint, segment int, sequence int, kind smallint, count int");
 
@@ -221,15 +230,28 @@ pub(super) fn label_at(tx: &Tx, place: Place) -> Done<Option<Label>> {
     Ok(between(tx, place.key, place.slot, place.slot)?.into_iter().next().map(|op| op.op.label))
 }
 
-/// The timers of a run that are armed never fire.
+/// The timers of a run that are armed do not fire any more; when they would have is kept.
 pub(super) fn disarm_all(tx: &Tx, run: &Run) {
     tx.put(&ALL_DISARMED, row![run.home.key.org.0, run.home.key.run, None::<i64>]);
 }
 
-/// The timer of an op never fires.
+/// The timer of an op does not fire any more; when it would have is kept.
 pub(super) fn disarm(tx: &Tx, place: Place) {
     let Place { key, slot } = place;
     tx.put(&DISARMED, row![key.org.0, key.run, slot.segment, slot.sequence, None::<i64>]);
+}
+
+/// The timer of an op fires after all, if it was disarmed.
+pub(super) fn rearm(tx: &Tx, place: Place) {
+    let Place { key, slot } = place;
+    tx.put(&REARMED, row![key.org.0, key.run, slot.segment, slot.sequence, None::<i64>]);
+}
+
+/// The op that gave an await up counts no more.
+pub(super) fn undo(tx: &Tx, place: Place) {
+    let Place { key, slot } = place;
+    let undone = label_key(&LabelKey::Key(UNDONE.into()));
+    tx.put(&UNDONE_OP, row![key.org.0, key.run, slot.segment, slot.sequence, undone]);
 }
 
 /// A shared read was answered so many times.

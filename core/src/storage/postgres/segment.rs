@@ -145,8 +145,7 @@ fn is_good(tx: &Tx, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
 fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
     let key = run.home.key;
     let mut tail = if run.forked.is_some() { inherited(tx, key)? } else { Tail::default() };
-    let own = between(tx, key, Slot { segment: from, sequence: 0 }, LAST)?;
-    let own = tail.choose(own, of_onces(tx, key)?, from);
+    let own = own(tx, key, from, &mut tail)?;
     let mut allowance = Allowance::default();
     let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task());
     let tasks = tasks_at(tx, key, &ended.map(Recorded::slot).collect::<Vec<_>>(), &mut allowance)?;
@@ -168,6 +167,12 @@ fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
     Ok(tail)
 }
 
+/// A run's own ops from a segment on and of unfinished `once`s before it. What it inherited is held to the same.
+pub(super) fn own(tx: &Tx, key: Key, from: u32, inherited: &mut Tail) -> Done<Vec<Recorded>> {
+    let own = between(tx, key, Slot { segment: from, sequence: 0 }, LAST)?;
+    Ok(inherited.choose(own, of_onces(tx, key)?, from))
+}
+
 /// The last place a run can have.
 const LAST: Slot = Slot { segment: i32::MAX as u32, sequence: i32::MAX as u32 };
 
@@ -178,7 +183,7 @@ fn task(row: &Row, allowance: &mut Allowance) -> Done<TaskRow> {
 }
 
 /// The tasks of some places of a run, read in pages.
-fn tasks_at(tx: &Tx, key: Key, slots: &[Slot], allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+pub(super) fn tasks_at(tx: &Tx, key: Key, slots: &[Slot], allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
     let mut found = Vec::with_capacity(slots.len());
     for page in slots.chunks(PAGE) {
         let (segments, sequences): (Vec<Value>, Vec<Value>) =

@@ -157,6 +157,8 @@ pub(super) struct Set {
     columns: &'static str,
     /// What else must hold of a row `t`.
     condition: &'static str,
+    /// What else is changed of a row `t`.
+    change: &'static str,
     one: OnceLock<String>,
     many: OnceLock<String>,
 }
@@ -173,7 +175,7 @@ enum Verb {
 
 impl Set {
     const fn new(verb: Verb, table: &'static str, keys: usize, columns: &'static str) -> Self {
-        Self { table, verb, keys, columns, condition: "", one: OnceLock::new(), many: OnceLock::new() }
+        Self { table, verb, keys, columns, condition: "", change: "", one: OnceLock::new(), many: OnceLock::new() }
     }
 
     /// Inserts rows.
@@ -202,6 +204,12 @@ impl Set {
         self
     }
 
+    /// Changes this of a row `t` too, from what it was before.
+    pub(super) const fn changing(mut self, change: &'static str) -> Self {
+        self.change = change;
+        self
+    }
+
     /// The statement for one row: each parameter is a value.
     fn one(&'static self) -> &'static str {
         self.one.get_or_init(|| self.statement(false))
@@ -223,7 +231,8 @@ impl Set {
             |n: usize| if many { format!("{0} = v.{0}", names[n]) } else { format!("{} = {}", names[n], params[n]) };
         let mut found: Vec<String> = (0..self.keys).map(|n| format!("t.{}", set(n))).collect();
         found.extend(Some(self.condition).filter(|condition| !condition.is_empty()).map(str::to_owned));
-        let changes: Vec<String> = (self.keys..names.len()).map(set).collect();
+        let mut changes: Vec<String> = (self.keys..names.len()).map(set).collect();
+        changes.extend(Some(self.change).filter(|change| !change.is_empty()).map(str::to_owned));
         let (table, names, params) = (self.table, names.join(", "), params.join(", "));
         let (found, changes) = (found.join(" AND "), changes.join(", "));
         let rows = if many { format!("SELECT * FROM UNNEST({params})") } else { format!("VALUES ({params})") };

@@ -13,11 +13,13 @@ use super::task::TaskRow;
 use super::values::{Key, Place, Row, cell, one_of, text_of};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OrgId};
+use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{Failure, Status, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::Standing;
+use crate::storage::allowance::Allowance;
 use crate::storage::sql::log::Numbered;
+use crate::storage::sql::tail::{Recorded, Tail};
 use crate::storage::sql::{self, Statements};
 use crate::streaming::Change;
 use std::cell::{Cell, RefCell};
@@ -281,7 +283,8 @@ impl Log<'_, '_> {
 
 static ENDED: Set =
     Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
-static FAILURE: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text");
+static FAILURE: Set =
+    Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text").changing("ended_at = NULL");
 
 impl Statements for Tx<'_> {
     type Fault = Fault;
@@ -352,6 +355,24 @@ impl Statements for Tx<'_> {
     fn disarm_all(&self, run: &Run) -> Done<()> {
         super::op::disarm_all(self, run);
         Ok(())
+    }
+
+    fn rearm(&self, run: &Run, slot: Slot) -> Done<()> {
+        super::op::rearm(self, Place { key: run.home.key, slot });
+        Ok(())
+    }
+
+    fn undo(&self, run: &Run, slot: Slot) -> Done<()> {
+        super::op::undo(self, Place { key: run.home.key, slot });
+        Ok(())
+    }
+
+    fn tail(&self, run: &Run) -> Done<Vec<Recorded>> {
+        super::segment::own(self, run.home.key, run.segment, &mut Tail::default())
+    }
+
+    fn tasks_at(&self, run: &Run, slots: &[Slot]) -> Done<Vec<TaskRow>> {
+        super::segment::tasks_at(self, run.home.key, slots, &mut Allowance::default())
     }
 
     fn save_task(&self, task: &TaskRow) -> Done<()> {

@@ -133,6 +133,7 @@ impl AgentStorage for RemoteStorage {
         }
         let request = v2::ResumeRequest {
             execution: raw(execution.0),
+            retry: request.retry,
             max_steps: request.max_steps,
             max_tail: request.max_tail,
             budget: request.budget,

@@ -5,6 +5,7 @@
 
 pub(super) mod log;
 pub(super) mod payloads;
+pub(super) mod reopen;
 pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod task;
@@ -12,12 +13,13 @@ pub(super) mod values;
 
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::id::OrgId;
+use crate::id::{OrgId, Slot};
 use crate::model::{Failure, TaskStatus};
 use crate::payload::Payload;
 use crate::streaming::Change;
 use log::Numbered;
 use run::Run;
+use tail::Recorded;
 use task::TaskRow;
 
 /// What an open transaction of a dialect does for the transitions.
@@ -60,10 +62,18 @@ pub(in crate::storage) trait Statements: Sized {
         output: Option<&Payload>,
         failure: Option<&Failure>,
     ) -> Result<(), Self::Fault>;
-    /// Writes why a run is paused.
+    /// Writes why a run that has not ended is paused, or that it is not.
     fn put_failure(&self, run: &Run<Self::Home>, failure: Option<&Failure>) -> Result<(), Self::Fault>;
-    /// The timers of a run that are armed never fire.
+    /// The timers of a run that are armed do not fire any more; their moments are kept.
     fn disarm_all(&self, run: &Run<Self::Home>) -> Result<(), Self::Fault>;
+    /// The timer of an op fires after all, if it was disarmed.
+    fn rearm(&self, run: &Run<Self::Home>, slot: Slot) -> Result<(), Self::Fault>;
+    /// The op that gave an await up counts no more.
+    fn undo(&self, run: &Run<Self::Home>, slot: Slot) -> Result<(), Self::Fault>;
+    /// The run's own ops that its next claim starts from.
+    fn tail(&self, run: &Run<Self::Home>) -> Result<Vec<Recorded>, Self::Fault>;
+    /// The tasks of some slots of a run.
+    fn tasks_at(&self, run: &Run<Self::Home>, slots: &[Slot]) -> Result<Vec<TaskRow<Self::Place>>, Self::Fault>;
 
     /// Writes what may have changed of a task.
     fn save_task(&self, task: &TaskRow<Self::Place>) -> Result<(), Self::Fault>;

@@ -10,7 +10,9 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{Entry, EventKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp};
+use crate::model::{
+    Entry, EventKind, Label, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, UNDONE,
+};
 use crate::payload::{Body, Digest};
 use crate::storage::sql::Statements;
 use crate::storage::sql::tail::Recorded;
@@ -221,16 +223,38 @@ pub(super) fn label_at(conn: &Connection, place: i64) -> Done<Option<Label>> {
     Ok(between(conn, place, place)?.into_iter().next().map(|op| op.op.label))
 }
 
-/// The timers of a run that are armed never fire.
+/// The timers of a run that are armed do not fire any more; when they would have is kept.
 pub(super) fn disarm_all(tx: &Tx, run: &Run) -> Done<()> {
     let (low, high) = span(run.home.run);
-    tx.execute("UPDATE agent_op SET due_at = NULL WHERE place BETWEEN ?1 AND ?2 AND due_at IS NOT NULL", [low, high])?;
+    tx.execute(
+        "UPDATE agent_op SET due_at = NULL, fired_at = due_at WHERE place BETWEEN ?1 AND ?2 AND due_at IS NOT NULL",
+        [low, high],
+    )?;
     Ok(())
 }
 
-/// The timer of an op never fires.
+/// The timer of an op does not fire any more; when it would have is kept.
 pub(super) fn disarm(tx: &Tx, place: i64) -> Done<()> {
-    tx.execute("UPDATE agent_op SET due_at = NULL WHERE place = ?1 AND due_at IS NOT NULL", [place])?;
+    tx.execute(
+        "UPDATE agent_op SET due_at = NULL, fired_at = due_at WHERE place = ?1 AND due_at IS NOT NULL",
+        [place],
+    )?;
+    Ok(())
+}
+
+/// The timer of an op fires after all, if it was disarmed.
+pub(super) fn rearm(tx: &Tx, place: i64) -> Done<()> {
+    tx.execute(
+        "UPDATE agent_op SET due_at = fired_at, fired_at = NULL \
+         WHERE place = ?1 AND fired IS NULL AND due_at IS NULL AND fired_at IS NOT NULL",
+        [place],
+    )?;
+    Ok(())
+}
+
+/// The op that gave an await up counts no more.
+pub(super) fn undo(tx: &Tx, place: i64) -> Done<()> {
+    tx.execute("UPDATE agent_op SET label_key = ?2 WHERE place = ?1", params![place, UNDONE])?;
     Ok(())
 }
 

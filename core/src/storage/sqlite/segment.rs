@@ -157,13 +157,10 @@ fn is_good(conn: &Connection, org: OrgId, checkpoint: &Checkpoint) -> Done<bool>
 fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     let mut tail = if run.forked.is_some() { inherited(conn, run.home.run)? } else { Tail::default() };
     let (low, high) = span(run.home.run);
-    let own = between(conn, key(run.home.run, start_of(conn, run, from)?)?, high)?;
-    let own = tail.choose(own, of_onces(conn, run.home.run)?, from);
+    let own = own(conn, run, from, &mut tail)?;
     let mut allowance = Allowance::default();
-    let mut tasks = Vec::new();
-    for op in own.iter().filter(|op| op.fact.is_some() && op.is_task()) {
-        tasks.extend(task_at(conn, place_of(conn, run, op.slot())?, &mut allowance)?);
-    }
+    let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task()).map(Recorded::slot);
+    let tasks = tasks_at(conn, run, ended, &mut allowance)?;
     let detached = all(
         conn,
         concat!(
@@ -181,6 +178,26 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
     }
     tail.add(own, told, from);
     Ok(tail)
+}
+
+/// A run's own ops from a segment on and of unfinished `once`s before it. What it inherited is held to the same.
+pub(super) fn own(conn: &Connection, run: &Run, from: u32, inherited: &mut Tail) -> Done<Vec<Recorded>> {
+    let own = between(conn, key(run.home.run, start_of(conn, run, from)?)?, span(run.home.run).1)?;
+    Ok(inherited.choose(own, of_onces(conn, run.home.run)?, from))
+}
+
+/// The tasks of some slots of a run.
+pub(super) fn tasks_at(
+    conn: &Connection,
+    run: &Run,
+    slots: impl Iterator<Item = Slot>,
+    allowance: &mut Allowance,
+) -> Done<Vec<TaskRow>> {
+    let mut found = Vec::new();
+    for slot in slots {
+        found.extend(task_at(conn, place_of(conn, run, slot)?, allowance)?);
+    }
+    Ok(found)
 }
 
 fn task(row: &Row<'_>, allowance: &mut Allowance) -> rusqlite::Result<TaskRow> {
@@ -251,10 +268,8 @@ fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>>
 /// Tasks of the parent that a fork may refer to, by place.
 fn parent_tasks(conn: &Connection, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
     let mut allowance = Allowance::default();
-    let mut tasks = Vec::new();
-    for op in own.iter().filter(|op| op.is_task()) {
-        tasks.extend(task_at(conn, place_of(conn, parent, op.slot())?, &mut allowance)?);
-    }
+    let slots = own.iter().filter(|op| op.is_task()).map(Recorded::slot);
+    let mut tasks = tasks_at(conn, parent, slots, &mut allowance)?;
     let (low, high) = span(parent.home.run);
     tasks.extend(all(
         conn,

@@ -1,16 +1,19 @@
 //! One transaction as commands see it: statements, the present moment, event numbers, and the news to announce afterwards.
 
+use super::facts::place_of;
 use super::fault::{Done, Fault};
 use super::request::Request;
 use super::run::{Home, Run};
 use super::task::TaskRow;
 use super::values::{Cell, blob, key, number_of, one_of, span, text_of};
 use crate::clock::Timestamp;
-use crate::id::{ExecutionId, OrgId};
+use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::{Failure, Status, TaskStatus};
 use crate::payload::Payload;
 use crate::storage::Standing;
+use crate::storage::allowance::Allowance;
 use crate::storage::sql::log::Numbered;
+use crate::storage::sql::tail::{Recorded, Tail};
 use crate::storage::sql::{self, Statements};
 use crate::streaming::Change;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
@@ -221,7 +224,7 @@ impl Statements for Tx<'_> {
 
     fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
         self.execute(
-            "UPDATE agent_execution SET failure = ?2 WHERE run = ?1",
+            "UPDATE agent_execution SET failure = ?2, ended_at = NULL WHERE run = ?1",
             params![run.home.run, failure.map(text_of).transpose()?],
         )?;
         Ok(())
@@ -229,6 +232,22 @@ impl Statements for Tx<'_> {
 
     fn disarm_all(&self, run: &Run) -> Done<()> {
         super::op::disarm_all(self, run)
+    }
+
+    fn rearm(&self, run: &Run, slot: Slot) -> Done<()> {
+        super::op::rearm(self, place_of(self.conn, run, slot)?)
+    }
+
+    fn undo(&self, run: &Run, slot: Slot) -> Done<()> {
+        super::op::undo(self, place_of(self.conn, run, slot)?)
+    }
+
+    fn tail(&self, run: &Run) -> Done<Vec<Recorded>> {
+        super::segment::own(self.conn, run, run.segment, &mut Tail::default())
+    }
+
+    fn tasks_at(&self, run: &Run, slots: &[Slot]) -> Done<Vec<TaskRow>> {
+        super::segment::tasks_at(self.conn, run, slots.iter().copied(), &mut Allowance::default())
     }
 
     fn save_task(&self, task: &TaskRow) -> Done<()> {

@@ -110,7 +110,7 @@ fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {
         89 => BatchEnd::Fail(failure()),
         90..92 => BatchEnd::Cancelled(random.percent(50).then(|| payload(random))),
         _ => {
-            let reasons = [WaitReason::Divergence, WaitReason::Divergence, WaitReason::Budget, WaitReason::Quarantined];
+            let reasons = [WaitReason::Divergence, WaitReason::Error, WaitReason::Budget, WaitReason::Quarantined];
             let reason = random.pick(&reasons).copied().unwrap_or(WaitReason::Budget);
             BatchEnd::Pause { reason, failure: random.percent(50).then(failure) }
         }

@@ -127,7 +127,7 @@ impl<'p> Script<'p> {
         new.concurrency_key = (self.live.len() % 8 == 3).then(|| "few at a time".to_owned());
         new.concurrency_limit = (self.live.len() % 16 == 3).then_some(2);
         new.limits.max_steps = random.percent(40).then(|| random.below(3) as u32);
-        new.limits.max_total_steps = new.limits.max_steps.map(|_| 2);
+        new.limits.max_total_steps = new.limits.max_steps.map(|steps| 1 + steps.min(1));
         new.limits.max_tail = random.percent(30).then(|| 5 + random.below(20) as u32);
         new.limits.timeout = random.percent(5).then(|| Duration::from_secs(100));
         new.delay = random.percent(15).then(|| Duration::from_secs(random.below(5) as u64));
@@ -334,6 +334,12 @@ impl<'p> Script<'p> {
             Some(id) if self.random.clone().percent(90) => *id,
             _ => self.id(),
         };
+        // What was drawn stays as it was: a new draw would change all histories.
+        let failed = self.in_status(Status::Failed).await;
+        let (id, retry) = match failed.first() {
+            Some(failed) if self.random.clone().percent(15) => (*failed, true),
+            _ => (id, self.random.clone().percent(10)),
+        };
         let random = &mut self.random;
         if random.percent(30) {
             let decision = [Divergence::Continue, Divergence::Stay, Divergence::Fork][random.below(3)];
@@ -347,6 +353,7 @@ impl<'p> Script<'p> {
             return;
         }
         let request = ResumeRequest {
+            retry,
             max_steps: random.percent(40).then(|| random.below(3) as u32),
             max_tail: random.percent(40).then(|| 20 + random.below(40) as u32),
             budget: random.percent(20).then(|| "9".into()),

@@ -1,0 +1,45 @@
+//! Going on after an error: what the agent's code had not acted upon is tried anew, in place.
+
+use super::Statements;
+use super::log::Log;
+use super::run::Run;
+use crate::journal::retry::{after_error, unheard};
+use crate::model::{Status, TaskStatus};
+use std::time::Duration;
+
+impl<H> Run<H> {
+    /// Makes a run that has failed open again. Its last event says that it did; the caller says that it goes on.
+    pub(in crate::storage) fn reopen(&mut self, timeout: Option<Duration>, now: i64) {
+        self.status = Status::Pending;
+        self.last_worker = None;
+        // The time that it was open for is over; it has as much again.
+        self.ends_at = timeout.map(|limit| now.saturating_add(super::values::micros(limit)));
+    }
+
+    /// Opens the tasks again that an error ended, or that may have been its cause, arms the timers that it disarmed, and takes
+    /// back what was given up on the way out. The run must be open.
+    pub(in crate::storage) fn retry_unheard<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+    ) -> Result<(), T::Fault> {
+        let tail = log.tx.tail(self)?;
+        let unheard = unheard(&tail.iter().map(|op| &op.op).collect::<Vec<_>>());
+        for slot in unheard.undone {
+            log.tx.undo(self, slot)?;
+        }
+        for slot in unheard.timers {
+            log.tx.rearm(self, slot)?;
+        }
+        for mut row in log.tx.tasks_at(self, &unheard.tasks)? {
+            let Some(verdict) = after_error(&row.task) else { continue };
+            let task = &mut row.task;
+            (task.status, task.ended_at, task.output) = (TaskStatus::Running, None, None);
+            (task.failed_attempts, task.losses) = (0, 0);
+            (row.ended_number, row.stop) = (None, false);
+            row.carry_out(self, log, verdict, None)?;
+            log.tx.save_task(&row)?;
+        }
+        log.tx.due(log.tx.now().0);
+        Ok(())
+    }
+}
