@@ -11,8 +11,8 @@ use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
-    Cancellation, Fact, Failure, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody, RecordedOp, Seen,
-    Segment, SideEffects, Signal, TaskOptions, TaskStatus,
+    Cancellation, Fact, Failure, ForkPoint, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody,
+    RecordedOp, Seen, Segment, SideEffects, Signal, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -126,6 +126,7 @@ pub(super) struct PendingCheckpoint {
 pub struct Machine {
     pub(super) execution: ExecutionId,
     pub(super) config: MachineConfig,
+    pub(super) forked_from: Option<ForkPoint>,
     pub(super) segment: u32,
     pub(super) base: u64,
     pub(super) known: u64,
@@ -261,6 +262,7 @@ impl Machine {
         let mut machine = Self {
             execution: execution.new.id,
             config,
+            forked_from: execution.forked_from,
             segment: number,
             base: execution.base,
             known: segment.high,
@@ -411,8 +413,10 @@ impl Machine {
             self.ops[*index].settled = true;
         }
         let here = tail.iter().filter(|op| op.segment == self.segment);
-        self.script =
-            Script::of_tail(here, |sequence| self.by_sequence.get(&sequence).copied(), |index| skip.contains(&index));
+        let index = |sequence| self.by_sequence.get(&sequence).copied();
+        let point = self.forked_from.filter(|point| point.segment == self.segment);
+        let inherited = point.and_then(|point| point.sequence);
+        self.script = Script::of_tail(here, inherited, index, |index| skip.contains(&index));
         self.take_recorded_abandons(tail);
         self.take_external_entries(tail);
     }

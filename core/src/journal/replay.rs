@@ -30,15 +30,18 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Writes the script of a tail. `index` maps a sequence to the op's index; ops that `skip` names take no part.
+    /// Writes the script of a tail. `index` maps a sequence to the op's index; ops that `skip` names take no part. Up to
+    /// `inherited` they are a parent's: those that are missing were under way when it was forked.
     pub fn of_tail<'a>(
         tail: impl Iterator<Item = &'a RecordedOp> + Clone,
+        inherited: Option<u32>,
         index: impl Fn(u32) -> Option<usize>,
         skip: impl Fn(usize) -> bool,
     ) -> Self {
         let mut lines = Vec::new();
         let mut unclaimed = 0;
         let (mut open, mut beside) = (HashSet::new(), HashSet::new());
+        let (mut expected, mut left_out) = (0, false);
         // The latest place counts where an edit made an outcome be handed over twice.
         let mut last = HashMap::new();
         for op in tail.clone() {
@@ -47,6 +50,9 @@ impl Script {
             }
         }
         for op in tail {
+            let is_inherited = inherited.is_some_and(|last| op.sequence <= last);
+            left_out = is_inherited && (left_out || op.sequence != expected);
+            expected = op.sequence.saturating_add(1);
             for seen in &op.seen {
                 if *seen == Seen::CANCEL {
                     open.clear();
@@ -66,7 +72,7 @@ impl Script {
                 unclaimed += 1;
                 match op.body {
                     RecordedBody::Abandon { target } => drop(index(target).map(|target| open.remove(&target))),
-                    _ if !open.is_empty() => drop(beside.insert(me)),
+                    _ if left_out || !open.is_empty() => drop(beside.insert(me)),
                     _ => {}
                 }
                 if op.body.has_outcome() {

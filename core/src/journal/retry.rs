@@ -75,19 +75,19 @@ pub struct Unheard {
 
 /// Looks through the tail of a run, in its order.
 pub fn unheard(tail: &[&RecordedOp]) -> Unheard {
-    let slot = |op: &RecordedOp, sequence| Slot { segment: op.segment, sequence };
+    let near = |op: &RecordedOp, sequence| Slot { sequence, ..op.slot() };
     let given_up = tail.iter().rev().take_while(|op| matches!(op.body, RecordedBody::Abandon { .. })).count();
     let (kept, last) = tail.split_at(tail.len() - given_up);
     let mut settled = BTreeSet::new();
     for op in kept.iter().filter(|op| !op.is_undone()) {
-        settled.extend(op.seen.iter().map(|seen| slot(op, seen.0)));
+        settled.extend(op.seen.iter().map(|seen| near(op, seen.0)));
         if let RecordedBody::Abandon { target } = op.body {
-            settled.insert(slot(op, target));
+            settled.insert(near(op, target));
         }
     }
-    let mut found = Unheard { undone: last.iter().map(|op| slot(op, op.sequence)).collect(), ..Unheard::default() };
+    let mut found = Unheard { undone: last.iter().map(|op| op.slot()).collect(), ..Unheard::default() };
     for op in kept {
-        let slot = slot(op, op.sequence);
+        let slot = op.slot();
         let list = match op.body {
             RecordedBody::Task { status: TaskStatus::Failed | TaskStatus::Cancelled, .. } => &mut found.tasks,
             RecordedBody::Timer | RecordedBody::Signal => &mut found.timers,

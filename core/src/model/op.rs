@@ -5,6 +5,7 @@ use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{Cancellation, Checkpoint, Execution, Failure, NewEntry, NewTask, Signal, TaskStatus, Usage};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,6 +202,62 @@ impl RecordedOp {
     pub(crate) fn is_undone(&self) -> bool {
         let undone = matches!(&self.label.key, LabelKey::Key(key) if **key == *UNDONE);
         undone && matches!(self.body, RecordedBody::Abandon { .. })
+    }
+
+    /// Where it is in its run.
+    pub fn slot(&self) -> Slot {
+        Slot { segment: self.segment, sequence: self.sequence }
+    }
+
+    /// The task whose end its await gets.
+    pub(crate) fn task(&self) -> Option<TaskId> {
+        match self.body {
+            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Hands what ops that are left out had seen to the next op kept of their segment, so that replay hands outcomes over in
+    /// the order in which the code was told of them (rule 5). Nobody is told of what is not kept, nor of a request to stop,
+    /// which was the parent's.
+    pub(crate) fn keep_seen<'a>(tail: impl Iterator<Item = &'a mut RecordedOp>, kept: &BTreeSet<Slot>) {
+        let mut carried: Vec<Seen> = Vec::new();
+        let mut segment = 0;
+        for op in tail {
+            if op.segment != segment {
+                segment = op.segment;
+                carried.clear();
+            }
+            for seen in std::mem::take(&mut op.seen) {
+                // The latest place counts, as it does in a script.
+                carried.retain(|earlier| *earlier != seen);
+                if kept.contains(&Slot { segment, sequence: seen.0 }) {
+                    carried.push(seen);
+                }
+            }
+            if kept.contains(&op.slot()) {
+                op.seen = std::mem::take(&mut carried);
+            }
+        }
+    }
+
+    /// The cancelled tasks of which the code knew nothing by the end of a tail: neither had it been told nor had it given them
+    /// up. So they were cancelled for what came later, and whoever goes another way from there still needs them (rule 16).
+    pub(crate) fn cancelled_later<'a>(tail: impl Iterator<Item = &'a RecordedOp> + Clone) -> BTreeSet<TaskId> {
+        let mut known = BTreeSet::new();
+        for op in tail.clone().filter(|op| !op.is_undone()) {
+            known.extend(op.seen.iter().map(|seen| Slot { sequence: seen.0, ..op.slot() }));
+            if let RecordedBody::Abandon { target } = op.body {
+                known.insert(Slot { sequence: target, ..op.slot() });
+            }
+        }
+        let heard: BTreeSet<TaskId> =
+            tail.clone().filter(|op| known.contains(&op.slot())).filter_map(RecordedOp::task).collect();
+        let cancelled = tail.filter_map(|op| match op.body {
+            RecordedBody::Task { id, status: TaskStatus::Cancelled, .. } => Some(id),
+            _ => None,
+        });
+        cancelled.filter(|id| !heard.contains(id)).collect()
     }
 }
 

@@ -5,7 +5,9 @@ use super::world::now;
 use crate::clock::{ManualClock, Timestamp};
 use crate::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use crate::journal::{Call, Effect, Machine, MachineConfig, OpRef, Outside};
-use crate::model::{BatchEnd, CommitRequest, NewExecution, Placement, Segment, TaskOptions, WaitReason};
+use crate::model::{
+    BatchEnd, CommitRequest, ForkFrom, ForkRequest, NewExecution, Placement, Segment, TaskOptions, WaitReason,
+};
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{AgentStorage, ClaimRequest, WorkSource};
@@ -95,8 +97,14 @@ impl Store {
 
     /// Runs until nothing is left to do: starts end at once, commits are answered.
     fn work(&self, machine: &mut Machine, lease: crate::model::Lease) {
+        self.work_but(machine, lease, None);
+    }
+
+    /// The same, but for one that does not end.
+    fn work_but(&self, machine: &mut Machine, lease: crate::model::Lease, endless: Option<OpRef>) {
         while let Some(effect) = machine.next_effect() {
             match effect {
+                Effect::Start(start) if Some(start.op) == endless => {}
                 Effect::Start(start) => {
                     let result = crate::model::AttemptResult::Completed(Payload::null());
                     machine.task_ended(start.op, start.attempt, result, Duration::ZERO);
@@ -314,6 +322,36 @@ fn a_host_that_never_knows_what_is_outside_decides_at_the_call() {
     };
     assert!(blind(&[&["a"], &["b"]]));
     assert!(!blind(&[&["a"], &["b", "c"]]), "there have been branches");
+}
+
+#[test]
+fn a_step_beside_one_that_a_fork_left_out_is_not_reworded() {
+    let mut store = Store::new();
+    let (lease, segment) = store.claim();
+    let mut machine = Machine::new(segment, config("1"));
+    let ops = [0, 1].map(|input| machine.call(step_of("a", input), None).unwrap().op);
+    ops.iter().for_each(|op| machine.await_op(*op).unwrap());
+    machine.settle(true, Some(Outside::Nothing), true);
+    // The first is under way while the second ends.
+    store.work_but(&mut machine, lease, Some(ops[0]));
+    let request = ForkRequest {
+        org: OrgId::DEFAULT,
+        execution: store.id,
+        id: ExecutionId(uuid::Uuid::from_u128(9)),
+        key: None,
+        from: ForkFrom::Latest,
+        state: None,
+        input: None,
+    };
+    store.id = now(store.storage.fork(request)).unwrap().new.id;
+    for blind in [true, false] {
+        let (lease, segment) = store.claim();
+        assert_eq!(segment.tail.len(), 1);
+        let mut machine = Machine::new(segment, MachineConfig { blind, ..config("1") });
+        let again = [0, 1].map(|input| machine.call(step_of("a", input), None).unwrap());
+        assert_eq!(again.map(|called| called.recorded), [false, true], "blind: {blind}");
+        now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::snapshot::Snapshot;
 use crate::error::Code;
 use crate::id::{EntryId, ExecutionId, Slot};
 use crate::model::{
-    BatchEnd, Consumed, EventKind, Execution, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, Segment,
+    BatchEnd, Consumed, EventKind, Execution, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, Seen, Segment,
     Status, TaskOptions,
 };
 use crate::payload::Payload;
@@ -171,6 +171,94 @@ pub async fn what_is_in_flight_is_left_out(factory: &dyn Factory) {
     assert!(segment.facts.iter().all(|fact| fact.number == 0));
     assert!(rig.mailbox(forked.id).await.is_empty());
     assert_eq!(segment.high, rig.high(forked.id).await);
+}
+
+/// What ops that are left out had seen goes to the next op that is kept: replay hands outcomes over as the parent was told.
+pub async fn what_was_seen_is_kept_in_its_order(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let taken = rig.signal(holder.id, "s").await.id;
+    let mut ops: Vec<_> = (0..4).map(|_| holder.inline(TaskOptions::default())).collect();
+    ops.push(holder.wait("s", None));
+    let told: [(_, &[u32]); 8] = [
+        (holder.wait("u", None), &[1]),
+        // The signal that the wait was told of goes back; and an edit may have one outcome told twice.
+        (holder.queued(TaskOptions::default()), &[4, 0, 3]),
+        (holder.abandon(5), &[2]),
+        (holder.entry("a"), &[0]),
+        (holder.entry("b"), &[]),
+        (holder.wait("t", None), &[u32::MAX, 3]),
+        (holder.entry("c"), &[8]),
+        (holder.wait("v", None), &[9]),
+    ];
+    ops.extend(told.into_iter().map(|(mut op, seen)| {
+        op.seen = seen.iter().copied().map(Seen).collect();
+        op
+    }));
+    let mut batch = holder.batch(ops, BatchEnd::Continue);
+    batch.attempts.extend((0..4).map(|sequence| ended(sequence, 1, done(4))));
+    batch.consumed.push(Consumed { signal: taken, by: holder.slot(4) });
+    holder.commit_batch(batch).await;
+    let mut batch = holder.batch(vec![], BatchEnd::Continue);
+    batch.orphaned.push(4);
+    holder.commit_batch(batch).await;
+
+    let seen = |segment: &Segment| -> Vec<(u32, Vec<u32>)> {
+        let of = |seen: &[Seen]| seen.iter().map(|seen| seen.0).collect();
+        segment.tail.iter().map(|op| (op.sequence, of(&op.seen))).collect()
+    };
+    let nothing = (0..4).map(|sequence| (sequence, vec![]));
+    let expected: Vec<_> = nothing.chain([(8, vec![1, 3, 2, 0]), (9, vec![]), (11, vec![3, 8])]).collect();
+    let run = fork(&rig, holder.id, ForkFrom::Latest).await;
+    let (_, segment) = load(&rig, &run).await;
+    assert_eq!(seen(&segment), expected);
+    // What nobody was told any more by an op comes in the order in which it was stored.
+    let short = fork(&rig, holder.id, op(7)).await;
+    assert_eq!(seen(&load(&rig, &short).await.1), expected[..4]);
+    let again = fork(&rig, run.new.id, op(8)).await;
+    assert_eq!(seen(&load(&rig, &again).await.1), expected[..5]);
+}
+
+/// A task that was cancelled for what came after the point is open there, unless its parent knew of it by then.
+pub async fn what_was_cancelled_later_is_open(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let detached = TaskOptions { detached: true, ..TaskOptions::default() };
+    let mut ops: Vec<_> = (0..3).map(|_| holder.queued(TaskOptions::default())).collect();
+    ops.extend([holder.queued(detached), holder.entry("a"), holder.attach(holder.task_id(3))]);
+    holder.commit(ops).await;
+    let mut ops = vec![holder.abandon(0), holder.entry("b"), holder.entry("c"), holder.entry("d")];
+    ops[2].seen = vec![Seen(1)];
+    ops[3].seen = vec![Seen(5)];
+    let mut batch = holder.batch(ops, BatchEnd::Continue);
+    batch.orphaned = vec![0, 1, 3];
+    holder.commit_batch(batch).await;
+    holder.end(vec![], BatchEnd::Complete(json(&1))).await;
+
+    let kept = async |id, from| {
+        let run = fork(&rig, id, from).await;
+        let (_, segment) = load(&rig, &run).await;
+        let cancelled = |fact: &crate::model::Fact| match &fact.kind {
+            FactKind::Task { task, result: Err(failure) } => {
+                assert_eq!((fact.number, failure.code), (0, Code::Cancelled));
+                *task
+            }
+            other => panic!("{other:?} is none of a cancelled task"),
+        };
+        (run.new.id, sequences(&segment), segment.facts.iter().map(cancelled).collect::<Vec<_>>())
+    };
+    let [given_up, told, joined] = [0, 1, 3].map(|sequence| holder.task_id(sequence));
+    let (_, ops, facts) = kept(holder.id, op(5)).await;
+    assert_eq!((ops, facts), (vec![4], vec![]));
+    let (_, ops, facts) = kept(holder.id, op(7)).await;
+    assert_eq!((ops, facts), (vec![0, 4, 6, 7], vec![given_up]));
+    let (_, ops, facts) = kept(holder.id, op(8)).await;
+    assert_eq!((ops, facts), (vec![0, 1, 4, 6, 7, 8], vec![given_up, told]));
+    let (last, ops, facts) = kept(holder.id, ForkFrom::Latest).await;
+    assert_eq!((ops, facts), (vec![0, 1, 3, 4, 5, 6, 7, 8, 9], vec![given_up, told, joined]));
+    // And so it is for a fork of the fork.
+    let (_, ops, facts) = kept(last, op(7)).await;
+    assert_eq!((ops, facts), (vec![0, 4, 6, 7], vec![given_up]));
 }
 
 /// An entry names the op that appended it, or the last checkpoint at or above it.

@@ -125,10 +125,11 @@ impl Run {
             Some(sequence) => *slot <= Slot { segment: point.segment, sequence },
             None => slot.segment < point.segment,
         };
-        let before: BTreeMap<Slot, RecordedOp> = self.all_ops().into_iter().filter(|(slot, _)| reached(slot)).collect();
+        let mut ops: BTreeMap<Slot, RecordedOp> =
+            self.all_ops().into_iter().filter(|(slot, _)| reached(slot)).collect();
 
         let mut once = BTreeMap::new();
-        for op in before.values().filter(|op| matches!(op.body, RecordedBody::Once { .. })) {
+        for op in ops.values().filter(|op| matches!(op.body, RecordedBody::Once { .. })) {
             let name = op.once.as_ref().map_or(&op.label.name, |once| &once.name);
             let result = self.once.get(name).or_else(|| self.inherited.once.get(name));
             once.extend(result.map(|result| (name.clone(), result.clone())));
@@ -139,15 +140,28 @@ impl Run {
         }
 
         let settled = self.settled();
+        let later = match point.sequence {
+            Some(_) => RecordedOp::cancelled_later(ops.values()),
+            None => BTreeSet::new(),
+        };
+        let open = |op: &RecordedOp| op.task().is_some_and(|task| later.contains(&task));
         let unfinished = |op: &RecordedOp| op.once.as_ref().is_some_and(|place| !once.contains_key(&place.name));
-        let kept = |slot: &Slot, op: &RecordedOp| (point.sequence.is_some() || unfinished(op)) && settled(slot, op);
-        let mut ops: BTreeMap<Slot, RecordedOp> =
-            before.iter().filter(|(slot, op)| kept(slot, op)).map(|(slot, op)| (*slot, op.clone())).collect();
-        let there: BTreeSet<Slot> = ops.keys().copied().collect();
-        ops.retain(|slot, op| match op.body {
-            RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..*slot }),
-            _ => true,
-        });
+        let kept = |slot: &Slot, op: &RecordedOp| {
+            (point.sequence.is_some() || unfinished(op)) && settled(slot, op) && !open(op)
+        };
+        let mut there: BTreeSet<Slot> = ops.iter().filter(|(slot, op)| kept(slot, op)).map(|(slot, _)| *slot).collect();
+        for (slot, op) in &ops {
+            if let RecordedBody::Abandon { target } = op.body
+                && !there.contains(&Slot { sequence: target, ..*slot })
+            {
+                there.remove(slot);
+            }
+        }
+        // At a checkpoint no op has a place among the others any more.
+        if point.sequence.is_some() {
+            RecordedOp::keep_seen(ops.values_mut(), &there);
+        }
+        ops.retain(|slot, _| there.contains(slot));
 
         let facts = self.inherited_facts(point, &ops);
         Inherited { ops, facts, once }
@@ -179,13 +193,7 @@ impl Run {
 
     /// Outcomes of the ops a fork keeps, and of detached tasks that ended before its checkpoint's segment.
     fn inherited_facts(&self, point: ForkPoint, ops: &BTreeMap<Slot, RecordedOp>) -> Vec<Fact> {
-        let mut tasks: BTreeSet<TaskId> = ops
-            .values()
-            .filter_map(|op| match op.body {
-                RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
-                _ => None,
-            })
-            .collect();
+        let mut tasks: BTreeSet<TaskId> = ops.values().filter_map(RecordedOp::task).collect();
         if point.sequence.is_none() {
             let detached = self.tasks.iter().filter(|(slot, row)| {
                 slot.segment < point.segment && row.task.new.options.detached && row.task.status.is_terminal()

@@ -21,7 +21,7 @@ pub(in crate::storage) struct Recorded {
 impl Recorded {
     /// Where it is in its run.
     pub fn slot(&self) -> Slot {
-        Slot { segment: self.op.segment, sequence: self.op.sequence }
+        self.op.slot()
     }
 
     /// Whether it scheduled a task.
@@ -136,16 +136,31 @@ impl Point {
         if self.sequence.is_none() {
             once.extend(above.once);
         }
-        let kept = |op: &Recorded| self.sequence.is_some() || op.is_in_unfinished(&once);
-
-        let mut ops: Vec<Recorded> = before.into_iter().filter(kept).collect();
-        ops.extend(own.into_iter().filter(|op| kept(op) && self.settles(op, &consumed, tasks)));
+        let from_above: BTreeSet<Slot> = before.iter().map(Recorded::slot).collect();
+        let mut ops = before;
+        ops.extend(own);
         ops.sort_by_key(Recorded::slot);
-        let there: BTreeSet<Slot> = ops.iter().map(Recorded::slot).collect();
-        ops.retain(|op| match op.op.body {
-            RecordedBody::Abandon { target } => there.contains(&Slot { sequence: target, ..op.slot() }),
-            _ => true,
-        });
+        let later = match self.sequence {
+            Some(_) => RecordedOp::cancelled_later(ops.iter().map(|op| &op.op)),
+            None => BTreeSet::new(),
+        };
+        let open = |op: &Recorded| op.op.task().is_some_and(|task| later.contains(&task));
+        let settled = |op: &Recorded| from_above.contains(&op.slot()) || self.settles(op, &consumed, tasks);
+        let counts = |op: &Recorded| self.sequence.is_some() || op.is_in_unfinished(&once);
+        let kept = |op: &&Recorded| counts(op) && settled(op) && !open(op);
+        let mut there: BTreeSet<Slot> = ops.iter().filter(kept).map(Recorded::slot).collect();
+        for op in &ops {
+            if let RecordedBody::Abandon { target } = op.op.body
+                && !there.contains(&Slot { sequence: target, ..op.slot() })
+            {
+                there.remove(&op.slot());
+            }
+        }
+        // At a checkpoint no op has a place among the others any more.
+        if self.sequence.is_some() {
+            RecordedOp::keep_seen(ops.iter_mut().map(|op| &mut op.op), &there);
+        }
+        ops.retain(|op| there.contains(&op.slot()));
 
         let awaited = self.awaited(&ops, tasks);
         let ended = tasks.values().filter(|row| self.has_passed(row.ended_number));
@@ -172,11 +187,7 @@ impl Point {
 
     /// The tasks whose ends a fork may be told.
     fn awaited<P>(&self, ops: &[Recorded], tasks: &BTreeMap<Slot, TaskRow<P>>) -> BTreeSet<TaskId> {
-        let of_op = |op: &Recorded| match op.op.body {
-            RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
-            _ => None,
-        };
-        let mut awaited: BTreeSet<TaskId> = ops.iter().filter_map(of_op).collect();
+        let mut awaited: BTreeSet<TaskId> = ops.iter().filter_map(|op| op.op.task()).collect();
         if self.sequence.is_none() {
             let old = tasks.values().filter(|row| row.task.slot.segment < self.segment);
             awaited.extend(old.filter(|row| row.task.new.options.detached).map(|row| row.task.new.id));
