@@ -2,7 +2,7 @@
 
 import { Agent, type AnyAgent } from "./agent.js";
 import { type Client, connect } from "./client.js";
-import { InvalidArgument, Timeout, Waiting } from "./errors.js";
+import { InvalidArgument, Waiting } from "./errors.js";
 import type { Event } from "./events.js";
 import type { Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
@@ -49,7 +49,7 @@ export async function run(agent: AnyAgent, input?: unknown, options: RunOptions 
       await watching;
       return result as never;
     } catch (error) {
-      throw limit.told(error, handle);
+      return await limit.told(error, handle);
     } finally {
       limit.clear();
       done.abort();
@@ -70,7 +70,7 @@ export async function* stream<I, R, S>(
     try {
       yield* handle.stream({ signal: limit.signal });
     } catch (error) {
-      throw limit.told(error, handle);
+      return await limit.told(error, handle);
     } finally {
       limit.clear();
     }
@@ -142,10 +142,10 @@ function limited(options: RunOptions) {
   return {
     signal: signal === undefined ? late.signal : AbortSignal.any([late.signal, signal]),
     clear: (): void => clearTimeout(timer),
-    told: (error: unknown, handle: Handle): unknown =>
-      late.signal.aborted && error === late.signal.reason
-        ? new Timeout(`run ${handle.key ?? handle.id} has not ended within ${timeoutMs} ms`)
-        : error,
+    told: (error: unknown, handle: Handle): Promise<never> => {
+      if (!late.signal.aborted || error !== late.signal.reason) throw error;
+      return handle.late(timeoutMs ?? 0);
+    },
   };
 }
 
