@@ -64,6 +64,7 @@ export async function* stream<I, R, S>(
 ): AsyncGenerator<Event, void, void> {
   const [input, options = {}] = args as unknown as [unknown, RunOptions?];
   const client = await connect(options.url);
+  let failed = false;
   try {
     const handle = await begun(client, agent, input, options);
     const limit = limited(options);
@@ -74,8 +75,11 @@ export async function* stream<I, R, S>(
     } finally {
       limit.clear();
     }
+  } catch (error) {
+    failed = true;
+    throw error;
   } finally {
-    await client.close();
+    await closed(client, failed);
   }
 }
 
@@ -90,6 +94,13 @@ async function begun(
   const { tasks, toolkit } = options;
   await new Worker(client, { agents: [agent], tasks, toolkit, only: handle.id }).start();
   return handle;
+}
+
+/** Closes what a run was served with. What the run has failed with stays what is thrown, whatever goes wrong with the close. */
+function closed(client: Client, failed: boolean): Promise<void> {
+  return client.close().catch((error: unknown) => {
+    if (!failed) throw error;
+  });
 }
 
 /** Serves a run while a function works with it. SIGINT and SIGTERM give the run back before they end the process. */
@@ -111,10 +122,14 @@ async function served<T>(
   };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
+  let failed = false;
   try {
     return await work(await begun(client, agent, input, options));
+  } catch (error) {
+    failed = true;
+    throw error;
   } finally {
-    await client.close();
+    await closed(client, failed);
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
