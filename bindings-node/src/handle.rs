@@ -138,6 +138,13 @@ impl Handle {
         hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Ended(Ended(core.outcome_or_wait().await?))) })
     }
 
+    /// Ends with the error for who has waited so long for the end.
+    #[napi]
+    pub fn late(&self, hub: &Hub, token: u32, limit_ms: f64) -> napi::Result<Abort> {
+        let (core, limit) = (self.core.clone(), duration(limit_ms)?);
+        Ok(hub.inbox.spawn(&self.threads, token, async move { Err(core.late(limit).await) }))
+    }
+
     /// Reads the run's events, from the start or after one.
     #[napi]
     pub fn stream(&self, after: Option<String>) -> napi::Result<Watching> {

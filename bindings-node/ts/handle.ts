@@ -154,6 +154,11 @@ export class Handle<R = unknown> {
     return this.ended(await hub.call((hub, token) => this.native.outcomeOrWait(hub, token), options.signal));
   }
 
+  /** @internal Throws what tells who has waited so long what the run waits for. */
+  async late(limitMs: number): Promise<never> {
+    return await hub.call<never>((hub, token) => this.native.late(hub, token, limitMs));
+  }
+
   private ended([tag, value]: [number, unknown]): R {
     const name = this.key ?? this.id;
     if (tag === 0) return decode(value) as R;

@@ -135,6 +135,7 @@ export interface NativeHandle {
   status: Call<[]>;
   outcome: Call<[timeoutMs?: number]>;
   outcomeOrWait: Call<[]>;
+  late: Call<[limitMs: number]>;
   stream(after?: string): NativeWatching;
   signal: Call<[name: string, value: Wire, delivery: string, idempotencyKey?: string]>;
   cancel: Call<[mode: string, timeoutMs?: number]>;

@@ -2,7 +2,7 @@
 
 import { Agent, type AnyAgent } from "./agent.js";
 import { type Client, connect } from "./client.js";
-import { InvalidArgument, Timeout, Waiting } from "./errors.js";
+import { InvalidArgument, Waiting } from "./errors.js";
 import type { Event } from "./events.js";
 import type { Failure, Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
@@ -49,7 +49,7 @@ export async function run(agent: AnyAgent, input?: unknown, options: RunOptions 
       await watching;
       return result as never;
     } catch (error) {
-      throw limit.told(error, handle);
+      return await limit.told(error, handle);
     } finally {
       limit.clear();
       done.abort();
@@ -64,18 +64,22 @@ export async function* stream<I, R, S>(
 ): AsyncGenerator<Event, void, void> {
   const [input, options = {}] = args as unknown as [unknown, RunOptions?];
   const client = await connect(options.url);
+  let failed = false;
   try {
     const handle = await begun(client, agent, input, options);
     const limit = limited(options);
     try {
       yield* handle.stream({ signal: limit.signal });
     } catch (error) {
-      throw limit.told(error, handle);
+      return await limit.told(error, handle);
     } finally {
       limit.clear();
     }
+  } catch (error) {
+    failed = true;
+    throw error;
   } finally {
-    await client.close();
+    await closed(client, failed);
   }
 }
 
@@ -90,6 +94,13 @@ async function begun(
   const { tasks, toolkit } = options;
   await new Worker(client, { agents: [agent], tasks, toolkit, only: handle.id }).start();
   return handle;
+}
+
+/** Closes what a run was served with. What the run has failed with stays what is thrown, whatever goes wrong with the close. */
+function closed(client: Client, failed: boolean): Promise<void> {
+  return client.close().catch((error: unknown) => {
+    if (!failed) throw error;
+  });
 }
 
 /** Serves a run while a function works with it. SIGINT and SIGTERM give the run back before they end the process. */
@@ -111,10 +122,14 @@ async function served<T>(
   };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
+  let failed = false;
   try {
     return await work(await begun(client, agent, input, options));
+  } catch (error) {
+    failed = true;
+    throw error;
   } finally {
-    await client.close();
+    await closed(client, failed);
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
@@ -142,10 +157,10 @@ function limited(options: RunOptions) {
   return {
     signal: signal === undefined ? late.signal : AbortSignal.any([late.signal, signal]),
     clear: (): void => clearTimeout(timer),
-    told: (error: unknown, handle: Handle): unknown =>
-      late.signal.aborted && error === late.signal.reason
-        ? new Timeout(`run ${handle.key ?? handle.id} has not ended within ${timeoutMs} ms`)
-        : error,
+    told: (error: unknown, handle: Handle): Promise<never> => {
+      if (!late.signal.aborted || error !== late.signal.reason) throw error;
+      return handle.late(timeoutMs ?? 0);
+    },
   };
 }
 

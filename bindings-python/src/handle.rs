@@ -103,6 +103,12 @@ impl Handle {
         Abort(spawn(&self.runtime, &hub.inbox, token, end))
     }
 
+    fn late(&self, hub: &Hub, token: u64, limit: f64) -> PyResult<()> {
+        let (core, limit) = (self.core.clone(), duration(limit)?);
+        spawn(&self.runtime, &hub.inbox, token, async move { Err::<(), _>(core.late(limit).await) });
+        Ok(())
+    }
+
     #[pyo3(signature = (after=None))]
     fn stream(&self, after: Option<&str>) -> PyResult<Watching> {
         let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;

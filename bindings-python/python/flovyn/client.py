@@ -19,7 +19,7 @@ from .hub import Hub
 from .serde import checked, described
 from .task import Task
 from .threads import in_thread
-from .worker import Worker
+from .worker import Worker, closed_beside
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -216,7 +216,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await closed_beside(error, self.close())
 
     def attach_hub(self) -> Client:
         """Keep the running loop's hub until the client is closed."""
@@ -264,9 +264,11 @@ class Connecting:
     async def __aenter__(self) -> Client:
         return await self._connect()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._client is not None:
-            await self._client.close()
+            await closed_beside(error, self._client.close())
 
 
 def connect(url: str | None = None) -> Connecting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
 from . import _native
@@ -73,6 +73,10 @@ class Handle(Generic[R]):
     async def _result_or_wait(self) -> R:
         """Wait for the end, but not for signals and decisions."""
         return self._ended(*await Hub.current().call(self._native.outcome_or_wait))
+
+    async def _late(self, limit: float) -> NoReturn:
+        """Raise what tells who has waited so long what the run waits for."""
+        raise await Hub.current().call(self._native.late, limit)
 
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from .agent import Agent
 from .client import Client, connect
 from .ends import ended_in_order
-from .errors import InvalidArgument, Timeout, Waiting
+from .errors import InvalidArgument, Waiting
 from .handle import Handle
 from .task import Task
 from .worker import Worker
@@ -151,8 +151,9 @@ async def stream(
                 except StopAsyncIteration:
                     return
                 except asyncio.TimeoutError:
-                    raise Timeout(f"run {handle.key or handle.id} has not ended within {timeout:g} s") from None
+                    break
                 yield event
+            await handle._late(timeout or 0)  # pyright: ignore[reportPrivateUsage]
 
 
 def _check(agent: Any) -> None:
@@ -184,7 +185,8 @@ async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait
         _say_what_for(handle, waiting)
         return await handle.result(timeout)
     except asyncio.TimeoutError:
-        raise Timeout(f"run {handle.key or handle.id} has not ended within {timeout:g} s") from None
+        pass
+    await handle._late(timeout or 0)  # pyright: ignore[reportPrivateUsage]
 
 
 def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:

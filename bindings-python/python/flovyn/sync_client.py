@@ -18,9 +18,11 @@ from .events import Event
 from .handle import Delivery, Facts, Handle
 from .message import Message
 from .task import Task
-from .worker import Worker
+from .worker import Worker, closed_beside
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from typing_extensions import Unpack
 
 I = TypeVar("I")  # noqa: E741 - the input
@@ -120,16 +122,21 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the workers, then the backend."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
         try:
-            self._portal.call(self._client.close())
+            self._portal.call(closed_beside(error, self._client.close()))
         finally:
             self._portal.close()
 
     def __enter__(self) -> SyncClient:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(error)
 
 
 class SyncWorker:
@@ -155,8 +162,10 @@ class SyncWorker:
     def __enter__(self) -> SyncWorker:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal.call(closed_beside(error, self._worker.close()))
 
 
 class SyncHandle(Generic[R]):

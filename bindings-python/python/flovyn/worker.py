@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
@@ -20,11 +21,24 @@ from .task import Task, TaskContext, TaskLink
 from .threads import in_thread
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from .client import Client
     from .step import Step
     from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
+
+
+async def closed_beside(error: BaseException | None, closing: Awaitable[None]) -> None:
+    """Close at the end of a block: what the block ended with stays its end, whatever goes wrong with the close."""
+    try:
+        await closing
+    except Exception as failed:
+        if error is None:
+            raise
+        if sys.version_info >= (3, 11):
+            error.add_note(f"closing failed, too: {failed}")
 
 
 class TicketLink(TaskLink):
@@ -210,8 +224,10 @@ class Worker:
     async def __aenter__(self) -> Worker:
         return await self.start()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await closed_beside(error, self.close())
 
     # ── what agents ask ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -113,8 +113,13 @@ impl Handle {
         let Some(limit) = timeout else { return wait.await };
         match tokio::time::timeout(limit, wait).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.still_open(&self.describe().await?, limit)),
+            Err(_) => Err(self.late(limit).await),
         }
+    }
+
+    /// The error for who has waited so long for the end: what the run waits for, as far as is known.
+    pub async fn late(&self, limit: Duration) -> Error {
+        self.describe().await.map_or_else(|error| error, |execution| self.still_open(&execution, limit))
     }
 
     /// Waits until the run ends or cannot go on by itself: WAITING for a signal or a decision, or PAUSED.
@@ -195,7 +200,11 @@ impl Handle {
             }
             None => (Code::Timeout, format!("its status is {}", execution.status)),
         };
-        Error::new(code, format!("run {} has not ended within {limit:?}: {why}", self.name()))
+        let told = format!("run {} has not ended within {limit:?}: {why}", self.name());
+        match self.storage.hints().outage().now() {
+            Some(refusal) => Error::new(code, format!("{told}; {refusal}")),
+            None => Error::new(code, told),
+        }
     }
 
     /// Events of the run from the start, or after a position, until the terminal one.

@@ -7,6 +7,7 @@ mod lookout;
 mod previews;
 mod signals;
 mod token;
+mod trials;
 mod url;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
@@ -20,6 +21,7 @@ use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
+use crate::storage::available::troubled;
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{Storage, schedules};
 use crate::streaming::Chunks;
@@ -109,6 +111,7 @@ impl Runtime {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
         let mut beside = vec![
             tokio::spawn(housekeep(open, clock)).abort_handle(),
+            tokio::spawn(trials::keep(Arc::downgrade(&storage))).abort_handle(),
             tokio::spawn(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
         ];
         if storage.previews().is_some() {
@@ -174,6 +177,7 @@ impl Runtime {
             closed = closed.and(worker.close(Duration::from_secs(5)).await);
         }
         self.0.end_beside();
+        self.0.storage.hints().outage().close();
         self.0.storage.close();
         closed
     }
@@ -217,7 +221,7 @@ async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
             Ok(Some(due)) => due.since(clock.now()).clamp(Duration::from_millis(1), LONGEST),
             Ok(None) => LONGEST,
             Err(error) => {
-                tracing::warn!(%error, "housekeeping could not run; trying again");
+                troubled(open.hints().outage(), "housekeeping could not run", &error);
                 Duration::from_millis(500)
             }
         };

@@ -248,7 +248,7 @@ impl Session {
 
     /// Asks the same again until the store answers, or the session is closed.
     pub(super) async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
-        until_available(&self.execution, || !self.is_closed(), ask).await
+        until_available(self.storage.hints().outage(), &self.execution, || !self.is_closed(), ask).await
     }
 
     /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.

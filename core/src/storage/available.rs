@@ -1,15 +1,20 @@
 //! Waits for a store that has no answer yet: an error of an unavailable one means *unknown* (rule 2).
 
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
+use crate::streaming::Outage;
 use std::fmt::Display;
 use std::time::Duration;
+
+/// Names, in the error of a store whose files are lost, the one that is: there, what was acknowledged may be lost too.
+pub(crate) const LOST_FILE: &str = "file";
 
 /// The first pause after an unavailable store; doubled up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Asks the same again until the store answers, or nobody wants the answer any more.
+/// Asks the same again until the store answers, or nobody wants the answer any more. Meanwhile `outage` is told.
 pub(crate) async fn until_available<T, F: Future<Output = Result<T>>>(
+    outage: &Outage,
     whose: &impl Display,
     is_wanted: impl Fn() -> bool,
     ask: impl Fn() -> F,
@@ -18,11 +23,22 @@ pub(crate) async fn until_available<T, F: Future<Output = Result<T>>>(
     loop {
         match ask().await {
             Err(error) if error.kind() == Kind::Unavailable && is_wanted() => {
-                tracing::warn!(%whose, %error, "the store has no answer yet; it is asked again");
+                tracing::debug!(%whose, %error, "the store has no answer yet; it is asked again");
+                outage.refused(&error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST);
             }
             answer => return answer,
         }
     }
+}
+
+/// Notes that a loop could not do something and tries again. Where the store cannot be had, that is an outage, which is said
+/// once and not at every turn of each loop.
+pub(crate) fn troubled(outage: &Outage, what: &str, error: &Error) {
+    match error.kind() {
+        Kind::Unavailable => tracing::debug!(%error, "{what}; trying again"),
+        _ => tracing::warn!(%error, "{what}; trying again"),
+    }
+    outage.refused(error);
 }

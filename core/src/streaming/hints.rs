@@ -1,5 +1,6 @@
 //! In-process hints: "this run has news", "this queue has work". Woken parties look at the store themselves.
 
+use super::outage::Outage;
 use crate::id::{ExecutionId, OrgId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,6 +31,7 @@ struct Board {
     /// Who looks where anything may have changed.
     lookout: RwLock<Option<Arc<Notify>>>,
     herald: RwLock<Option<Arc<Herald>>>,
+    outage: Outage,
 }
 
 impl Default for Board {
@@ -45,6 +47,7 @@ impl Default for Board {
             listeners: RwLock::new(Arc::new([])),
             lookout: RwLock::default(),
             herald: RwLock::default(),
+            outage: Outage::default(),
         }
     }
 }
@@ -119,6 +122,11 @@ struct Listener {
 }
 
 impl Hints {
+    /// Whether the backend takes what is written.
+    pub fn outage(&self) -> &Outage {
+        &self.0.outage
+    }
+
     /// Some run became runnable.
     pub fn agents_ready(&self) {
         self.0.announce(News::Agents);

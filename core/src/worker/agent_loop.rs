@@ -5,6 +5,7 @@ use crate::error::{Code, Result};
 use crate::model::Claim;
 use crate::session::{Closed, Session, SessionParts};
 use crate::storage::PREFERENCE;
+use crate::storage::available::troubled;
 use crate::storage::stored::fetch;
 use crate::streaming::Follow;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(super) async fn run(core: Arc<Core>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "runs could not be claimed; trying again");
+                troubled(core.storage.hints().outage(), "runs could not be claimed", &error);
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
             }

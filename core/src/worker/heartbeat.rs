@@ -4,6 +4,7 @@ use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
 use crate::error::{Code, Error};
 use crate::session::Closed;
 use crate::storage::Heartbeat;
+use crate::storage::available::troubled;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -51,7 +52,7 @@ async fn beat(core: &Core) -> bool {
     let answer = match core.storage.heartbeat(beat).await {
         Ok(answer) => answer,
         Err(error) => {
-            tracing::warn!(%error, "leases could not be renewed; trying again");
+            troubled(core.storage.hints().outage(), "leases could not be renewed", &error);
             return false;
         }
     };

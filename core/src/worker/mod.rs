@@ -11,11 +11,12 @@ mod task_loop;
 
 pub use task_loop::Ticket;
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::journal::MachineConfig;
 use crate::model::{Batch, ClaimedTask, OpBody, Placement};
 use crate::session::{Closed, Conversations, Keeper, Session};
+use crate::storage::available::LOST_FILE;
 use crate::storage::{ClaimRequest, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
@@ -249,7 +250,17 @@ impl Worker {
         // What a claim on its way brings would be held by nobody if it came after the worker is gone.
         let claiming = std::mem::take(&mut *self.0.claiming.lock());
         let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
-        self.0.storage.unregister_worker(self.0.options.org, self.0.id).await
+        match self.0.storage.unregister_worker(self.0.options.org, self.0.id).await {
+            // All that it acknowledged is safe, and its leases end by themselves: no reason to put an error in the place of
+            // whatever its owner has got or met by now. Where the files are lost, nothing is safe.
+            Err(error)
+                if error.kind() == Kind::Unavailable && !error.context().iter().any(|(name, _)| name == LOST_FILE) =>
+            {
+                tracing::warn!(%error, "a worker could not give its work back; others take it when its leases are over");
+                Ok(())
+            }
+            told => told,
+        }
     }
 
     /// Ends it as `kill -9` would, for tests: nothing is given back, no answer is heard any more.

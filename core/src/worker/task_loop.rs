@@ -4,7 +4,7 @@ use super::Core;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
 use crate::model::{AttemptResult, Chunk, ChunkKind, ClaimedTask, Entry, TaskReport};
-use crate::storage::available::until_available;
+use crate::storage::available::{troubled, until_available};
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
@@ -101,13 +101,13 @@ impl Ticket {
         let core = self.0.core.upgrade().ok_or_else(|| {
             Error::new(Code::StorageUnavailable, "the attempt's worker is closed, so the conversation cannot be read")
         })?;
-        let is_wanted = || !self.is_cancelled();
+        let (outage, is_wanted) = (core.storage.hints().outage(), || !self.is_cancelled());
         let read = || core.conversations.branch(self.0.execution, leaf);
-        let mut entries = until_available(&self.0.task, is_wanted, read).await?;
+        let mut entries = until_available(outage, &self.0.task, is_wanted, read).await?;
         for entry in &mut entries {
             let content = &entry.new.content;
             entry.new.content =
-                until_available(&self.0.task, is_wanted, || fetch(&core.storage, self.0.org, content)).await?;
+                until_available(outage, &self.0.task, is_wanted, || fetch(&core.storage, self.0.org, content)).await?;
         }
         Ok(entries)
     }
@@ -150,7 +150,8 @@ impl Ticket {
     async fn report(&self, core: Arc<Core>, result: AttemptResult) {
         let report =
             TaskReport { org: self.0.org, task: self.0.task, attempt: self.0.attempt, worker: core.id, result };
-        match until_available(&self.0.task, || true, || core.storage.report_task(report.clone())).await {
+        let outage = core.storage.hints().outage();
+        match until_available(outage, &self.0.task, || true, || core.storage.report_task(report.clone())).await {
             Err(error) if error.code() == Code::LeaseLost => {
                 tracing::debug!(task = %self.0.task, "a late result was refused");
             }
@@ -214,7 +215,7 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(tasks) => take_on(&core, free, tasks),
             Err(error) => {
                 release(&core, free);
-                tracing::warn!(%error, "tasks could not be claimed; trying again");
+                troubled(core.storage.hints().outage(), "tasks could not be claimed", &error);
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

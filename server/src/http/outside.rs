@@ -17,12 +17,17 @@ use std::time::Duration;
 /// A backend that has not answered after so long does not answer.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Whether the backend answers.
+/// Whether the backend answers, and takes what is written.
 pub(crate) async fn answers(service: &Service) -> Result<()> {
     let look = PageRequest { limit: 1, after: None };
     let looked = service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), look);
     let silent = |_| Error::new(Code::StorageUnavailable, "the storage has not answered within 5 s; ask again later");
-    tokio::time::timeout(SILENT, looked).await.map_err(silent)?.map(drop)
+    tokio::time::timeout(SILENT, looked).await.map_err(silent)?.map(drop)?;
+    // One that can be read and takes no writes is no use to workers, nor to who starts runs.
+    match service.storage.hints().outage().now() {
+        Some(refusal) => Err(Error::new(Code::StorageUnavailable, refusal.to_string())),
+        None => Ok(()),
+    }
 }
 
 /// The server lives.
@@ -31,7 +36,7 @@ pub(super) async fn health() -> &'static str {
     "ok"
 }
 
-/// The server is ready: it was not told to end, and its backend answers.
+/// The server is ready: it was not told to end, and its backend answers and takes what is written.
 #[utoipa::path(
     get, path = "/_/ready", tag = "server",
     responses((status = 200, content_type = "text/plain"), (status = 503, content_type = "text/plain"))

@@ -239,6 +239,7 @@ fn carry_out(link: &mut Link, desk: &Desk, mut group: Vec<Box<dyn Work>>) {
             Outcome::Undone { again: true, .. } if tried < TRIES => {}
             Outcome::Refused => return group.into_iter().for_each(|work| work.answer(None)),
             Outcome::Undone { error, .. } | Outcome::Failed(error) => {
+                desk.hints.outage().refused(&error);
                 return group.into_iter().for_each(|work| work.answer(Some(error.clone())));
             }
         }

@@ -101,9 +101,9 @@ impl Loop {
     }
 
     fn lose(&mut self, lost: Lost) {
-        if self.kept.lost.is_none() {
-            tracing::error!("{}", lost.told("keep a database open", "nothing is acknowledged any more"));
-        }
+        // While nothing is written, nobody else would say that nothing could be.
+        let told = lost.told("keep a database open", "nothing is acknowledged any more");
+        self.setting.hints.outage().refused(&told);
         self.kept.lost = Some(lost);
     }
 

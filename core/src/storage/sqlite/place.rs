@@ -10,6 +10,7 @@
 use super::files::beside;
 use super::lock::probe;
 use crate::error::{Code, Error};
+use crate::storage::available::LOST_FILE;
 use parking_lot::RwLock;
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -193,7 +194,7 @@ impl Lost {
                 self.found
             ),
         )
-        .with("file", self.file.display().to_string())
+        .with(LOST_FILE, self.file.display().to_string())
     }
 }
 

@@ -361,6 +361,7 @@ impl Loop {
                 news.publish(&self.setting.hints, &self.setting.next_due);
             }
             Outcome::Undone(error) if group.len() == 1 => {
+                self.setting.hints.outage().refused(&error);
                 for work in group {
                     let error = error.clone();
                     work.answer(Some(error));
@@ -369,7 +370,10 @@ impl Loop {
             // One of them is to blame: alone, the others can be kept.
             Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work], false)),
             Outcome::Refused => group.into_iter().for_each(|work| work.answer(None)),
-            Outcome::Failed(error) => group.into_iter().for_each(|work| work.answer(Some(error.clone()))),
+            Outcome::Failed(error) => {
+                self.setting.hints.outage().refused(&error);
+                group.into_iter().for_each(|work| work.answer(Some(error.clone())));
+            }
         }
     }
 
