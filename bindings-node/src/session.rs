@@ -12,6 +12,7 @@ use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
 use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
 use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage};
+use flovyn_core::payload::Payload;
 use flovyn_core::session::{Closed, HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
