@@ -21,9 +21,13 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 impl Session {
     /// Lets the machine act, then carries out what it asks.
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
-        let Some(me) = self.me.upgrade() else { return act(&mut self.inner.lock().machine) };
+        self.act(|inner| act(&mut inner.machine))
+    }
+
+    pub(super) fn act<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
+        let Some(me) = self.me.upgrade() else { return act(&mut self.inner.lock()) };
         let mut inner = self.inner.lock();
-        let result = act(&mut inner.machine);
+        let result = act(&mut inner);
         let mut ready = false;
         let mut after = Vec::new();
         let (traced, mut noted) = (self.trace().is_on(), Vec::new());
@@ -38,6 +42,7 @@ impl Session {
                 Effect::Deliver(mut handed) => {
                     self.recall(&mut inner, &mut handed);
                     if handed.iter().any(needs_fetch) {
+                        inner.fetching += 1;
                         after.push(After::Fetch(handed));
                     } else {
                         ready = true;
@@ -228,7 +233,11 @@ impl Session {
                 }
             }
         }
-        self.inner.lock().effects.push_back(HostEffect::Deliver(handed));
+        {
+            let mut inner = self.inner.lock();
+            inner.fetching -= 1;
+            inner.effects.push_back(HostEffect::Deliver(handed));
+        }
         if let Some(port) = self.port.get() {
             port.ready(&self);
         }

@@ -122,6 +122,8 @@ pub struct Session {
 struct Inner {
     machine: Machine,
     effects: VecDeque<HostEffect>,
+    /// Outcomes that are handed over once they have been fetched.
+    fetching: usize,
     /// The highest number a hint has named.
     hinted: u64,
     refreshing: bool,
@@ -172,6 +174,7 @@ impl Session {
         let inner = Inner {
             machine,
             effects: VecDeque::new(),
+            fetching: 0,
             hinted: 0,
             refreshing: false,
             running: HashMap::new(),
@@ -318,9 +321,17 @@ impl Session {
     /// The code is quiet. `concurrent` tells that several of its branches are alive, `outside` whether something of the
     /// host's own may make one go on: a timer of its event loop, a thread, a future of another library. A host that has to
     /// look for that says nothing until [`HostEffect::Ask`] asks.
+    ///
+    /// It counts for nothing while an outcome is on its way to the code: the host has looked before that came, and looks again
+    /// once it has taken it. Else a second outcome would be handed over beside the first, or the run wait for what has come.
     pub fn settle(&self, concurrent: bool, outside: Option<Outside>) {
         let fresh = self.lease.lock().1.saturating_duration_since(now()) > FRESH;
-        self.with(|machine| machine.settle(concurrent, outside, fresh));
+        self.act(|inner| {
+            let delivers = inner.effects.iter().any(|effect| matches!(effect, HostEffect::Deliver(_)));
+            if !delivers && inner.fetching == 0 {
+                inner.machine.settle(concurrent, outside, fresh);
+            }
+        });
     }
 
     /// Tells that several branches are alive, before one of them calls anything.
