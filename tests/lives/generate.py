@@ -174,15 +174,15 @@ def _fork(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def settled(given: Program, language: str) -> Program:
+def settled(given: Program) -> Program:
     """Return the program without what the engine is known to get wrong.
 
-    * A fork loses what its parent had been told by the time of an op that is left out for want of an outcome: it is told
-      things in another order, warns of a divergence, or waits for ever.
+    * A fork past a request to stop has what its parent did for the request, and comes to none of it: nobody asks it to stop.
     * The end of a `once` has no place among the other outcomes until an op tells that it was seen.
     """
     parts = {part: _without(("once",), given[part]) for part in ("body", "background")}
-    return given | parts | {"fork": None}
+    fork = given["fork"] if given["cancel"] is None else None
+    return given | parts | {"fork": fork}
 
 
 def _without(kinds: tuple[str, ...], node: Any) -> Any:

@@ -101,7 +101,7 @@ def batch(
     rng = random.Random(f"{language} {seeds.start}")
     programs = [program(seed) for seed in seeds]
     if not known:
-        programs = [settled(one, language) for one in programs]
+        programs = [settled(one) for one in programs]
     unedited = programs
     base = folder / f"{language}-{seeds.start}"
     url, log = f"sqlite:{base}.db", f"{base}.log"
