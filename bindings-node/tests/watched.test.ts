@@ -73,6 +73,19 @@ test("rule 13: a run that waits for a connection to close is entered again", asy
   expect(again.output()).toBe("closed\n");
 }, 60_000);
 
+test("rule 13: a run that waits for AbortSignal.timeout is not put away", async () => {
+  const late = agent("late", async (ctx) => {
+    void ctx.waitForSignal("never").then(() => undefined);
+    const limit = AbortSignal.timeout(200);
+    await new Promise((resolve) => limit.addEventListener("abort", resolve));
+    return "late";
+  });
+  const client = await connect(`sqlite:${join(folder(), "agents.db")}`);
+  await client.worker({ agents: [late], maxParked: 0 }).start();
+  expect(await (await client.start(late)).result({ timeoutMs: 10_000 })).toBe("late");
+  await client.close();
+});
+
 test("rule 07: a step beside others is not reworded", async () => {
   const url = `sqlite:${join(folder(), "agents.db")}`;
   let life = 1;

@@ -52,6 +52,7 @@ export function watch(): void {
   }
   put(promises, "setTimeout", counted(promises.setTimeout));
   put(promises, "setImmediate", counted(promises.setImmediate));
+  put(AbortSignal, "timeout", aborting(AbortSignal.timeout));
   syncBuiltinESMExports();
 }
 
@@ -120,9 +121,23 @@ function counted(original: unknown): unknown {
     const agent = scopes.getStore()?.activation;
     const wait = (original as (...args: unknown[]) => Promise<unknown>)(...args);
     if (agent == null) return wait;
-    pending.set(agent, (pending.get(agent) ?? 0) + 1);
-    const over = (): void => void pending.set(agent, (pending.get(agent) ?? 1) - 1);
+    const over = begun(agent);
     wait.then(over, over);
     return wait;
   };
+}
+
+/** `AbortSignal.timeout`, counted until it aborts, whether or not anybody still listens. */
+function aborting(original: unknown): unknown {
+  return (...args: unknown[]): AbortSignal => {
+    const signal = Reflect.apply(original as (...args: unknown[]) => AbortSignal, AbortSignal, args);
+    const agent = scopes.getStore()?.activation;
+    if (agent != null) signal.addEventListener("abort", begun(agent), { once: true });
+    return signal;
+  };
+}
+
+function begun(agent: Activation): () => void {
+  pending.set(agent, (pending.get(agent) ?? 0) + 1);
+  return () => void pending.set(agent, (pending.get(agent) ?? 1) - 1);
 }
