@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,20 @@ async def test_rule_07_a_step_beside_others_is_not_reworded(tmp_path: Path) -> N
 def test_a_replay_timeout_is_a_number_of_seconds(limit: Any) -> None:
     with pytest.raises(flovyn.InvalidArgument, match="number of seconds above 0"):
         agent(replay_timeout=limit)(lambda ctx: None)
+
+
+def test_callbacks_that_come_meanwhile_are_no_error() -> None:
+    """`RuntimeError: deque mutated during iteration` was raised in a turn, and nobody looked at its agents again."""
+    from flovyn.branches import _copied  # pyright: ignore[reportPrivateUsage]
+
+    class Ready:
+        refused = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.refused += 1
+            yield 1
+            if self.refused < 4:
+                raise RuntimeError("deque mutated during iteration")
+            yield 2
+
+    assert _copied(Ready()) == (1, 2)

@@ -122,8 +122,16 @@ class Turns:
         ready: Iterable[Any] | None = getattr(self._loop, "_ready", None)
         if ready is None:
             return None
-        # A copy: other threads put callbacks in at any time.
-        return {handle._context.get(current) for handle in tuple(ready) if not handle._cancelled}
+        return {handle._context.get(current) for handle in _copied(ready) if not handle._cancelled}
+
+
+def _copied(ready: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the callbacks as of one moment; other threads, and finalizers that run meanwhile, put more in."""
+    while True:
+        try:
+            return tuple(ready)
+        except RuntimeError:
+            continue
 
 
 # ── what a branch waits for ──────────────────────────────────────────────────────────────────────────────────────────

@@ -100,7 +100,7 @@ impl Outage {
         self.lasts.subscribe()
     }
 
-    /// What is refused from now on is, because the store was closed.
+    /// What is refused from now on is no outage: the store was closed, or a test refuses.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
     }
