@@ -263,6 +263,7 @@ impl Worker {
         self.port.token
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn serve_agent(
         &self,
         kind: String,
