@@ -145,6 +145,8 @@ async function end(handle: Handle, options: RunOptions, signal: AbortSignal): Pr
       return undefined;
     }
     sayWhatFor(handle, error);
+    // The code must change first, and that is in this process.
+    if (error.context["waitReason"] === "error") throw error;
     return await handle.result({ signal });
   }
 }

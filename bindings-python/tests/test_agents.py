@@ -284,7 +284,7 @@ async def test_an_agents_failure_and_a_bad_result(url: str) -> None:
 
     with pytest.raises(flovyn.AgentFailed, match="ValueError: broken on purpose"):
         await run(broken, url=url)
-    with pytest.raises(flovyn.AgentFailed, match=r"NotSerializable.*\$\.x\[0\]"):
+    with pytest.raises(flovyn.Waiting, match=r"it waits for error \(NotSerializable.*\$\.x\[0\]"):
         await run(unserialisable, url=url)
 
 

@@ -438,7 +438,7 @@ async def test_blobs_are_raw_payloads_from_files(url: str, tmp_path: Any) -> Non
         return len(given)
 
     assert await flovyn.run_async(blobs, flovyn.Blob.from_path(tmp_path / "data.bin"), url=url) == len(data)
-    with pytest.raises(flovyn.AgentFailed, match="NotSerializable"):
+    with pytest.raises(flovyn.Waiting, match="NotSerializable"):
         await flovyn.run_async(nested_blob, url=url)
 
 

@@ -195,7 +195,7 @@ async def test_a_signal_that_does_not_fit_is_refused_at_the_sender(url: str) -> 
 
     async with flovyn.connect(url) as client, flovyn.Worker(client, [takes]):
         handle = await client.start(takes)
-        with pytest.raises(flovyn.NotSerializable, match="amount"):
+        with pytest.raises(flovyn.InvalidArgument, match=r"'order' does not fit Order: .*amount"):
             await handle.signal("order", {"amounts": 1})
         await handle.signal("order", Order(3))
         assert await handle.result(20) == 3

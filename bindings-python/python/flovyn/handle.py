@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
 from . import _native
-from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, Waiting
+from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, InvalidArgument, Waiting
 from .hub import Hub
-from .serde import checked, codec_of, described
+from .serde import checked, codec_of, described, rebuilder
 
 if TYPE_CHECKING:
     from .client import Client
@@ -139,10 +139,10 @@ class Handle(Generic[R]):
 
         A repeated ``idempotency_key`` stores one signal and returns its id. ``delivery="next_turn"`` keeps it for
         ``wait_for_signal``; ``"now"`` interrupts the model call in flight. What does not fit the type that the agent
-        declares for it is ``NotSerializable``, where this handle was made by ``client.start(agent)``.
+        declares for it is ``InvalidArgument``, where this handle was made by ``client.start(agent)``.
         """
         of = self._signals.get(name)
-        value = checked(payload) if of is None else codec_of(of).check(payload)
+        value = checked(payload) if of is None else _fitting(name, of, payload)
         id = await Hub.current().call(self._native.signal, name, value, delivery, idempotency_key)
         return UUID(id)
 
@@ -268,3 +268,16 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<flovyn run {self.key or self.id}>"
+
+
+def _fitting(name: str, of: Any, payload: Any) -> Any:
+    """Return a signal's value; refuse one that its agent could not read as the declared type."""
+    value = codec_of(of).check(payload)
+    rebuild = rebuilder(of)
+    if rebuild is not None and value is not None and not isinstance(value, (bytes, bytearray)):
+        try:
+            rebuild(_native.decode_json(_native.encode_json(value)))
+        except Exception as error:
+            wanted = getattr(of, "__qualname__", str(of))
+            raise InvalidArgument(f"the signal {name!r} does not fit {wanted}: {error}") from error
+    return value

@@ -183,6 +183,9 @@ async def _await_end(handle: Handle[Any], timeout: float | None, on_wait: OnWait
                 raise
             return None
         _say_what_for(handle, waiting)
+        if waiting.context.get("wait_reason") == "error":
+            # The code must change first, and that is in this process.
+            raise
         return await handle.result(timeout)
     except asyncio.TimeoutError:
         pass
