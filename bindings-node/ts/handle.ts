@@ -164,8 +164,7 @@ export class Handle<R = unknown> {
     if (tag === 0) return decode(value) as R;
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
-      const made = byCode.get(failure.code);
-      const cause = made === undefined || made === AgentFailed ? {} : { cause: new made(failure.message) };
+      const cause = causeOf(failure);
       const { error_type: type, message, traceback } = failure;
       throw new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, ...cause });
     }
@@ -179,7 +178,8 @@ export class Handle<R = unknown> {
     }
     const what = waitsFor?.join(", ") || reason;
     const why = failure ? ` (${failure.errorType}: ${failure.message})` : "";
-    throw new Waiting(`run "${name}" has not ended: it waits for ${what}${why}`, { context });
+    const cause = failure ? causeOf(failure) : {};
+    throw new Waiting(`run "${name}" has not ended: it waits for ${what}${why}`, { context, ...cause });
   }
 
   /** The run's events from the start, or after the id of one; ends after the terminal event. */
@@ -333,4 +333,10 @@ export class Handle<R = unknown> {
       after = page.next;
     }
   }
+}
+
+/** The error that made an agent fail, where it is one of ours. */
+function causeOf(failure: { readonly code: string; readonly message: string }): { cause?: Error } {
+  const made = byCode.get(failure.code);
+  return made === undefined || made === AgentFailed ? {} : { cause: new made(failure.message) };
 }

@@ -347,10 +347,11 @@ async def test_a_result_that_cannot_be_stored_fails_its_task_at_once(which: str,
 
 @pytest.mark.parametrize("of", [returns, returns_in_thread], ids=lambda of: of.kind)
 @pytest.mark.parametrize("which", UNSTORABLE)
-async def test_a_result_that_cannot_be_stored_fails_its_agent(which: str, of: Any) -> None:
-    with pytest.raises(flovyn.FlovynError) as failed:
+async def test_a_result_that_cannot_be_stored_pauses_its_agent(which: str, of: Any) -> None:
+    with pytest.raises(flovyn.Waiting) as paused:
         await flovyn.run_async(of, which, url="memory:", timeout=30)
-    assert "NotSerializable" in (failed.value.code, getattr(failed.value, "type", ""))
+    assert paused.value.context["failure"]["code"] == "NotSerializable"
+    assert isinstance(paused.value.__cause__, flovyn.NotSerializable)
 
 
 class Refused(BaseException):

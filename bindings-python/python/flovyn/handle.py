@@ -85,9 +85,7 @@ class Handle(Generic[R]):
         if tag == 1:
             code, type_, message, _, _, _, traceback = value
             error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
-            by_code = FlovynError._by_code  # pyright: ignore[reportPrivateUsage]
-            if code in by_code and code != "AgentFailed":
-                error.__cause__ = by_code[code](message)
+            error.__cause__ = _known(code, message)
             raise error
         if tag == 2:
             raise AgentCancelled(f"run {name!r} was cancelled", output=value)
@@ -100,9 +98,11 @@ class Handle(Generic[R]):
         waits_for = ", ".join(value["waits_for"] or ()) or reason
         failure = value["failure"]
         why = f" ({failure['error_type']}: {failure['message']})" if failure else ""
-        raise Waiting(
+        error = Waiting(
             f"run {name!r} has not ended: it waits for {waits_for}{why}", context={**context, "failure": failure}
         )
+        error.__cause__ = _known(failure["code"], failure["message"]) if failure else None
+        raise error
 
     async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
         """Iterate over the run's events from the start, or after the id of one; ends after the terminal event."""
@@ -281,3 +281,9 @@ def _fitting(name: str, of: Any, payload: Any) -> Any:
             wanted = getattr(of, "__qualname__", str(of))
             raise InvalidArgument(f"the signal {name!r} does not fit {wanted}: {error}") from error
     return value
+
+
+def _known(code: str, message: str) -> FlovynError | None:
+    """Return the error that made an agent fail, where it is one of ours."""
+    by_code = FlovynError._by_code  # pyright: ignore[reportPrivateUsage]
+    return by_code[code](message) if code in by_code and code != "AgentFailed" else None
