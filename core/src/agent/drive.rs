@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context as TaskPoll, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -38,6 +38,12 @@ struct AgentWaker {
 impl AgentWaker {
     fn new(bell: &Arc<Bell>) -> Arc<Self> {
         Arc::new(Self { bell: bell.clone(), woken: AtomicBool::new(false) })
+    }
+
+    /// Whether it was woken. Whoever was seen to have let it go has been seen to wake it.
+    fn was_woken(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.woken.load(Ordering::Relaxed)
     }
 }
 
@@ -101,6 +107,15 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
                 }
                 Poll::Pending => {
                     let outside = driver.outside(&held, &waker);
+                    if held.was_woken() {
+                        // Since it was polled: who woke it has let the waker go, and was not counted.
+                        if spins < SPINS {
+                            spins += 1;
+                            return Poll::Pending;
+                        }
+                        session.settle(false, Some(Outside::Something));
+                        continue;
+                    }
                     if outside == Outside::Something && turns < TURNS && spins < SPINS {
                         (spins, turns) = (spins + 1, turns + 1);
                         cx.waker().wake_by_ref();
