@@ -428,6 +428,15 @@ impl Execution {
         Error::new(Code::ExecutionClosed, message).with("id", self.new.id).with("status", self.status)
     }
 
+    /// The refusal to go on with a run that cannot; `what` is the wish.
+    pub(crate) fn cannot(&self, what: &str) -> Error {
+        let reason = self.wait.as_ref().and_then(|wait| wait.reason).map(|reason| format!(" ({reason:?})"));
+        let (id, status, reason) = (self.new.id, self.status, reason.unwrap_or_default());
+        let needed = if what == "retry" { "FAILED, and not asked to stop, or PAUSED" } else { "PAUSED" };
+        let message = format!("cannot {what} the run {id}: it is {status}{reason}, and must be {needed} for that");
+        Error::new(Code::InvalidTransition, message).with("from", status).with("to", Status::Pending)
+    }
+
     /// The refusal to go on with a run whose end a fork has taken over.
     pub(crate) fn was_forked(&self, fork: ExecutionId) -> Error {
         let message = format!(

@@ -168,7 +168,7 @@ impl State {
         let reason = run.pause_reason();
         let failed = request.retry && exec.status == Status::Failed && exec.cancel.is_none();
         if reason.is_none() && !failed {
-            return Err(transition(exec, if request.retry { "retry" } else { "resume" }, Status::Paused));
+            return Err(exec.cannot(if request.retry { "retry" } else { "resume" }));
         }
         if let Some(total) = exec.new.limits.max_total_steps.filter(|total| exec.step_count >= *total) {
             return Err(Error::new(
@@ -229,7 +229,7 @@ impl State {
     ) -> Result<Execution> {
         let run = self.run_mut(org, id)?;
         if run.pause_reason() != Some(WaitReason::Divergence) {
-            return Err(transition(&run.exec, "decide about a divergence of", Status::Paused));
+            return Err(run.exec.cannot("decide about a divergence of"));
         }
         match decision {
             Divergence::Stay => Ok(run.exec.clone()),
@@ -375,14 +375,4 @@ impl Run {
         self.entries.insert(slot, entry);
         self.emit(now, EventKind::Entry, Some(slot), data);
     }
-}
-
-fn transition(exec: &Execution, what: &str, needed: Status) -> Error {
-    let reason = exec.wait.as_ref().and_then(|wait| wait.reason);
-    Error::new(
-        Code::InvalidTransition,
-        format!("cannot {what} the run {}: it is {} ({reason:?}), not {needed} for that", exec.new.id, exec.status),
-    )
-    .with("from", exec.status)
-    .with("to", Status::Pending)
 }

@@ -238,7 +238,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
     let reason = run.pause_reason();
     let failed = request.retry && run.status == Status::Failed && run.stop.is_none();
     if reason.is_none() && !failed {
-        return Err(transition(&execution, if request.retry { "retry" } else { "resume" }).into());
+        return Err(execution.cannot(if request.retry { "retry" } else { "resume" }).into());
     }
     let budget = execution.budget_after(request, reason)?;
     let limits = execution.new.limits.clone();
@@ -369,7 +369,7 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
 pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision: Divergence) -> Done<Execution> {
     let mut run = Run::find(tx, org, id)?;
     if run.pause_reason() != Some(WaitReason::Divergence) {
-        return Err(transition(&execution_at(tx, run.home.key)?, "decide about a divergence of").into());
+        return Err(execution_at(tx, run.home.key)?.cannot("decide about a divergence of").into());
     }
     match decision {
         Divergence::Stay => execution_at(tx, run.home.key),
@@ -393,19 +393,4 @@ pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision:
 /// The error for an id that names nothing.
 pub(super) fn unknown(what: &str, id: impl std::fmt::Display) -> Error {
     Error::new(Code::ExecutionNotFound, format!("there is no {what} {id} here; check the id and the database"))
-}
-
-fn transition(execution: &Execution, what: &str) -> Error {
-    let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
-    Error::new(
-        Code::InvalidTransition,
-        format!(
-            "cannot {what} the run {}: it is {} ({reason:?}), not {} for that",
-            execution.new.id,
-            execution.status,
-            Status::Paused
-        ),
-    )
-    .with("from", execution.status)
-    .with("to", Status::Pending)
 }
