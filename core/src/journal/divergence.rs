@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// Whether anything could move if the recorded call were not waited for.
-    fn is_anything_held_up(&self) -> bool {
+    pub(super) fn is_anything_held_up(&self) -> bool {
         !self.held.is_empty()
             || self.checkpoint.is_some()
             || (self.cancel.is_some() && !self.cancel_handed)

@@ -143,8 +143,9 @@ impl Machine {
             {
                 continue;
             }
-            // A new step that is under way may wait in the store; replay goes on behind it.
-            let behind_new = self.diverged && self.is_new_under_way();
+            // A new step that is under way may wait in the store; replay goes on behind it. But nothing in the store would wake
+            // the run for what has ended already and is held up.
+            let behind_new = self.diverged && self.is_new_under_way() && !self.is_anything_held_up();
             return self.plan_commit(blocked.is_some() && !behind_new);
         }
     }

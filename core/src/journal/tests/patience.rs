@@ -253,6 +253,24 @@ fn edited_code_is_waited_for_once() {
 }
 
 #[test]
+fn what_is_held_up_is_not_waited_for_in_the_store() {
+    let store = Store::new();
+    store.record(&[&["a", "b"]]);
+    let (lease, segment) = store.claim();
+    let mut machine = Machine::new(segment, config("2"));
+    let never = machine.call(Call::Signal { name: "never".into(), timeout: None }, None).unwrap().op;
+    machine.await_op(never).unwrap();
+    // `b` has ended long ago, and `a` may still be called before it.
+    call(&mut machine, "b");
+    machine.settle(true, Some(Outside::Nothing), true);
+    assert!(machine.diverged);
+    store.work(&mut machine, lease);
+    assert!(!machine.is_parked(), "nothing in the store would wake it");
+    (1..4).for_each(|timer| machine.divergence_elapsed(timer));
+    assert_eq!(asked(&mut machine).handed, 1);
+}
+
+#[test]
 fn a_host_that_has_to_look_is_asked_first() {
     let store = Store::new();
     store.record(&[&["a", "b"]]);
