@@ -182,3 +182,34 @@ def test_callbacks_that_come_meanwhile_are_no_error() -> None:
             yield 2
 
     assert _copied(Ready()) == (1, 2)
+
+
+async def test_a_branch_that_nobody_told_of_ends_with_its_run() -> None:
+    kept: list[asyncio.Task[None]] = []
+
+    @task
+    async def note(word: str) -> str:
+        return word
+
+    @agent
+    async def leaves_branches(ctx: AgentContext) -> str:
+        words: asyncio.Queue[str] = asyncio.Queue()
+
+        async def serve() -> None:
+            while True:
+                await note(await words.get())
+
+        async def lead() -> None:
+            serving = asyncio.create_task(serve())
+            await words.join()
+            serving.cancel()
+
+        words.put_nowait("never told to be done")
+        # A task of the class, which calls nothing itself.
+        kept.append(asyncio.Task(lead()))
+        return await note("the end")
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[leaves_branches]):
+        assert await (await client.start(leaves_branches)).result(timeout=20) == "the end"
+        done, _ = await asyncio.wait(kept, timeout=5)
+    assert [branch.cancelled() for branch in done] == [True]

@@ -15,7 +15,8 @@ import { dieAll } from "./crashes.mjs";
 
 const require = createRequire(new URL("../../bindings-node/package.json", import.meta.url));
 const sdk = require("@flovyn/sdk");
-const { agent, AgentCancelled, connect, ExecutionClosed, ExecutionNotFound, SignalTimeout, task, TaskFailed, Timeout } = sdk;
+const { agent, AgentCancelled, connect, ExecutionClosed, ExecutionNotFound, InvalidArgument, SignalTimeout, task, TaskFailed, Timeout } =
+  sdk;
 
 const life = JSON.parse(readFileSync(0, "utf8"));
 const programs = new Map(life.programs.map((program) => [program.name, program]));
@@ -478,9 +479,15 @@ async function fork(client, parent, { by, at }) {
     if (!(error instanceof ExecutionNotFound)) throw error;
   }
   const points = await (by === "entry" ? parent.entries() : parent.tasks());
-  if (points.length === 0) return parent.fork({ id });
   const point = points[at % points.length];
-  return parent.fork(by === "entry" ? { entry: point.id, id } : { op: point.op, id });
+  if (point === undefined) return parent.fork({ id });
+  try {
+    return await parent.fork(by === "entry" ? { entry: point.id, id } : { op: point.op, id });
+  } catch (error) {
+    // What it did for a request to stop belongs to no fork.
+    if (!(error instanceof InvalidArgument)) throw error;
+    return parent.fork({ id });
+  }
 }
 
 /** Starts a run, and its fork, and sees them to their ends. */

@@ -508,12 +508,14 @@ async def fork(
     points: list[Any] = await (
         parent.entries() if how["by"] == "entry" else parent.tasks()
     )
-    if not points:
-        return await parent.fork(id=key)
-    point = points[how["at"] % len(points)]
-    if how["by"] == "entry":
-        return await parent.fork(entry=point.id, id=key)
-    return await parent.fork(op=point["op"], id=key)
+    if points:
+        point = points[how["at"] % len(points)]
+        place = {"entry": point.id} if how["by"] == "entry" else {"op": point["op"]}
+        try:
+            return await parent.fork(**place, id=key)
+        except flovyn.InvalidArgument:
+            pass  # What it did for a request to stop belongs to no fork.
+    return await parent.fork(id=key)
 
 
 async def steer(client: flovyn.Client, program: dict[str, Any]) -> None:

@@ -174,25 +174,6 @@ def _fork(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def settled(given: Program) -> Program:
-    """Return the program without what the engine is known to get wrong.
-
-    * A fork past a request to stop has what its parent did for the request, and comes to none of it: nobody asks it to stop.
-    * The end of a `once` has no place among the other outcomes until an op tells that it was seen.
-    """
-    parts = {part: _without(("once",), given[part]) for part in ("body", "background")}
-    fork = given["fork"] if given["cancel"] is None else None
-    return given | parts | {"fork": fork}
-
-
-def _without(kinds: tuple[str, ...], node: Any) -> Any:
-    if not isinstance(node, list):
-        return node
-    if node and node[0] in kinds:
-        return ["step", int(str(node[1]).strip("d")), 0]
-    return [_without(kinds, part) for part in node]
-
-
 def crashable(given: Program) -> bool:
     """Whether it has no long waits of the host, and so may die many times in little time."""
     waits = [

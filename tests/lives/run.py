@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import store
-from generate import Program, crashable, edited, program, settled
+from generate import Program, crashable, edited, program
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -70,7 +70,7 @@ def live(language: str, life: dict[str, Any]) -> tuple[dict[str, Any], str]:
         () if life["url"] is None else ("Exception in callback", "Exception ignored")
     )
     if any(word in done.stderr for word in (*lasting, "panicked")):
-        raise Wrong(f"life {life['number']} said: {done.stderr.strip()[-3000:]}")
+        raise Wrong(f"life {life['number']} said: {done.stderr.strip()[-20_000:]}")
     told = [json.loads(line) for line in done.stdout.split("\n") if line]
     return {one["name"]: one for one in told}, done.stderr
 
@@ -94,14 +94,10 @@ def lives(count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
         }
 
 
-def batch(
-    language: str, seeds: range, count: int, folder: Path, known: bool
-) -> Counter[str]:
+def batch(language: str, seeds: range, count: int, folder: Path) -> Counter[str]:
     """Let programs live; return what was seen, or raise what was wrong."""
     rng = random.Random(f"{language} {seeds.start}")
     programs = [program(seed) for seed in seeds]
-    if not known:
-        programs = [settled(one) for one in programs]
     unedited = programs
     base = folder / f"{language}-{seeds.start}"
     url, log = f"sqlite:{base}.db", f"{base}.log"
@@ -263,9 +259,6 @@ def main() -> int:
         "--keep", type=Path, help="a folder that keeps databases and logs"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument(
-        "--known", action="store_true", help="with what is known to go wrong"
-    )
     given = parser.parse_args()
     seen: Counter[str] = Counter()
     failed, began = 0, time.monotonic()
@@ -284,10 +277,7 @@ def main() -> int:
             for first in starts
             for language in given.language or LANGUAGES
         ]
-        work = [
-            (job, pool.submit(batch, *job, given.lives, folder, given.known))
-            for job in jobs
-        ]
+        work = [(job, pool.submit(batch, *job, given.lives, folder)) for job in jobs]
         for number, ((language, seeds), future) in enumerate(work, 1):
             try:
                 seen += future.result()

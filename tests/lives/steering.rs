@@ -59,7 +59,14 @@ async fn fork(client: &Client, parent: &Handle, how: &Value) -> Result<Handle> {
         parent.tasks(all).await?.items.iter().map(|task| ForkFrom::Op(task.slot)).collect()
     };
     let at = count(&how["at"]) as usize % points.len().max(1);
-    parent.fork(points.get(at).copied().unwrap_or(ForkFrom::Latest), Some(&id), None, None).await
+    let Some(point) = points.get(at) else { return parent.fork(ForkFrom::Latest, Some(&id), None, None).await };
+    match parent.fork(*point, Some(&id), None, None).await {
+        // What it did for a request to stop belongs to no fork.
+        Err(error) if error.code() == Code::InvalidArgument => {
+            parent.fork(ForkFrom::Latest, Some(&id), None, None).await
+        }
+        made => made,
+    }
 }
 
 /// Starts a run, and its fork, and sees them to their ends.

@@ -339,7 +339,7 @@ class Activation:
         if op != CHECKPOINT:
             self.session.await_op(op)
         self._steps[op] = step
-        self._note_branch()
+        self.note_branch()
         self._stir()
 
     def give_up(self, step: Step[Any]) -> None:
@@ -374,7 +374,8 @@ class Activation:
             self._concurrent = True
             self.session.note_concurrent()
 
-    def _note_branch(self) -> None:
+    def note_branch(self) -> None:
+        """Note the branch that runs."""
         branch = asyncio.current_task()
         if branch is not self.root:
             self.branched()
@@ -383,7 +384,7 @@ class Activation:
 
     def _called(self) -> None:
         if not self.sealed:
-            self._note_branch()
+            self.note_branch()
             self._stir()
 
     def _stir(self) -> None:

@@ -304,6 +304,9 @@ def _branching(create: Callable[..., asyncio.Task[Any]]) -> Callable[..., asynci
         agent = current.get() if context is None else context.get(current)
         if agent is not None:
             agent.branched()
+            if context is None:
+                # Who makes branches is one too, though nobody was told of a task that was made by its class.
+                agent.note_branch()
         if agent is not None or _of_attempt(context):
             coroutine = Branch.of(coroutine)
         task = create(coroutine, **options)

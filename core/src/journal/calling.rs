@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, TaskStatus, WaitReason, check_text,
+    Placement, Seen, TaskStatus, WaitReason, check_text,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -479,10 +479,11 @@ impl Machine {
             _ => false,
         };
         // A reservation has to be durable before its call starts, as an answer of the outside has.
-        self.draft.reads |= match &op.body {
+        self.draft.decides |= match &op.body {
             OpBody::Task(task) => task.options.reserve > 0,
             body => matches!(body, OpBody::Read { .. }),
         };
+        self.draft.decides |= self.is_order_untold(&op.seen);
         if let OpBody::Abandon { target } = op.body {
             self.let_go(target);
         }
@@ -491,6 +492,16 @@ impl Machine {
             self.draft.warn(Some(op.sequence), "long_tail", serde_json::json!({"ops": op.sequence, "advice": advice}));
         }
         self.draft.op(op);
+    }
+
+    /// Whether only an op that tells of outcomes keeps the order in which they were handed over: the store numbers what ended,
+    /// but not the marks that were reached.
+    fn is_order_untold(&self, seen: &[Seen]) -> bool {
+        let is_mark = |seen: &Seen| {
+            let op = self.by_sequence.get(&seen.0).map(|index| &self.ops[*index]);
+            op.is_some_and(|op| matches!(op.label.kind, OpKind::Once | OpKind::Flush | OpKind::Step))
+        };
+        seen.iter().skip_while(|seen| is_mark(seen)).any(is_mark)
     }
 
     /// Puts all held ops into the batch, in the order they were called.

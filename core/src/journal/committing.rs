@@ -116,7 +116,7 @@ impl Machine {
             (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
             end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
         }
-        let mut flight = InFlight::default();
+        let mut flight = InFlight { decides: self.draft.decides, ..InFlight::default() };
         for op in &self.draft.ops {
             if let Some(index) = self.by_sequence.get(&op.sequence) {
                 flight.ops.push(*index);

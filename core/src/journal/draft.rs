@@ -33,8 +33,8 @@ pub(super) struct Draft {
     pub events: Vec<NewEvent>,
     /// Something waits for this draft to be durable: do not hold it back.
     pub urgent: bool,
-    /// A read of the outside is among the ops: no task may start beside it.
-    pub reads: bool,
+    /// It holds what no replay can come to by itself, such as an answer of the outside: no task may start beside it.
+    pub decides: bool,
     /// The hold that was armed for it is over.
     pub held_enough: bool,
     /// A hold is armed.

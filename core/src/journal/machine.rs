@@ -233,6 +233,8 @@ pub(super) struct InFlight {
     pub attempts: Vec<usize>,
     /// The checkpoint that ends the segment.
     pub checkpoint: Option<NewCheckpoint>,
+    /// No task may start before it is durable.
+    pub decides: bool,
 }
 
 /// Whether a person has said that this code may go on, and how the run's code is to be named from now on.

@@ -322,7 +322,8 @@ impl Machine {
         }
         // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
         // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
-        let beside = self.lease_fresh && !self.draft.reads && !self.parked && !self.races_outside && !self.was_lost;
+        let decides = self.draft.decides || self.in_flight.as_ref().is_some_and(|flight| flight.decides);
+        let beside = self.lease_fresh && !decides && !self.parked && !self.races_outside && !self.was_lost;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.starting) {
             let op = &self.ops[index];

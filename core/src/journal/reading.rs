@@ -36,6 +36,7 @@ impl Machine {
                 let sequence = self.ops[*index].sequence;
                 self.draft.read_counts.retain(|(read, _)| *read != sequence);
                 self.draft.read_counts.push((sequence, count));
+                self.draft.decides = true;
             }
             return Ok(answer);
         }

@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OrgId, RequestId, Slot, WorkerId};
 use crate::model::{Fact, Failure, UsageTotals};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
@@ -383,7 +383,7 @@ pub enum ForkFrom {
     /// An entry: the last checkpoint at or above it, or the op that appended it.
     Entry(EntryId),
     /// An op of the current segment (without state).
-    Op(crate::id::Slot),
+    Op(Slot),
     /// The last point possible.
     Latest,
 }
@@ -405,6 +405,26 @@ pub struct ForkRequest {
     pub state: Option<Payload>,
     /// Another input.
     pub input: Option<Payload>,
+}
+
+impl ForkRequest {
+    /// Where the fork starts if its parent's op `told` was the first that knew of a request to stop: before it. Nobody asks
+    /// the fork to stop, so its code does nothing of what was done for that. A place that was named is not moved but refused.
+    pub(crate) fn before_stop(&self, at: ForkPoint, told: Option<u32>) -> Result<ForkPoint> {
+        let Some(told) = told.filter(|told| at.sequence.is_some_and(|last| last >= *told)) else { return Ok(at) };
+        let sequence = told.checked_sub(1);
+        if self.from == ForkFrom::Latest {
+            return Ok(ForkPoint { sequence, ..at });
+        }
+        let before = sequence.map_or_else(
+            || "fork it without a place".to_owned(),
+            |sequence| format!("fork it at {} or before, or without a place", Slot { segment: at.segment, sequence }),
+        );
+        Err(Error::new(
+            Code::InvalidArgument,
+            format!("the run {} had been told to stop by there, and its fork is not: {before}", self.execution),
+        ))
+    }
 }
 
 impl Execution {

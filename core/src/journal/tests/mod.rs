@@ -4,6 +4,7 @@
 //! are lost, waiting copies are dropped, code is edited. Every life must see what earlier lives made durable, in the same
 //! order, at the same call sites. `SCALE` multiplies the number of cases; a failure names its seed, and `SEED` runs it alone.
 
+mod beside;
 mod host;
 mod patience;
 mod program;

@@ -4,7 +4,7 @@
 use super::world::now;
 use crate::clock::{ManualClock, Timestamp};
 use crate::id::{ExecutionId, OrgId, RequestId, WorkerId};
-use crate::journal::{Call, Effect, Machine, MachineConfig, OpRef, Outside};
+use crate::journal::{Call, CommitDraft, Effect, Machine, MachineConfig, OpRef, Outside};
 use crate::model::{
     BatchEnd, CommitRequest, ForkFrom, ForkRequest, NewExecution, Placement, Segment, TaskOptions, WaitReason,
 };
@@ -29,7 +29,7 @@ fn step_of(name: &str, input: u32) -> Call {
     }
 }
 
-fn call(machine: &mut Machine, name: &str) -> OpRef {
+pub(super) fn call(machine: &mut Machine, name: &str) -> OpRef {
     let op = machine.call(step(name), None).unwrap().op;
     machine.await_op(op).unwrap();
     op
@@ -64,24 +64,24 @@ fn asked(machine: &mut Machine) -> Asked {
     asked
 }
 
-fn config(code: &str) -> MachineConfig {
+pub(super) fn config(code: &str) -> MachineConfig {
     MachineConfig { code: Some(code.to_owned()), ..MachineConfig::default() }
 }
 
-struct Store {
+pub(super) struct Store {
     storage: MemoryStorage,
     id: ExecutionId,
 }
 
 impl Store {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
         let (storage, id) = (MemoryStorage::new(Arc::new(clock)), ExecutionId(uuid::Uuid::from_u128(1)));
         now(storage.create_execution(NewExecution::new(id, "agent", Payload::null()).unwrap())).unwrap();
         Self { storage, id }
     }
 
-    fn claim(&self) -> (crate::model::Lease, Segment) {
+    pub(super) fn claim(&self) -> (crate::model::Lease, Segment) {
         let claim = ClaimRequest {
             org: OrgId::DEFAULT,
             worker: WorkerId(uuid::Uuid::from_u128(2)),
@@ -96,8 +96,23 @@ impl Store {
     }
 
     /// Runs until nothing is left to do: starts end at once, commits are answered.
-    fn work(&self, machine: &mut Machine, lease: crate::model::Lease) {
+    pub(super) fn work(&self, machine: &mut Machine, lease: crate::model::Lease) {
         self.work_but(machine, lease, None);
+    }
+
+    /// Commits.
+    pub(super) fn answer(&self, machine: &mut Machine, lease: crate::model::Lease, draft: CommitDraft) {
+        let request = CommitRequest {
+            org: OrgId::DEFAULT,
+            execution: self.id,
+            lease,
+            request_id: RequestId::fresh(),
+            digest: Digest::default(),
+            base: draft.base,
+            known: draft.known,
+            batch: draft.batch,
+        };
+        machine.answered(now(self.storage.commit(request)));
     }
 
     /// The same, but for one that does not end.
@@ -109,19 +124,7 @@ impl Store {
                     let result = crate::model::AttemptResult::Completed(Payload::null());
                     machine.task_ended(start.op, start.attempt, result, Duration::ZERO);
                 }
-                Effect::Commit(draft) => {
-                    let request = CommitRequest {
-                        org: OrgId::DEFAULT,
-                        execution: self.id,
-                        lease,
-                        request_id: RequestId::fresh(),
-                        digest: Digest::default(),
-                        base: draft.base,
-                        known: draft.known,
-                        batch: draft.batch,
-                    };
-                    machine.answered(now(self.storage.commit(request)));
-                }
+                Effect::Commit(draft) => self.answer(machine, lease, *draft),
                 _ => {}
             }
             machine.settle(false, Some(Outside::Nothing), true);
@@ -369,23 +372,5 @@ fn a_step_beside_one_that_a_fork_left_out_is_not_reworded() {
         let again = [0, 1].map(|input| machine.call(step_of("a", input), None).unwrap());
         assert_eq!(again.map(|called| called.recorded), [false, true], "blind: {blind}");
         now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
-    }
-}
-
-#[test]
-fn what_is_called_beside_a_wait_outside_is_durable_before_it_starts() {
-    for (outside, beside) in [(Outside::Nothing, true), (Outside::Something, false)] {
-        let store = Store::new();
-        let (_, segment) = store.claim();
-        let mut machine = Machine::new(segment, config("1"));
-        call(&mut machine, "a");
-        machine.settle(true, Some(outside), true);
-        let mut started = false;
-        let mut committed = false;
-        while let Some(effect) = machine.next_effect() {
-            started |= matches!(effect, Effect::Start(_));
-            committed |= matches!(effect, Effect::Commit(_));
-        }
-        assert_eq!((started, committed), (beside, !beside), "{outside:?}");
     }
 }

@@ -12,8 +12,8 @@ use crate::journal::draft::Most;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
     AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
-    Execution, Failure, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, PageRequest, RecordedOp, Resolution,
-    Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
+    Execution, Failure, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpKind, PageRequest, RecordedOp,
+    Resolution, Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
@@ -702,7 +702,11 @@ impl World {
                         }
                     }
                     let beside = life.machine.draft.ops.iter().any(|op| op.sequence == start.id.slot.sequence);
-                    if beside && (!life.lease_fresh || life.machine.draft.reads) {
+                    let read = |op: &crate::journal::machine::Op| {
+                        op.label.kind == OpKind::Read && !op.durable && op.held.is_none()
+                    };
+                    let unread = life.machine.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
+                    if beside && (!life.lease_fresh || unread) {
                         return Err(format!("site {site} was started beside a commit that had to come first"));
                     }
                     let token = self.mint(start.task)?;

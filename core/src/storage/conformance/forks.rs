@@ -1,7 +1,7 @@
 //! Forks: at checkpoints, ops and entries, nested, and what goes with them.
 
 use super::Factory;
-use super::rig::{Holder, ORG, Rig, done, ended, entry_id, for_tasks, json, refused};
+use super::rig::{Holder, ORG, Rig, done, ended, entry_id, for_tasks, gracefully, json, refused};
 use super::snapshot::Snapshot;
 use crate::error::Code;
 use crate::id::{EntryId, ExecutionId, Slot};
@@ -259,6 +259,46 @@ pub async fn what_was_cancelled_later_is_open(factory: &dyn Factory) {
     // And so it is for a fork of the fork.
     let (_, ops, facts) = kept(last, op(7)).await;
     assert_eq!((ops, facts), (vec![0, 4, 6, 7], vec![given_up]));
+}
+
+/// What was done for a request to stop goes with no fork, for nobody asks that one to stop.
+pub async fn what_was_done_for_a_stop_is_left_out(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let ops = vec![holder.entry("a"), holder.queued(TaskOptions::default())];
+    holder.commit(ops).await;
+    rig.storage.request_cancel(ORG, holder.id, gracefully(Duration::from_secs(30))).await.unwrap();
+    let mut ops = vec![holder.entry("b"), holder.abandon(1), holder.entry("sorry"), holder.flush()];
+    ops[1].seen = vec![Seen::CANCEL];
+    let (before, sorry) = (entry_id(&ops[0]).unwrap(), entry_id(&ops[2]).unwrap());
+    let mut batch = holder.batch(ops, BatchEnd::Continue);
+    batch.orphaned = vec![1];
+    holder.commit_batch(batch).await;
+
+    let checked = async |id, from| {
+        let run = fork(&rig, id, from).await;
+        assert_eq!((run.leaf, run.forked_from.unwrap().sequence), (Some(before), Some(2)));
+        let (_, segment) = load(&rig, &run).await;
+        assert_eq!(sequences(&segment), [0, 2]);
+        run
+    };
+    checked(holder.id, op(2)).await;
+    checked(holder.id, ForkFrom::Latest).await;
+    for from in [op(3), op(5), ForkFrom::Entry(sorry)] {
+        let why = rig.storage.fork(request(&rig, holder.id, from)).await.unwrap_err();
+        assert_eq!(why.code(), Code::InvalidArgument);
+        assert!(why.to_string().contains("fork it at 0-2 or before"), "{why}");
+    }
+    holder.end(vec![], BatchEnd::Cancelled(None)).await;
+    let run = checked(holder.id, ForkFrom::Latest).await;
+    // And so it is for a fork of the fork, be its own first op one that knows of its own stop.
+    checked(run.new.id, ForkFrom::Latest).await;
+    let (mut forked, _) = load(&rig, &run).await;
+    rig.storage.request_cancel(ORG, forked.id, gracefully(Duration::from_secs(30))).await.unwrap();
+    let mut ops = vec![forked.entry("sorry")];
+    ops[0].seen = vec![Seen::CANCEL];
+    forked.commit(ops).await;
+    checked(forked.id, ForkFrom::Latest).await;
 }
 
 /// An entry names the op that appended it, or the last checkpoint at or above it.

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OrgId, Slot, TaskId};
 use crate::model::{
-    Checkpoint, EventKind, Execution, Fact, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, RecordedOp,
+    Checkpoint, EventKind, Execution, Fact, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, RecordedOp, Seen,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,9 @@ impl State {
     pub fn fork(&mut self, mut request: ForkRequest, now: Timestamp) -> Result<Execution> {
         let org = request.org;
         let parent = self.run(org, request.execution)?;
-        let point = self.fork_point(parent, &request)?;
+        let told = |(slot, op): (Slot, RecordedOp)| op.seen.contains(&Seen::CANCEL).then_some(slot.sequence);
+        let told = parent.exec.cancel.and_then(|_| parent.tail(0).into_iter().find_map(told));
+        let point = request.before_stop(self.fork_point(parent, &request)?, told)?;
         if let Some(there) = self.runs.get(&(org, request.id)) {
             if there.exec.forked_from == Some(point) {
                 return Ok(there.exec.clone());

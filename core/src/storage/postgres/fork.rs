@@ -10,9 +10,10 @@ use super::run::{Run, execution_at, execution_of};
 use super::segment::{checkpoint_at, checkpoints, inheritance, inherited};
 use super::sets::row;
 use super::tx::{Log, Tx, none};
+use super::values::seen_bytes;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
-use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
+use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody, Seen};
 use crate::payload::Digest;
 use crate::storage::sql::tail::Point;
 use serde_json::json;
@@ -22,6 +23,8 @@ use std::collections::BTreeSet;
 pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Done<Execution> {
     let parent = Run::find(tx, request.org, request.execution)?;
     let at = fork_point(tx, &parent, request)?;
+    let told = if parent.stop.is_some() { told_to_stop(tx, &parent)? } else { None };
+    let at = request.before_stop(at, told)?;
     match none(execution_of(tx, request.org, request.id))? {
         Some(there) if there.forked_from == Some(at) => return Ok(there),
         Some(there) => return Err(there.is_in_the_way().into()),
@@ -177,6 +180,19 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
     }
     let ops = inherited(tx, run.home.key)?.ops;
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
+}
+
+/// The first op of a run without checkpoints that knew of a request to stop.
+fn told_to_stop(tx: &Tx, run: &Run) -> Done<Option<u32>> {
+    let told = tx.first(
+        "SELECT min(sequence) FROM (SELECT sequence, seen FROM agent_op WHERE org_id = $1 AND run = $2 \
+         UNION ALL SELECT sequence, seen FROM agent_entry WHERE org_id = $1 AND run = $2 \
+         UNION ALL SELECT sequence, seen FROM task_execution WHERE org_id = $1 AND run = $2) AS ops \
+         WHERE position($3 IN seen) > 0",
+        row![run.home.key.org.0, run.home.key.run, seen_bytes(&[Seen::CANCEL])],
+        |row| row.get(0),
+    )?;
+    Ok(told.flatten())
 }
 
 /// The last checkpoint whose main leaf is the entry or one above it.

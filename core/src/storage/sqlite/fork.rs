@@ -9,10 +9,10 @@ use super::request::position;
 use super::run::{Run, execution_at, execution_of};
 use super::segment::{checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
 use super::tx::{Log, Tx, first, high};
-use super::values::{blob, key, span};
+use super::values::{blob, key, seen_bytes, span};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
-use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody};
+use crate::model::{Checkpoint, EventKind, Execution, ForkFrom, ForkPoint, ForkRequest, RecordedBody, Seen};
 use crate::payload::Digest;
 use crate::storage::sql::tail::Point;
 use serde_json::json;
@@ -22,6 +22,8 @@ use std::collections::BTreeSet;
 pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Done<Execution> {
     let parent = Run::find(tx.conn, request.org, request.execution)?;
     let at = fork_point(tx, &parent, request)?;
+    let told = if parent.stop.is_some() { told_to_stop(tx, &parent)? } else { None };
+    let at = request.before_stop(at, told)?;
     match execution_of(tx.conn, request.org, request.id) {
         Ok(there) if there.forked_from == Some(at) => return Ok(there),
         Ok(there) => return Err(there.is_in_the_way().into()),
@@ -182,6 +184,19 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
     }
     let ops = inherited(tx.conn, run.home.run)?.ops;
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
+}
+
+/// The first op of a run without checkpoints that knew of a request to stop.
+fn told_to_stop(tx: &Tx, run: &Run) -> Done<Option<u32>> {
+    let (low, high) = span(run.home.run);
+    let told = tx.first(
+        "SELECT min(sequence) FROM (SELECT sequence, seen FROM agent_op WHERE place BETWEEN ?1 AND ?2 \
+         UNION ALL SELECT sequence, seen FROM agent_entry WHERE place BETWEEN ?1 AND ?2 \
+         UNION ALL SELECT sequence, seen FROM task_execution WHERE place BETWEEN ?1 AND ?2) WHERE instr(seen, ?3) > 0",
+        rusqlite::params![low, high, seen_bytes(&[Seen::CANCEL])],
+        |row| row.get(0),
+    )?;
+    Ok(told.flatten())
 }
 
 /// The last checkpoint whose main leaf is the entry or one above it.
