@@ -378,3 +378,68 @@ test("outside agents promises are joined as ever", async () => {
   expect(Promise.race).not.toBe(race);
   expect([Promise.race.name, Promise.race.length]).toEqual(["race", 1]);
 });
+
+/** Waits for something that is no step until the run shall stop, and asks whether it shall. */
+async function asked(ctx: AgentContext): Promise<void> {
+  while (!ctx.isCancellationRequested) await pause(1);
+  const told = await ctx.checkCancellation().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  if (!(told instanceof Cancelled)) throw new Error("it was not told");
+}
+
+const said: string[] = [];
+const say = task("say", async (what: string) => {
+  said.push(what);
+  return what;
+});
+
+/** A run that was asked to stop while its code waited for something else. */
+async function stopped(of: AnyAgent): Promise<unknown> {
+  said.length = 0;
+  const client = await serving([of]);
+  const run = await client.start(of as never);
+  await until(async () => (await run.status()) === "RUNNING");
+  await run.cancel({ timeoutMs: 20_000 });
+  return run.result({ timeoutMs: 20_000 }).catch((error: unknown) => error);
+}
+
+test("who asks whether to stop is told once, and may tidy up", async () => {
+  const asks = agent("asks", async (ctx) => {
+    await asked(ctx);
+    return [await say("bye"), await say("gone")];
+  });
+  const error = await stopped(asks);
+  expect(error).toBeInstanceOf(AgentCancelled);
+  expect((error as AgentCancelled).output).toEqual(["bye", "gone"]);
+  expect(said).toEqual(["bye", "gone"]);
+});
+
+test("what others await beside one who asks is told too", async () => {
+  const asks = agent("asks_beside", async (ctx) => {
+    const waits = async (): Promise<string> => {
+      await ctx.waitForSignal("never").catch((error: unknown) => {
+        if (!(error instanceof Cancelled)) throw error;
+      });
+      return say("of the waiting");
+    };
+    const asksToo = async (): Promise<string> => {
+      await asked(ctx);
+      return say("of the asking");
+    };
+    return Promise.all([waits(), asksToo()]);
+  });
+  const error = await stopped(asks);
+  expect((error as AgentCancelled).output).toEqual(["of the waiting", "of the asking"]);
+  expect([...said].sort()).toEqual(["of the asking", "of the waiting"]);
+});
+
+test("what is not cancellable may ask and go on", async () => {
+  const asks = agent("asks_by_the_way", { cancellable: false }, async (ctx) => {
+    await asked(ctx);
+    await asked(ctx);
+    return say("done");
+  });
+  expect(await stopped(asks)).toBe("done");
+});

@@ -339,7 +339,7 @@ export class AgentContext<S = unknown> {
     return values.map(decode) as T[];
   }
 
-  /** Throws `Cancelled` if the run was asked to stop; recorded. */
+  /** Throws `Cancelled` if the run was asked to stop; recorded. No later await of this branch throws it again. */
   async checkCancellation(): Promise<void> {
     if (this.read((once) => this.activation.session.checkCancellation(once))) {
       throw new Cancelled("the run was asked to stop");

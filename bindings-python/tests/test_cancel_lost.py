@@ -437,3 +437,75 @@ async def test_replay_tells_the_same_branches() -> None:
         assert stopped.value.output == "closed"
         assert seen == first
         assert made == ["tidied up"]
+
+
+# ── who asks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def asked(ctx: AgentContext) -> None:
+    """Wait outside of the context until the run shall stop, and ask whether it shall."""
+    while not ctx.is_cancellation_requested:
+        await asyncio.sleep(0.001)
+    with pytest.raises(flovyn.Cancelled):
+        await ctx.check_cancellation()
+
+
+@agent
+async def asks(ctx: AgentContext) -> list[str]:
+    await asked(ctx)
+    return [await make("bye"), await make("gone")]
+
+
+@agent
+async def asks_beside(ctx: AgentContext) -> list[str]:
+    heard: list[str] = []
+
+    async def waits() -> None:
+        with pytest.raises(flovyn.Cancelled):
+            await ctx.wait_for_signal("never")
+        heard.append(await make("of the waiting"))
+
+    async def works() -> None:
+        while len(heard) < 1:
+            await asyncio.sleep(0.001)
+        with pytest.raises(flovyn.Cancelled):
+            await make("never")
+        heard.append(await make("of the working"))
+
+    async def stops() -> None:
+        await asked(ctx)
+        heard.append(await make("of the asking"))
+
+    await asyncio.gather(waits(), works(), stops())
+    return sorted(heard)
+
+
+@agent(cancellable=False)
+async def asks_by_the_way(ctx: AgentContext) -> list[str]:
+    await asked(ctx)
+    await asked(ctx)
+    return [await make("done")]
+
+
+@pytest.mark.parametrize(
+    ("of", "kept"),
+    [(asks, ["bye", "gone"]), (asks_beside, ["of the asking", "of the waiting", "of the working"])],
+    ids=lambda of: getattr(of, "kind", ""),
+)
+async def test_a_branch_that_asks_is_told_once(of: Any, kept: list[str]) -> None:
+    async with flovyn.connect("memory:") as client, client.worker(agents=[of]):
+        run = await client.start(of)
+        await asyncio.sleep(0.1)
+        await run.cancel()
+        with pytest.raises(flovyn.AgentCancelled) as stopped:
+            await run.result(timeout=20)
+    assert stopped.value.output == kept
+    assert sorted(made) == sorted(kept)
+
+
+async def test_what_is_not_cancellable_may_ask_and_go_on() -> None:
+    async with flovyn.connect("memory:") as client, client.worker(agents=[asks_by_the_way]):
+        run = await client.start(asks_by_the_way)
+        await asyncio.sleep(0.1)
+        await run.cancel(timeout=60)
+        assert await run.result(timeout=20) == ["done"]

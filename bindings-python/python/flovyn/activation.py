@@ -357,6 +357,13 @@ class Activation:
         if self.branches.untold is not None:
             self.branches.untold.raises(error)
 
+    def hears(self, error: Cancelled) -> None:
+        """Note an error that tells the running branch to stop because it has asked; the others are told now."""
+        if self.branches.untold is None and self.agent.cancellable:
+            self.branches.untold = Untold((self.root, *self.branches.alive()))
+        self.tells(error)
+        self.told()
+
     def told(self) -> None:
         """Note that the running branch is told to stop."""
         if self.branches.untold is not None:

@@ -351,9 +351,14 @@ class AgentContext(Context[S]):
         return self._read(self._session.drain_signals, name, turn)
 
     async def check_cancellation(self) -> bool:
-        """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""
+        """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise.
+
+        No later await of this branch raises it again, so it can tidy up.
+        """
         if self._read(self._session.check_cancellation):
-            raise Cancelled("the run was asked to stop")
+            error = Cancelled("the run was asked to stop")
+            self._activation.hears(error)
+            raise error
         return False
 
     async def remaining_budget(self) -> Any:

@@ -110,7 +110,7 @@ pub trait AgentContext: Send + Sync {
     fn has_signal(&self, name: &str) -> Result<bool>;
     /// Takes the signals of this name that are there. Recorded. A value over 64 KiB comes by reference: [`load`](Self::load) it.
     fn drain_raw(&self, name: &str, turn: bool) -> Result<Vec<Payload>>;
-    /// Whether the run was asked to stop. Recorded.
+    /// Whether the run was asked to stop. Recorded. One that says so counts as told: no await of this branch fails by it later.
     fn check_cancellation(&self) -> Result<bool>;
     /// Whether the run was asked to stop. Not recorded: for display, not for decisions.
     fn is_cancellation_requested(&self) -> bool;

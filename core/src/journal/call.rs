@@ -193,6 +193,11 @@ impl Question {
         Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
     }
 
+    /// Whether the read of a label asks this.
+    pub(super) fn is_asked_by(&self, label: &Label) -> bool {
+        label.kind == OpKind::Read && self.label() == *label
+    }
+
     /// Whether a signal of this delivery is visible to the question.
     pub(super) fn sees(&self, delivery: Delivery) -> bool {
         delivery != Delivery::NextTurn || matches!(self, Question::Drain { turn: true, .. })

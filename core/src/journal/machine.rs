@@ -3,10 +3,12 @@
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
 use super::account::Account;
+use super::call::Question;
 use super::config::{MachineConfig, Outside};
 use super::draft::{Draft, Most};
 use super::effect::{Effect, Ending, Outcome};
 use super::open::Open;
+use super::reading::is_yes;
 use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
@@ -406,7 +408,7 @@ impl Machine {
             .enumerate()
             .filter(|(_, op)| {
                 let inside = op.once.as_ref().is_some_and(|once| once.n > 0 && finished.contains(&once.name));
-                inside || op.is_undone()
+                inside || op.is_undone() || self.is_of_a_parents_stop(op)
             })
             .map(|(index, _)| index)
             .collect();
@@ -416,11 +418,21 @@ impl Machine {
         }
         let here = tail.iter().filter(|op| op.segment == self.segment);
         let index = |sequence| self.by_sequence.get(&sequence).copied();
-        let point = self.forked_from.filter(|point| point.segment == self.segment);
-        let inherited = point.and_then(|point| point.sequence);
-        self.script = Script::of_tail(here, inherited, index, |index| skip.contains(&index));
+        self.script = Script::of_tail(here, self.last_inherited(), index, |index| skip.contains(&index));
         self.take_recorded_abandons(tail);
         self.take_external_entries(tail);
+    }
+
+    /// The last op of this segment that a fork has of its parent.
+    fn last_inherited(&self) -> Option<u32> {
+        self.forked_from.filter(|point| point.segment == self.segment)?.sequence
+    }
+
+    /// Whether an op is the answer to a fork's parent that it shall stop: nobody asks the fork to.
+    fn is_of_a_parents_stop(&self, op: &RecordedOp) -> bool {
+        let inherited = op.segment == self.segment && self.last_inherited().is_some_and(|last| op.sequence <= last);
+        let RecordedBody::Read { answer, .. } = &op.body else { return false };
+        inherited && Question::Cancellation.is_asked_by(&op.label) && is_yes(answer)
     }
 
     /// An await that was given up before the crash is never handed over.

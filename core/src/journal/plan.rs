@@ -288,7 +288,7 @@ impl Machine {
     }
 
     /// Every branch is told once that the run shall stop.
-    fn hand_cancel(&mut self, recorded: bool) {
+    pub(super) fn hand_cancel(&mut self, recorded: bool) {
         self.cancel_handed = true;
         if !recorded {
             self.seen.push(Seen::CANCEL);
@@ -311,7 +311,10 @@ impl Machine {
             self.let_go(self.ops[index].sequence);
             handed.push(Handed { op: self.reference(index), outcome: Outcome::Cancelled });
         }
-        self.effects.push_back(Effect::Deliver(handed));
+        if !handed.is_empty() {
+            self.quiet = false;
+            self.effects.push_back(Effect::Deliver(handed));
+        }
     }
 
     // ── starting ────────────────────────────────────────────────────────────────────────────────────────────────

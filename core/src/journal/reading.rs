@@ -22,11 +22,27 @@ impl Machine {
         if let Some(answer) = self.read_again(&question, &label) {
             return Ok(answer);
         }
-        if let Some(index) = self.claim_twin(&label, once)? {
-            return Ok(self.recorded_answer(index, &question));
+        let answer = match self.claim_twin(&label, once)? {
+            Some(index) => self.recorded_answer(index, &question),
+            None => self.read_now(&question, label, once),
+        };
+        if matches!((&question, &answer), (Question::Cancellation, Answer::Flag(true))) {
+            self.heard_stop();
         }
+        Ok(answer)
+    }
+
+    /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
+    /// others are told now.
+    fn heard_stop(&mut self) {
+        if self.cancel.is_some() && !self.cancel_handed && !self.config.not_cancellable {
+            self.hand_cancel(self.script.tells_stop());
+        }
+    }
+
+    fn read_now(&mut self, question: &Question, label: Label, once: Option<&Arc<str>>) -> Answer {
         let once = self.next_once(once);
-        let (answer, body) = self.answer(&question);
+        let (answer, body) = self.answer(question);
         if let Some(count) = self.repeat_last_read(&label, &body) {
             if let Some(op) = self.draft.ops.iter_mut().rev().find(|op| op.label == label)
                 && let OpBody::Read { count: stored, .. } = &mut op.body
@@ -38,18 +54,18 @@ impl Machine {
                 self.draft.read_counts.push((sequence, count));
                 self.draft.decides = true;
             }
-            return Ok(answer);
+            return answer;
         }
         let index = self.push_op(label.clone(), once);
         self.ops[index].settled = true;
-        if let (Question::Drain { .. }, Answer::Signals(values)) = (&question, &answer) {
-            self.consume_drained(index, &question, values.len());
+        if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
+            self.consume_drained(index, question, values.len());
         }
         self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
         if !matches!(question, Question::Drain { .. }) {
             self.last_read = Some((index, label, body, 1));
         }
-        Ok(answer)
+        answer
     }
 
     /// The recorded read goes on answering as often as it did.
@@ -90,7 +106,7 @@ impl Machine {
         }
         match &op.outcome {
             Some((_, Outcome::Value(value))) if matches!(question, Question::Budget) => Answer::Value(value.clone()),
-            Some((_, Outcome::Value(value))) => Answer::Flag(value.bytes().is_ok_and(|bytes| &bytes[..] == b"true")),
+            Some((_, Outcome::Value(value))) => Answer::Flag(is_yes(value)),
             _ => Answer::Flag(false),
         }
     }
@@ -142,4 +158,9 @@ impl Machine {
         *count += 1;
         Some(*count)
     }
+}
+
+/// Whether a read answered yes.
+pub(super) fn is_yes(answer: &Payload) -> bool {
+    answer.bytes().is_ok_and(|bytes| &bytes[..] == b"true")
 }

@@ -109,6 +109,11 @@ impl Script {
         })
     }
 
+    /// Whether the request to stop is handed over from here on.
+    pub fn tells_stop(&self) -> bool {
+        self.lines[self.at.min(self.lines.len())..].contains(&Line::Cancel)
+    }
+
     /// Whether an op's recorded hand-over was passed over, so that its outcome may be handed over at any time.
     pub fn was_passed(&self, op: usize) -> bool {
         self.delivered_at.get(&op).is_some_and(|at| *at < self.at)

@@ -652,7 +652,9 @@ impl World {
         }
         self.drain(&mut life)?;
         life.host.turn(&mut life.machine);
-        let quiet = life.host.is_quiet();
+        // A read may have told branches to stop: their outcomes are on their way.
+        let handing = life.machine.effects.iter().any(|effect| matches!(effect, Effect::Deliver(_)));
+        let quiet = life.host.is_quiet() && !handing;
         if quiet && (!life.was_quiet || life.asked || self.rng.chance(5)) && !life.machine.is_over() {
             let concurrent = life.host.alive() > 1;
             life.lease_fresh = !self.rng.chance(5);
