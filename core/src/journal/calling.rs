@@ -474,9 +474,8 @@ impl Machine {
             op.seen.clear();
         }
         self.draft.urgent |= match &op.body {
-            OpBody::Flush | OpBody::Step | OpBody::Once { .. } => true,
             OpBody::Task(task) => task.placement == Placement::Queue,
-            _ => false,
+            _ => op.label.kind.is_mark(),
         };
         // A reservation has to be durable before its call starts, as an answer of the outside has.
         self.draft.decides |= match &op.body {
@@ -495,13 +494,12 @@ impl Machine {
     }
 
     /// Whether only an op that tells of outcomes keeps the order in which they were handed over: the store numbers what ended,
-    /// but not the marks that were reached.
+    /// but not the marks that were reached. In the next life they are handed over before all that no op tells of.
     fn is_order_untold(&self, seen: &[Seen]) -> bool {
-        let is_mark = |seen: &Seen| {
-            let op = self.by_sequence.get(&seen.0).map(|index| &self.ops[*index]);
-            op.is_some_and(|op| matches!(op.label.kind, OpKind::Once | OpKind::Flush | OpKind::Step))
-        };
-        seen.iter().skip_while(|seen| is_mark(seen)).any(is_mark)
+        let is_mark = |index: &usize| self.ops[*index].label.kind.is_mark();
+        let told = |seen: &Seen| self.by_sequence.get(&seen.0).is_some_and(is_mark);
+        let mut after_an_end = seen.iter().skip_while(|seen| told(seen)).peekable();
+        after_an_end.peek().is_some() && (after_an_end.any(told) || self.awaited.iter().any(is_mark))
     }
 
     /// Puts all held ops into the batch, in the order they were called.

@@ -3,7 +3,7 @@
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
 use crate::error::Code;
-use crate::model::{BatchEnd, CancelMode, Failure, OpBody, OpKind, TaskStatus, Wait, WaitReason};
+use crate::model::{BatchEnd, CancelMode, Failure, OpKind, TaskStatus, Wait, WaitReason};
 
 impl Machine {
     /// Starts nothing and hands nothing over any more; what has ended is still made durable.
@@ -55,7 +55,8 @@ impl Machine {
             return self.ask();
         }
         if let Some(wait) = wait {
-            if !self.parked || !self.draft.is_empty() {
+            if !self.parked || !self.draft.is_empty() || self.waits_for_more(&wait) {
+                self.waits = Some(Box::new(wait.clone()));
                 self.commit(BatchEnd::Suspend(wait), Vec::new());
             }
             return;
@@ -68,6 +69,15 @@ impl Machine {
                 self.effects.push_back(Effect::ArmHold);
             }
         }
+    }
+
+    /// Whether the store would not wake the parked run by all that its code waits for now: edited code may go on in a parked
+    /// copy by what is recorded alone.
+    fn waits_for_more(&self, now: &Wait) -> bool {
+        self.waits.as_deref().is_none_or(|stored| {
+            let host_timer = now.host_timer || stored.host_timer;
+            *stored != Wait { host_timer, ..now.clone() }
+        })
     }
 
     /// What the run waits for; none while an await needs something of this process.
@@ -120,7 +130,7 @@ impl Machine {
         for op in &self.draft.ops {
             if let Some(index) = self.by_sequence.get(&op.sequence) {
                 flight.ops.push(*index);
-                if matches!(op.body, OpBody::Flush | OpBody::Step | OpBody::Once { .. }) {
+                if op.label.kind.is_mark() {
                     flight.marks.push(*index);
                 }
             }

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
     Cancellation, Fact, Failure, ForkPoint, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody,
-    RecordedOp, Seen, Segment, SideEffects, Signal, TaskOptions, TaskStatus,
+    RecordedOp, Seen, Segment, SideEffects, Signal, TaskOptions, TaskStatus, Wait,
 };
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -205,6 +205,8 @@ pub struct Machine {
     pub(super) was_patient: bool,
     pub(super) divergence_allowed: bool,
     pub(super) parked: bool,
+    /// What the run waits for by the last commit that put it to rest.
+    pub(super) waits: Option<Box<Wait>>,
     /// It was claimed, and what it was woken by is on its way.
     pub(super) lacks_news: bool,
     pub(super) over: bool,
@@ -324,6 +326,7 @@ impl Machine {
             was_patient: false,
             divergence_allowed,
             parked: false,
+            waits: None,
             lacks_news: false,
             over: false,
             draining: false,
@@ -571,9 +574,10 @@ impl Machine {
         !self.over && (self.in_flight.is_some() || !self.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
-    /// Whether it waits in the store and has nothing new to say to it.
+    /// Whether it waits in the store, its code has nothing left to run and it has nothing new to say to the store.
     pub fn is_at_rest(&self) -> bool {
-        self.is_parked() && self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty()
+        let silent = self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty();
+        self.is_parked() && self.quiet && silent
     }
 
     /// Ops that the recovery of this run would replay.

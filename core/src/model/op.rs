@@ -57,6 +57,11 @@ impl OpKind {
         Self::Once,
     ];
 
+    /// Whether its outcome is that it is durable.
+    pub(crate) fn is_mark(self) -> bool {
+        matches!(self, Self::Step | Self::Flush | Self::Once)
+    }
+
     /// The kind of a stored number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)

@@ -450,6 +450,12 @@ impl Session {
         self.inner.lock().machine.is_parked()
     }
 
+    /// Whether it is parked, with nothing left to run or to say.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.machine.is_at_rest() && inner.effects.is_empty()
+    }
+
     /// Whether age alone must not evict it.
     pub(crate) fn is_held_by_host(&self) -> bool {
         let machine = &self.inner.lock().machine;

@@ -6,6 +6,7 @@
 
 mod beside;
 mod host;
+mod parked;
 mod patience;
 mod program;
 mod rng;

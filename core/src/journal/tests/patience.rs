@@ -3,10 +3,11 @@
 
 use super::world::now;
 use crate::clock::{ManualClock, Timestamp};
-use crate::id::{ExecutionId, OrgId, RequestId, WorkerId};
+use crate::id::{ExecutionId, OrgId, RequestId, SignalId, WorkerId};
 use crate::journal::{Call, CommitDraft, Effect, Machine, MachineConfig, OpRef, Outside};
 use crate::model::{
-    BatchEnd, CommitRequest, ForkFrom, ForkRequest, NewExecution, Placement, Segment, TaskOptions, WaitReason,
+    BatchEnd, CommitRequest, Delivery, ForkFrom, ForkRequest, NewExecution, NewSignal, Placement, Segment, TaskOptions,
+    WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
@@ -95,6 +96,23 @@ impl Store {
         (lease, now(self.storage.load_segment(OrgId::DEFAULT, self.id, lease)).unwrap())
     }
 
+    pub(super) fn send(&self, name: &str) {
+        let signal = NewSignal {
+            org: OrgId::DEFAULT,
+            execution: self.id,
+            id: SignalId::fresh(),
+            name: name.into(),
+            payload: Payload::null(),
+            delivery: Delivery::default(),
+            idempotency_key: None,
+        };
+        now(self.storage.store_signal(signal)).unwrap();
+    }
+
+    fn give_back(&self, lease: crate::model::Lease) {
+        now(self.storage.release(OrgId::DEFAULT, self.id, lease)).unwrap();
+    }
+
     /// Runs until nothing is left to do: starts end at once, commits are answered.
     pub(super) fn work(&self, machine: &mut Machine, lease: crate::model::Lease) {
         self.work_but(machine, lease, None);
@@ -145,7 +163,7 @@ impl Store {
             self.work(&mut machine, lease);
         }
         machine.seal();
-        now(self.storage.release(OrgId::DEFAULT, self.id, lease)).unwrap();
+        self.give_back(lease);
     }
 
     fn enter(&self, code: &str) -> Machine {
@@ -205,7 +223,7 @@ fn what_was_given_up_is_waited_for_for_seconds_and_never_pauses() {
     machine.settle(true, Some(Outside::Nothing), true);
     store.work(&mut machine, lease);
     machine.seal();
-    now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
+    store.give_back(lease);
     // This time the race was won before its loser was called: nobody was told anything of it.
     let mut machine = store.enter("1");
     call(&mut machine, "a");
@@ -371,6 +389,6 @@ fn a_step_beside_one_that_a_fork_left_out_is_not_reworded() {
         let mut machine = Machine::new(segment, MachineConfig { blind, ..config("1") });
         let again = [0, 1].map(|input| machine.call(step_of("a", input), None).unwrap());
         assert_eq!(again.map(|called| called.recorded), [false, true], "blind: {blind}");
-        now(store.storage.release(OrgId::DEFAULT, store.id, lease)).unwrap();
+        store.give_back(lease);
     }
 }
