@@ -280,7 +280,8 @@ class Run:
                     [asyncio.ensure_future(self.do(node)) for node in nodes]
                 )
             case 3:
-                for done in asyncio.as_completed([self.do(node) for node in nodes]):
+                tasks = [asyncio.ensure_future(self.do(node)) for node in nodes]
+                for done in asyncio.as_completed(tasks):
                     await done
             case 4:
                 await asyncio.gather(*map(self.do, nodes), return_exceptions=True)

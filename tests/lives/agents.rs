@@ -371,6 +371,7 @@ impl Run<'_> {
                 let mut left = [true; 3];
                 while left.contains(&true) {
                     tokio::select! {
+                        biased;
                         done = &mut one, if left[0] => { left[0] = false; done?; }
                         done = &mut other, if left[1] => { left[1] = false; done?; }
                         done = &mut others, if left[2] => { left[2] = false; done?; }
@@ -402,6 +403,7 @@ impl Run<'_> {
                     return select(one, rest).await.factor_first().0;
                 }
                 tokio::select! {
+                    biased;
                     done = one => done,
                     done = other => done,
                     done = third => done,
