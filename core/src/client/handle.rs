@@ -7,7 +7,7 @@ use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, Execution, Failure, ForkFrom,
     ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, TaskStatus,
-    WaitReason, check_text,
+    WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -221,8 +221,6 @@ impl Handle {
         idempotency_key: Option<String>,
     ) -> Result<SignalStored> {
         payload.check_size(self.storage.max_payload())?;
-        check_text("the signal", name)?;
-        idempotency_key.as_deref().map_or(Ok(()), |key| check_text("the idempotency key", key))?;
         let signal = NewSignal {
             org: self.org,
             execution: self.id,
@@ -232,6 +230,7 @@ impl Handle {
             delivery,
             idempotency_key,
         };
+        signal.check()?;
         self.storage.store_signal(signal).await
     }
 

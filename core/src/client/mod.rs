@@ -14,7 +14,6 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
     Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits,
-    check_concurrency, check_text,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -94,17 +93,6 @@ impl Client {
 
     /// As [`start`](Self::start), and tells whether the run was there already.
     pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
-        let words = [
-            ("the agent's kind", Some(kind)),
-            ("the id", options.id.as_deref()),
-            ("the queue", options.queue.as_deref()),
-        ];
-        let words = words.into_iter().chain([("the concurrency key", options.concurrency_key.as_deref())]);
-        let named = options.metadata.iter().flat_map(|(name, value)| [name, value]);
-        let words = words.chain(named.map(|word| ("the metadata", Some(word.as_str()))));
-        for (what, word) in words {
-            word.map_or(Ok(()), |word| check_text(what, word))?;
-        }
         let (id, key) = self.identify(options.id.as_deref())?;
         let mut new = NewExecution::new(id, kind, input)?;
         new.org = self.org;
@@ -114,11 +102,11 @@ impl Client {
         options.limits.budget.as_deref().map(Budget::parse).transpose()?;
         new.limits = options.limits;
         new.priority = options.priority;
-        check_concurrency(options.concurrency_key.as_deref(), options.concurrency_limit)?;
         new.concurrency_key = options.concurrency_key;
         new.concurrency_limit = options.concurrency_limit;
         new.delay = options.delay;
         new.traceparent = options.traceparent;
+        new.check()?;
         self.storage.create_execution(new).await
     }
 

@@ -3,7 +3,7 @@
 use super::machine::OpRef;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, TaskId};
-use crate::model::{Delivery, Label, LabelKey, OpKind, Placement, TaskOptions, Usage, check_text};
+use crate::model::{Delivery, Label, LabelKey, OpKind, Placement, TaskOptions, Usage, check_name, check_text};
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,12 +127,14 @@ pub enum OnceBegin {
 impl Call {
     /// Refuses words that no backend can keep.
     pub(super) fn check_texts(&self) -> Result<()> {
+        if let Self::Entry { metadata: Some(metadata), .. } = self {
+            check_text("the metadata", metadata)?;
+        }
         let texts: &[(&str, Option<&str>)] = match self {
-            Self::Entry { role, entry_type, turn_id, metadata, thread, .. } => &[
+            Self::Entry { role, entry_type, turn_id, thread, .. } => &[
                 ("the role", Some(&**role)),
                 ("the entry's type", Some(&**entry_type)),
                 ("the turn's id", turn_id.as_deref()),
-                ("the metadata", metadata.as_deref()),
                 ("the thread", Some(&**thread)),
             ],
             Self::Task { kind, queue, key, .. } => {
@@ -142,7 +144,7 @@ impl Call {
             Self::Usage { model, .. } => &[("the model", Some(&**model))],
             Self::Timer { .. } | Self::Attach { .. } | Self::Step | Self::Flush => &[],
         };
-        texts.iter().try_for_each(|(what, text)| text.map_or(Ok(()), |text| check_text(what, text)))
+        texts.iter().try_for_each(|(what, text)| text.map_or(Ok(()), |text| check_name(what, text)))
     }
 
     /// The label by which the call finds its twin. `parent` is the entry a new entry would follow.

@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, Seen, TaskStatus, WaitReason, check_text,
+    Placement, Seen, TaskStatus, WaitReason, check_name,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl Machine {
     /// Begins a `once`.
     pub fn once_begin(&mut self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
         self.check_open()?;
-        check_text("the name of a once", name)?;
+        check_name("the name of a once", name)?;
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::OnceAgain) {
             return Ok(OnceBegin::Run);

@@ -6,7 +6,7 @@ use super::call::{Answer, Question};
 use super::machine::Machine;
 use crate::error::Result;
 use crate::id::Slot;
-use crate::model::{Consumed, Label, OpBody, OpKind, check_text};
+use crate::model::{Consumed, Label, OpBody, OpKind, check_name};
 use crate::payload::Payload;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl Machine {
     pub fn read(&mut self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
         self.check_open()?;
         if let Question::HasSignal(name) | Question::Drain { name, .. } = &question {
-            check_text("the signal", name)?;
+            check_name("the signal", name)?;
         }
         self.advance();
         let label = question.label();

@@ -46,5 +46,6 @@ pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
     TaskStatus,
 };
-pub(crate) use text::check_text;
+pub use text::MAX_NAME;
+pub(crate) use text::{check_name, check_text};
 pub use usage::{Usage, UsageTotals};

@@ -2,11 +2,38 @@
 
 use crate::error::{Code, Error, Result};
 
+/// The longest name or key, in bytes: what every index holds beside its other columns.
+pub const MAX_NAME: usize = 500;
+
+/// How much of a refused text an error repeats, in characters.
+const SHOWN: usize = 60;
+
 /// Refuses what PostgreSQL cannot store in a text, on every backend alike: a NUL.
 ///
 /// Errors: `InvalidArgument` with the place.
 pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
     let Some(at) = text.find('\0') else { return Ok(()) };
-    let message = format!("{what} {text:?} has a NUL character at byte {at}, which cannot be stored; leave it out");
+    let shown = shown(text);
+    let message = format!("{what} {shown} has a NUL character at byte {at}, which cannot be stored; leave it out");
     Err(Error::new(Code::InvalidArgument, message))
+}
+
+/// Refuses a name or a key that no backend takes: one with a NUL, and one of more than [`MAX_NAME`] bytes.
+///
+/// Errors: `InvalidArgument` with the place or the length.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.len() > MAX_NAME {
+        let (shown, length) = (shown(name), name.len());
+        let message = format!("{what} {shown} has {length} bytes and may have {MAX_NAME}: give a shorter one");
+        return Err(Error::new(Code::InvalidArgument, message).with("limit", MAX_NAME));
+    }
+    check_text(what, name)
+}
+
+fn shown(text: &str) -> String {
+    let mut begin: String = text.chars().take(SHOWN).collect();
+    if begin.len() < text.len() {
+        begin.push('…');
+    }
+    format!("{begin:?}")
 }

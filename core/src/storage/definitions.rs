@@ -3,7 +3,7 @@
 use super::directory::check_slug;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, OrgId};
-use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
+use crate::model::{Definition, DefinitionSpec, Page, PageRequest, check_name};
 use async_trait::async_trait;
 
 /// The largest definition, as JSON in bytes.
@@ -40,6 +40,8 @@ pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
     if spec.kind.is_empty() || spec.queue.is_empty() {
         return wrong("a definition needs the kind of the agent that runs it, and a queue; name them".into());
     }
+    check_name("the agent's kind", &spec.kind)?;
+    check_name("the queue", &spec.queue)?;
     let text = serde_json::to_string(spec)
         .map_err(|error| Error::new(Code::NotSerializable, format!("the definition has no JSON form: {error}")))?;
     if text.len() > MAX {

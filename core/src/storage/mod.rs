@@ -6,6 +6,7 @@
 
 mod allowance;
 pub(crate) mod available;
+mod bounds;
 #[cfg(feature = "testing")]
 pub mod conformance;
 pub mod definitions;

@@ -6,7 +6,7 @@ use super::Storage;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::model::{NewExecution, Page, PageRequest, Schedule, ScheduleSpec, check_concurrency};
+use crate::model::{NewExecution, Page, PageRequest, Schedule, ScheduleSpec};
 use crate::payload::Payload;
 use async_trait::async_trait;
 use croner::Cron;
@@ -95,7 +95,7 @@ pub(super) fn first_tick(spec: &ScheduleSpec, now: Timestamp) -> Result<Timestam
     if spec.kind.is_empty() || spec.queue.is_empty() {
         return Err(wrong("a schedule needs the kind of an agent and a queue; name them".into()));
     }
-    check_concurrency(spec.concurrency_key.as_deref(), spec.concurrency_limit)?;
+    spec.check()?;
     if spec.cron.len() > MAX_ID {
         return Err(wrong(format!("a cron pattern has at most {MAX_ID} bytes, but {} were given", spec.cron.len())));
     }

@@ -4,6 +4,7 @@
 //! test of each. [`differential`] compares it with the reference on random histories. The page
 //! `docs/decisions/0001-storage-contract.md` is what they check.
 
+pub mod bounds;
 pub mod cancel;
 pub mod checkpoints;
 pub mod commit;
@@ -98,6 +99,9 @@ macro_rules! conformance_cases {
                 a_detached_task_survives timers_end_with_their_segment the_mailbox_survives once_results_survive
                 an_unfinished_once_stays_in_the_tail a_damaged_one_is_passed_over
                 without_a_good_one_the_run_is_quarantined
+            }
+            bounds {
+                words_of_a_run_have_a_limit words_of_a_signal_have_a_limit words_of_an_op_have_a_limit a_worker_has_limits
             }
             definitions {
                 a_definition_is_kept a_definition_has_a_form

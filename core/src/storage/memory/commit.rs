@@ -139,7 +139,7 @@ impl Run {
                 format!("a commit is for segment {}, but the run is in {}", request.batch.segment, self.exec.segment),
             ));
         }
-        request.batch.check_size()?;
+        request.batch.check()?;
         Ok(None)
     }
 

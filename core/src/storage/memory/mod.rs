@@ -80,6 +80,7 @@ impl MemoryStorage {
 #[async_trait]
 impl AgentStorage for MemoryStorage {
     async fn create_execution(&self, new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.call(|state, now| state.create(new, now))
     }
 
@@ -106,6 +107,7 @@ impl AgentStorage for MemoryStorage {
     }
 
     async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored> {
+        signal.check()?;
         self.call(|state, now| state.store_signal(signal, now))
     }
 
@@ -126,6 +128,7 @@ impl AgentStorage for MemoryStorage {
     }
 
     async fn fork(&self, request: ForkRequest) -> Result<Execution> {
+        request.check()?;
         self.call(|state, now| state.fork(request, now))
     }
 
@@ -153,15 +156,18 @@ impl AgentStorage for MemoryStorage {
 #[async_trait]
 impl WorkSource for MemoryStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        worker.check()?;
         self.call(|state, now| state.register_worker(worker, now));
         Ok(())
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        claim.check()?;
         Ok(self.call(|state, now| state.claim_agents(&claim, now)))
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        claim.check()?;
         Ok(self.call(|state, now| state.claim_tasks(&claim, now)))
     }
 
@@ -170,6 +176,7 @@ impl WorkSource for MemoryStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        beat.check()?;
         Ok(self.call(|state, now| state.heartbeat(&beat, now)))
     }
 

@@ -18,6 +18,7 @@ pub(super) type Enrolled = BTreeMap<(OrgId, WorkerId), (Serves, Timestamp)>;
 #[async_trait]
 impl Unfenced for MemoryStorage {
     async fn enroll(&self, org: OrgId, worker: WorkerId, serves: Serves) -> Result<()> {
+        serves.check()?;
         self.call(|state, now| {
             state.enrolled.retain(|_, (_, seen)| now.since(*seen) <= REMEMBERED);
             state.enrolled.insert((org, worker), (serves, now));
@@ -65,6 +66,7 @@ impl Unfenced for MemoryStorage {
     }
 
     async fn spawn(&self, parent: ExecutionId, new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.call(|state, now| {
             let (org, id) = (new.org, new.id);
             let root = state.runs.get(&(org, parent)).ok_or_else(|| not_found("run", parent))?.exec.root;

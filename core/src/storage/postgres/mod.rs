@@ -295,6 +295,7 @@ impl PostgresStorage {
 #[async_trait]
 impl AgentStorage for PostgresStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write_after("start a run", new.id, Before::default(), move |tx| executions::create(tx, &new)).await
     }
@@ -338,6 +339,7 @@ impl AgentStorage for PostgresStorage {
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
+        signal.check()?;
         self.settle(signal.org, &mut signal.payload).await?;
         let (org, run) = (signal.org, signal.execution);
         let before = Before { target: Some((org, run)), ahead: Some(executions::known_signal(&signal)) };
@@ -370,6 +372,7 @@ impl AgentStorage for PostgresStorage {
     }
 
     async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
+        request.check()?;
         let org = request.org;
         let digest = request.input.as_ref().map(Payload::digest).transpose()?;
         for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
@@ -419,16 +422,19 @@ impl AgentStorage for PostgresStorage {
 #[async_trait]
 impl WorkSource for PostgresStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        worker.check()?;
         self.0.chunks.heard_of(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
         self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        claim.check()?;
         self.write_alone("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
     }
 
@@ -441,6 +447,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        beat.check()?;
         self.0.chunks.heard_of(beat.org, beat.worker);
         self.write_alone("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }

@@ -44,6 +44,7 @@ const WAITING_TASKS: &str =
 #[async_trait]
 impl Unfenced for PostgresStorage {
     async fn enroll(&self, org: OrgId, worker: WorkerId, serves: Serves) -> Result<()> {
+        serves.check()?;
         self.write_alone("enroll a worker", move |tx| {
             let forgotten = tx.now.0.saturating_sub(micros(REMEMBERED));
             tx.execute("DELETE FROM enrolled_worker WHERE seen_at < $1", row![forgotten])?;
@@ -136,6 +137,7 @@ impl Unfenced for PostgresStorage {
     }
 
     async fn spawn(&self, parent: ExecutionId, mut new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write_after("start a child", new.id, Before::default(), move |tx| {
             let above = Run::find(tx, new.org, parent)?;

@@ -68,7 +68,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
         )
         .into());
     }
-    batch.check_size()?;
+    batch.check()?;
     let saved = (run.leaf, run.step_count, run.losses);
     let quarantined = run.quarantined;
     if regained {

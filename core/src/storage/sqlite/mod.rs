@@ -254,6 +254,7 @@ impl Drop for Shared {
 #[async_trait]
 impl AgentStorage for SqliteStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write("start a run", move |tx| executions::create(tx, &new)).await
     }
@@ -306,6 +307,7 @@ impl AgentStorage for SqliteStorage {
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
+        signal.check()?;
         self.settle(signal.org, &mut signal.payload).await?;
         self.write("store a signal", move |tx| executions::store_signal(tx, &signal)).await
     }
@@ -333,6 +335,7 @@ impl AgentStorage for SqliteStorage {
     }
 
     async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
+        request.check()?;
         let org = request.org;
         let digest = request.input.as_ref().map(Payload::digest).transpose()?;
         for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
@@ -382,12 +385,14 @@ impl AgentStorage for SqliteStorage {
 #[async_trait]
 impl WorkSource for SqliteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
+        worker.check()?;
         self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         self.0.chunks.heard_of(worker.org, worker.id);
         self.write("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
+        claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
@@ -397,6 +402,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
+        claim.check()?;
         let (asked, now) = (claim.clone(), self.now());
         if !self.read("look for tasks", move |conn| claims::anything(conn, &asked, now, true)).await? {
             return Ok(Vec::new());
@@ -411,6 +417,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
+        beat.check()?;
         self.0.chunks.heard_of(beat.org, beat.worker);
         self.write("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }

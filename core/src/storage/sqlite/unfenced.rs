@@ -20,6 +20,7 @@ use std::time::Duration;
 #[async_trait]
 impl Unfenced for SqliteStorage {
     async fn enroll(&self, org: OrgId, worker: WorkerId, serves: Serves) -> Result<()> {
+        serves.check()?;
         self.write("enroll a worker", move |tx| {
             let forgotten = tx.now.0.saturating_sub(micros(REMEMBERED));
             tx.execute("DELETE FROM enrolled_worker WHERE seen_at < ?1", [forgotten])?;
@@ -110,6 +111,7 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn spawn(&self, parent: ExecutionId, mut new: NewExecution) -> Result<Created> {
+        new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write("start a child", move |tx| {
             let above = Run::find(tx.conn, new.org, parent)?;
