@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the Unix epoch, as the store counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -55,17 +56,43 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// The machine's wall clock, held from going backwards within the process.
-#[derive(Debug, Default)]
-pub struct SystemClock(std::sync::atomic::AtomicI64);
+/// The machine's wall clock. Set forward it goes along; set back it goes on as if nothing had happened, for whatever waits for a
+/// moment would else wait the whole way again.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+    /// What the wall clock said at the start, in microseconds; later where it was set forward since.
+    zero: AtomicI64,
+}
+
+/// What differs by less than this many microseconds are two looks at two clocks, one after the other.
+const STEP: i64 = 1_000_000;
+
+impl SystemClock {
+    /// The present moment, by two looks at once: at the wall clock and at the time that has passed.
+    fn at(&self, wall: i64, passed: i64) -> Timestamp {
+        let zero = self.zero.load(Relaxed);
+        let now = wall.saturating_sub(passed);
+        let zero = if now.saturating_sub(zero) > STEP { self.zero.fetch_max(now, Relaxed).max(now) } else { zero };
+        Timestamp(zero.saturating_add(passed))
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self { start: Instant::now(), zero: AtomicI64::new(wall()) }
+    }
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        use std::sync::atomic::Ordering::Relaxed;
-        #[allow(clippy::disallowed_methods)]
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
-        Timestamp(self.0.fetch_max(wall, Relaxed).max(wall))
+        self.at(wall(), i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
+}
+
+#[allow(clippy::disallowed_methods)]
+fn wall() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// A clock that moves only when told to, for tests.
@@ -101,5 +128,34 @@ impl Clock for ManualClock {
 
     fn manual(&self) -> Option<&ManualClock> {
         Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_goes_on_and_one_that_is_set_forward_goes_along() {
+        let clock = SystemClock { start: Instant::now(), zero: AtomicI64::new(1_000 * STEP) };
+        let hour = 3_600 * STEP;
+        assert_eq!(clock.at(1_002 * STEP, 2 * STEP).0, 1_002 * STEP);
+        assert_eq!(clock.at(1_003 * STEP - hour, 3 * STEP).0, 1_003 * STEP);
+        assert_eq!(clock.at(1_004 * STEP + hour, 4 * STEP).0, 1_004 * STEP + hour);
+        // Back to where it was: the way forward is not taken back.
+        assert_eq!(clock.at(1_005 * STEP, 5 * STEP).0, 1_005 * STEP + hour);
+        // Two looks are never at one moment.
+        assert_eq!(clock.at(1_006 * STEP + hour + STEP / 2, 6 * STEP).0, 1_006 * STEP + hour);
+    }
+
+    #[test]
+    fn it_never_goes_back() {
+        let clock = SystemClock::default();
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
     }
 }

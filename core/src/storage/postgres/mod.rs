@@ -60,7 +60,7 @@ use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
-use clock::DatabaseClock;
+use clock::{DatabaseClock, Told};
 use committer::{Before, Committers, Desk, alone};
 use config::{Reach, describe};
 use fault::Done;
@@ -70,7 +70,7 @@ use pool::Pool;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tx::{Sees, Tx, snapshot};
 use watcher::Watcher;
 
@@ -138,9 +138,13 @@ impl PostgresStorage {
         let ca = options.ca.clone().or_else(super::trust::named);
         let reach = Arc::new(Reach::of(url, ca.as_deref())?);
         // On a thread of its own: the caller's may be driving an event loop already.
-        let migrate = |mut link: Link| migrations::migrate(&mut link).map(|()| migrations::is_held(&mut link));
+        let migrate = |mut link: Link| {
+            migrations::migrate(&mut link)?;
+            Ok((migrations::is_held(&mut link), Told::by(&mut link)?))
+        };
         let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());
-        let is_held = migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+        let (is_held, time) =
+            migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
         if !is_held {
             tracing::warn!(
                 user = reach.config.get_user(),
@@ -148,11 +152,12 @@ impl PostgresStorage {
                  alone keep organizations apart; connect as another user"
             );
         }
-        let database_clock = options.clock.is_none().then(Arc::<DatabaseClock>::default);
-        let clock: Arc<dyn Clock> = match (&options.clock, &database_clock) {
-            (Some(clock), _) => clock.clone(),
-            (None, Some(clock)) => clock.clone(),
-            (None, None) => Arc::<DatabaseClock>::default(),
+        let (clock, database_clock): (Arc<dyn Clock>, _) = match &options.clock {
+            Some(clock) => (clock.clone(), None),
+            None => {
+                let clock = Arc::new(DatabaseClock::new(time));
+                (clock.clone(), Some(clock))
+            }
         };
         let desk =
             Desk { clock, hints: Hints::default(), next_due: Arc::new(AtomicI64::new(i64::MAX)), own: Arc::default() };
@@ -259,10 +264,9 @@ impl PostgresStorage {
     async fn set_clock(&self) -> Result<()> {
         let Some(clock) = self.0.database_clock.clone() else { return Ok(()) };
         self.read_all("read the database's time", move |tx| {
-            let asked = clock.measured();
-            let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-            if let Some(told) = tx.first(sql, Vec::new(), |row| row.get(0))? {
-                clock.set(asked, told, clock.measured());
+            let asked = Instant::now();
+            if let Some(time) = tx.first(clock::ASK, Vec::new(), |row| row.get(0))? {
+                clock.set(Told { asked, time, answered: Instant::now() });
             }
             Ok(())
         })
