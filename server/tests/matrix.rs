@@ -13,11 +13,11 @@ use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::AgentContextExt;
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::model::{ApiKey, Delivery, NewKey, Status, TaskOptions, TokenHash, fresh_token};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
-use flovyn_core::storage::{Directory, Storage};
+use flovyn_core::storage::{Directory, Storage, WorkerInfo};
 use flovyn_core::wire::raw;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::v2::{Hint, HintsRequest};
@@ -160,7 +160,14 @@ async fn a_key_of_a_queue_is_enough_to_serve_it() {
     assert_eq!(told, json!([20_000, 1]));
     let elsewhere = client.start("patient", Payload::null(), StartOptions::default()).await.unwrap();
     let storage = remote.storage();
+    let of_others = WorkerInfo {
+        org: matrix.own,
+        id: WorkerId::fresh(),
+        name: "one of others".into(),
+        queues: vec!["gpu".into(), "default".into()],
+    };
     for refused in [
+        storage.register_worker(of_others).await,
         storage.execution(matrix.own, elsewhere.id()).await.map(|_| ()),
         storage.facts_after(matrix.own, elsewhere.id(), 0).await.map(|_| ()),
     ] {

@@ -62,13 +62,13 @@ fn lease(wire: Option<v2::Lease>) -> Result<Lease, Status> {
 }
 
 impl Grpc {
-    /// The org of a poll, whose queue the caller may serve.
-    fn of_queue(&self, request: &Request<v2::PollRequest>) -> Result<OrgId, Status> {
-        let queue = &request.get_ref().queue;
-        if self.identity(request)?.serves(queue) {
-            return self.org(request);
+    /// The org of a call about queues, all of which the caller may serve.
+    fn of_queues<T>(&self, request: &Request<T>, queues: &[String]) -> Result<OrgId, Status> {
+        let identity = self.identity(request)?;
+        if let Some(queue) = queues.iter().find(|queue| !identity.serves(queue)) {
+            return Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")));
         }
-        Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")))
+        self.org(request)
     }
 
     /// Waits for work, at most so long. False where nobody is to look for it: the caller did not want to wait, or the
@@ -100,7 +100,7 @@ impl Worker for Grpc {
     type HintsStream = Answers<v2::Hint>;
 
     async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.org(&request)?;
+        let org = self.of_queues(&request, &request.get_ref().queues)?;
         let wire = request.into_inner();
         let id = WorkerId(id(&wire.worker, "worker").map_err(told)?);
         let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues };
@@ -156,7 +156,7 @@ impl Worker for Grpc {
     }
 
     async fn poll_agents(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollAgentsResponse>, Status> {
-        let org = self.of_queue(&request)?;
+        let org = self.of_queues(&request, std::slice::from_ref(&request.get_ref().queue))?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, wire)?;
@@ -179,7 +179,7 @@ impl Worker for Grpc {
     }
 
     async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
-        let org = self.of_queue(&request)?;
+        let org = self.of_queues(&request, std::slice::from_ref(&request.get_ref().queue))?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, wire)?;

@@ -39,7 +39,9 @@ fn may_call(role: &str, service: &str, method: &str) -> bool {
         ("viewer", "Agents") => looks,
         ("viewer" | "member", "Worker") => ["Hints"].contains(&method),
         ("member", "Agents") => true,
-        ("worker:gpu", "Worker") => !["PollAgents", "PollTasks", "FactsAfter", "ReadRows"].contains(&method),
+        ("worker:gpu", "Worker") => {
+            !["Register", "PollAgents", "PollTasks", "FactsAfter", "ReadRows"].contains(&method)
+        }
         ("worker:gpu", "Agents") if method == "GetExecution" => false,
         ("worker", "Worker") => true,
         ("worker" | "worker:gpu", "Agents") => {
@@ -439,8 +441,8 @@ async fn every_method_refuses_whom_it_must() {
             let things = call(&channel, &path, token, None, request(&service, &method, &other)).await;
             // What is not there is of no queue.
             let allowed = allowed || role == "worker:gpu" && may_call("worker", &service, &method);
-            let polls = role == "worker:gpu" && ["PollAgents", "PollTasks"].contains(&&method[..]);
-            let wanted = if allowed && !polls { foreign(&service, &method) } else { Code::PermissionDenied };
+            let names_queue = role == "worker:gpu" && ["Register", "PollAgents", "PollTasks"].contains(&&method[..]);
+            let wanted = if allowed && !names_queue { foreign(&service, &method) } else { Code::PermissionDenied };
             check(&format!("{role} about the other org"), things, wanted);
         }
         for (name, stranger) in matrix.strangers() {
