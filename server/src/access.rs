@@ -1,6 +1,7 @@
 //! Who may call: tokens, the org each speaks for, and what it allows. One identity per request, made here alone.
 
 use axum::http::{HeaderMap, header};
+use flovyn_core::clock::Timestamp;
 use flovyn_core::error::Result;
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
@@ -28,22 +29,35 @@ pub struct Identity {
     name: Arc<str>,
     /// By which the store knows it; none where the server itself knows the token.
     key: Option<TokenHash>,
+    expires_at: Option<Timestamp>,
 }
 
 impl Identity {
     /// A caller of one org who may do everything in it.
     pub fn of_org(org: OrgId) -> Self {
-        Self { org: Some(org), scopes: Arc::new(Scopes::all()), name: "the server's token".into(), key: None }
+        Self {
+            org: Some(org),
+            scopes: Arc::new(Scopes::all()),
+            name: "the server's token".into(),
+            key: None,
+            expires_at: None,
+        }
     }
 
     /// The operator of the installation, who names the org of each call.
     pub fn operator() -> Self {
-        Self { org: None, scopes: Arc::new(Scopes::all()), name: "the operator's token".into(), key: None }
+        Self {
+            org: None,
+            scopes: Arc::new(Scopes::all()),
+            name: "the operator's token".into(),
+            key: None,
+            expires_at: None,
+        }
     }
 
     fn of_key(key: &ApiKey, hash: TokenHash) -> Self {
         let (scopes, name) = (Arc::new(key.scopes.clone()), format!("key {}", key.id).into());
-        Self { org: Some(key.org), scopes, name, key: Some(hash) }
+        Self { org: Some(key.org), scopes, name, key: Some(hash), expires_at: key.expires_at }
     }
 
     /// The org of a call that names one, or names none.
@@ -68,6 +82,11 @@ impl Identity {
     /// What it may do.
     pub fn scopes(&self) -> &Scopes {
         &self.scopes
+    }
+
+    /// When it stops working; never without.
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
     }
 
     /// Whether it may take work of a queue.

@@ -18,12 +18,16 @@ const ORG: &str = "/api/orgs/default";
 
 /// A server that takes keys alone, and a key of the org `default` with these scopes.
 async fn keyed(house: House, scopes: &str) -> (House, String, String) {
+    keyed_for(house, scopes, None).await
+}
+
+async fn keyed_for(house: House, scopes: &str, expires_in: Option<Duration>) -> (House, String, String) {
     let storage = house.runtime.storage().clone();
     let directory = storage.directory().expect("SQLite knows who may call");
     let token = fresh_token();
     let (name, scopes, actor) = ("first".to_owned(), scopes.parse().unwrap(), "a test".to_owned());
     let hash = TokenHash::of(&token);
-    let key = directory.create_key(NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash, actor });
+    let key = directory.create_key(NewKey { org: OrgId::DEFAULT, name, scopes, expires_in, hash, actor });
     let id = key.await.unwrap().id.to_string();
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
@@ -90,6 +94,30 @@ async fn a_key_gives_no_more_than_it_has() {
         assert_eq!(make(more).await, 403, "{more}");
     }
     assert_eq!((make("keys").await, make("worker:gpu").await), (201, 201));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_outlives_none_that_made_it() {
+    let hour = Duration::from_secs(3_600);
+    let (house, keeper, maker) = keyed_for(House::open().await, "keys exec:read", Some(hour)).await;
+    let make = async |body: Value| {
+        let (status, made) = ask(&house, &keeper, "POST", "/api-keys", body).await;
+        (status, made["expiresAt"].as_str().map(str::to_owned), made["detail"].to_string())
+    };
+    let named = |mut body: Value| {
+        body["name"] = "x".into();
+        body["scopes"] = "exec:read".into();
+        body
+    };
+    for longer in [json!({ "neverExpires": true }), json!({ "expiresInDays": 1 })] {
+        let (status, _, why) = make(named(longer)).await;
+        assert!(status == 403 && why.contains("outlives"), "{status}: {why}");
+    }
+    let (status, ends, _) = make(named(json!({}))).await;
+    assert_eq!(status, 201);
+    let (_, keys) = ask(&house, &keeper, "GET", "/api-keys", json!({})).await;
+    let own = keys["items"].as_array().unwrap().iter().find(|key| key["id"] == *maker).unwrap();
+    assert!(ends.as_deref() <= own["expiresAt"].as_str(), "{ends:?} and {own}");
 }
 
 fn remote_schedule() -> ScheduleSpec {

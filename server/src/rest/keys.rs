@@ -110,10 +110,32 @@ pub(super) async fn create(
             return Err(Problem::invalid(format!("give expiresInDays from 1 to {most}, or neverExpires alone")));
         }
     };
+    let expires_in =
+        no_longer_than_its_maker(&caller, expires_in, body.expires_in_days.is_none() && !body.never_expires)?;
     let token = fresh_token();
     let (org, hash, actor) = (caller.org(), TokenHash::of(&token), caller.by.to_string());
     let key = directory(&caller)?.create_key(NewKey { org, name: body.name, scopes, expires_in, hash, actor }).await?;
     Ok((StatusCode::CREATED, axum::Json(CreatedKey { key: view(&key), token })))
+}
+
+/// How long a key lives that a key makes: what leaks shall not outlive the day on which it ends. `is_left_open` tells that
+/// nobody asked for a time.
+fn no_longer_than_its_maker(
+    caller: &Caller,
+    asked: Option<Duration>,
+    is_left_open: bool,
+) -> Result<Option<Duration>, Problem> {
+    let Some(end) = caller.by.who.expires_at() else { return Ok(asked) };
+    let left = end.since(caller.service.storage.clock().now());
+    if asked.is_some_and(|asked| asked <= left) {
+        return Ok(asked);
+    }
+    if is_left_open {
+        return Ok(Some(left));
+    }
+    let detail =
+        format!("a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none");
+    Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail))
 }
 
 /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
