@@ -292,8 +292,10 @@ pub async fn what_was_done_for_a_stop_is_left_out(factory: &dyn Factory) {
     holder.end(vec![], BatchEnd::Cancelled(None)).await;
     let run = checked(holder.id, ForkFrom::Latest).await;
     // And so it is for a fork of the fork, be its own first op one that knows of its own stop.
-    checked(run.new.id, ForkFrom::Latest).await;
+    let run = checked(run.new.id, ForkFrom::Latest).await;
+    let run = fork(&rig, run.new.id, ForkFrom::Latest).await;
     let (mut forked, _) = load(&rig, &run).await;
+    forked.next = 3;
     rig.storage.request_cancel(ORG, forked.id, gracefully(Duration::from_secs(30))).await.unwrap();
     let mut ops = vec![forked.entry("sorry")];
     ops[0].seen = vec![Seen::CANCEL];
