@@ -574,10 +574,14 @@ impl Machine {
         !self.over && (self.in_flight.is_some() || !self.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
-    /// Whether it waits in the store, its code has nothing left to run and it has nothing new to say to the store.
+    /// Whether it waits in the store, and its code has nothing left to run.
+    pub fn is_idle(&self) -> bool {
+        self.is_parked() && self.quiet
+    }
+
+    /// Whether it is idle and has nothing new to say to the store.
     pub fn is_at_rest(&self) -> bool {
-        let silent = self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty();
-        self.is_parked() && self.quiet && silent
+        self.is_idle() && self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty()
     }
 
     /// Ops that the recovery of this run would replay.

@@ -450,10 +450,9 @@ impl Session {
         self.inner.lock().machine.is_parked()
     }
 
-    /// Whether it is parked, with nothing left to run or to say.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.machine.is_at_rest() && inner.effects.is_empty()
+    /// Whether it is parked, and its code has nothing left to run.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inner.lock().machine.is_idle()
     }
 
     /// Whether age alone must not evict it.

@@ -51,7 +51,7 @@ impl Parked {
             let oldest = inner.by_age.iter().filter_map(|(place, id)| {
                 let (_, _, session) = inner.by_id.get(id)?;
                 let key = || (session.only_replayed(), session.tail_length(), *place, *id);
-                (!session.has_host_timer() && session.is_at_rest()).then(key)
+                (!session.has_host_timer() && session.is_idle()).then(key)
             });
             let Some((.., place, id)) = oldest.take(8).min() else { break };
             inner.by_age.remove(&place);
@@ -92,7 +92,7 @@ impl Parked {
             .iter()
             .filter(|(_, (_, since, session))| {
                 since.elapsed() > self.age
-                    && session.is_at_rest()
+                    && session.is_idle()
                     && !session.is_held_by_host()
                     && !session.only_replayed()
             })
