@@ -131,7 +131,6 @@ pub async fn a_worker_has_limits(factory: &dyn Factory) {
         ClaimRequest { queue: too_long(), ..asked() },
         ClaimRequest { kinds: vec![too_long()].into(), ..asked() },
         ClaimRequest { kinds: kinds.into(), ..asked() },
-        ClaimRequest { ttl: Duration::from_secs(1_000_000), ..asked() },
     ] {
         assert_eq!(refused(rig.storage.claim_agents(wrong.clone()).await), Code::InvalidArgument);
         assert_eq!(refused(rig.storage.claim_tasks(wrong).await), Code::InvalidArgument);
