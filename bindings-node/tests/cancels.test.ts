@@ -416,6 +416,16 @@ test("who asks whether to stop is told once, and may tidy up", async () => {
   expect(said).toEqual(["bye", "gone"]);
 });
 
+test("who asks and does not read the answer is told by the next await", async () => {
+  const asks = agent("asks_in_vain", async (ctx) => {
+    while (!ctx.isCancellationRequested) await pause(1);
+    await Promise.allSettled([ctx.checkCancellation()]);
+    return say("never");
+  });
+  expect(await stopped(asks)).toBeInstanceOf(AgentCancelled);
+  expect(said).toEqual([]);
+});
+
 test("what others await beside one who asks is told too", async () => {
   const asks = agent("asks_beside", async (ctx) => {
     const waits = async (): Promise<string> => {

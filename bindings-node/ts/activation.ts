@@ -357,6 +357,11 @@ export class Activation {
     this.untold.raises(error, kept);
   }
 
+  /** Notes an error that tells the code to stop because it has asked. */
+  hears(error: Cancelled): void {
+    if (this.agent.options.cancellable !== false) this.told(error, false);
+  }
+
   // ── what the engine asks ──────────────────────────────────────────────────────────────────────────────────────
 
   /** Takes what the engine asks; a run whose outcomes cannot be read fails with that. */

@@ -342,7 +342,9 @@ export class AgentContext<S = unknown> {
   /** Throws `Cancelled` if the run was asked to stop; recorded. No later await of this branch throws it again. */
   async checkCancellation(): Promise<void> {
     if (this.read((once) => this.activation.session.checkCancellation(once))) {
-      throw new Cancelled("the run was asked to stop");
+      const error = new Cancelled("the run was asked to stop");
+      this.activation.hears(error);
+      throw error;
     }
   }
 
