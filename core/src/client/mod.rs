@@ -13,7 +13,7 @@ pub use watch::Watching;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
-    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits,
+    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits, check_id,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -22,9 +22,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The longest user-given id.
-const MAX_KEY: usize = 200;
 
 /// How a run is to be started.
 #[derive(Debug, Clone, Default)]
@@ -142,12 +139,7 @@ impl Client {
 
     fn identify(&self, id: Option<&str>) -> Result<(ExecutionId, Option<String>)> {
         let Some(id) = id else { return Ok((ExecutionId::fresh(), None)) };
-        if id.is_empty() || id.chars().count() > MAX_KEY {
-            return Err(Error::new(
-                Code::InvalidArgument,
-                format!("an id has 1 to {MAX_KEY} characters, but {} were given", id.chars().count()),
-            ));
-        }
+        check_id(id)?;
         let key = uuid::Uuid::parse_str(id).is_err().then(|| id.to_owned());
         Ok((ExecutionId::of_key(self.org, id), key))
     }

@@ -47,5 +47,5 @@ pub use task::{
     TaskStatus,
 };
 pub use text::MAX_NAME;
-pub(crate) use text::{check_name, check_text};
+pub(crate) use text::{check_id, check_name, check_text};
 pub use usage::{Usage, UsageTotals};

@@ -5,6 +5,9 @@ use crate::error::{Code, Error, Result};
 /// The longest name or key, in bytes: what every index holds beside its other columns.
 pub const MAX_NAME: usize = 500;
 
+/// The longest id that a user gives a run, in characters.
+const MAX_ID: usize = 200;
+
 /// How much of a refused text an error repeats, in characters.
 const SHOWN: usize = 60;
 
@@ -28,6 +31,18 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
         return Err(Error::new(Code::InvalidArgument, message).with("limit", MAX_NAME));
     }
     check_text(what, name)
+}
+
+/// Refuses an id that no backend takes: none, one with a NUL, and one of more than 200 characters.
+///
+/// Errors: `InvalidArgument` with the place or the length.
+pub(crate) fn check_id(id: &str) -> Result<()> {
+    let length = id.chars().count();
+    if !(1..=MAX_ID).contains(&length) {
+        let message = format!("an id has 1 to {MAX_ID} characters, but {length} were given");
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    check_text("the id", id)
 }
 
 fn shown(text: &str) -> String {

@@ -5,8 +5,8 @@ use super::unfenced::Serves;
 use super::{ClaimRequest, Heartbeat, WorkerInfo};
 use crate::error::{Code, Error, Result};
 use crate::model::{
-    Batch, ForkRequest, LabelKey, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec, check_concurrency, check_name,
-    check_text,
+    Batch, ForkRequest, LabelKey, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec, check_concurrency, check_id,
+    check_name, check_text,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl NewExecution {
     pub(crate) fn check(&self) -> Result<()> {
         check_name("the agent's kind", &self.kind)?;
         check_name("the queue", &self.queue)?;
-        optional("the id", self.key.as_deref())?;
+        self.key.as_deref().map_or(Ok(()), check_id)?;
         optional("the concurrency key", self.concurrency_key.as_deref())?;
         optional("the trace parent", self.traceparent.as_deref())?;
         optional("the budget", self.limits.budget.as_deref())?;
@@ -43,7 +43,7 @@ impl NewSignal {
 impl ForkRequest {
     /// Errors: `InvalidArgument` for a key that no backend takes.
     pub(crate) fn check(&self) -> Result<()> {
-        optional("the id", self.key.as_deref())
+        self.key.as_deref().map_or(Ok(()), check_id)
     }
 }
 

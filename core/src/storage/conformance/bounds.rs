@@ -21,10 +21,9 @@ type Change<T> = fn(&mut T, String);
 /// The words of a run: each as long as it may be works, one byte more or a NUL does not, and the queue goes on.
 pub async fn words_of_a_run_have_a_limit(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let words: [Change<NewExecution>; 5] = [
+    let words: [Change<NewExecution>; 4] = [
         |new, word| new.kind = word,
         |new, word| new.queue = word,
-        |new, word| new.key = Some(word),
         |new, word| new.concurrency_key = Some(word),
         |new, word| drop(new.metadata.insert(word, "ada".into())),
     ];
@@ -35,6 +34,11 @@ pub async fn words_of_a_run_have_a_limit(factory: &dyn Factory) {
             assert_eq!(refused(rig.storage.create_execution(new).await), Code::InvalidArgument);
         }
     }
+    for wrong in ["", &"名".repeat(201), "a\0b"] {
+        let named = NewExecution { key: Some(wrong.into()), ..rig.new_run() };
+        assert_eq!(refused(rig.storage.create_execution(named).await), Code::InvalidArgument);
+    }
+    rig.start_as(|new| (new.key, new.queue) = (Some("名".repeat(200)), "of its own".into())).await;
     let mut large = rig.new_run();
     large.metadata.insert("note".into(), "x".repeat(20_000));
     assert_eq!(refused(rig.storage.create_execution(large).await), Code::InvalidArgument);
