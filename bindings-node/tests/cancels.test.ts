@@ -400,7 +400,8 @@ async function stopped(of: AnyAgent): Promise<unknown> {
   said.length = 0;
   const client = await serving([of]);
   const run = await client.start(of as never);
-  await until(async () => (await run.status()) === "RUNNING");
+  // RUNNING is over soon for a run that waits for a signal beside its code.
+  await until(async () => (await run.status()) !== "PENDING");
   await run.cancel({ timeoutMs: 20_000 });
   return run.result({ timeoutMs: 20_000 }).catch((error: unknown) => error);
 }
