@@ -88,7 +88,7 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 test: format system rust-build ## Lint, tidy and every suite
-	@$(MAKE) --no-print-directory --jobs 2 rust-test packages
+	@$(MAKE) --no-print-directory -j2 rust-test packages
 	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios lives openapi examples readme reference
 	@echo "==> all suites passed"
 

@@ -11,8 +11,8 @@ mod world;
 
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
-use flovyn_core::client::StartOptions;
-use flovyn_core::context::AgentContextExt;
+use flovyn_core::client::{StartOptions, StreamEvent};
+use flovyn_core::context::{AgentContextExt, TaskCall};
 use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::model::{ApiKey, Delivery, NewKey, Status, TaskOptions, TokenHash, fresh_token};
 use flovyn_core::runtime::Runtime;
@@ -173,5 +173,54 @@ async fn a_key_of_a_queue_is_enough_to_serve_it() {
     ] {
         let refused = refused.unwrap_err();
         assert!(refused.message().contains("\"default\""), "{refused}");
+    }
+}
+
+/// A task of a queue may stream into a run of another; nothing else of that run is its queue's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_queue_shows_what_its_tasks_stream() {
+    let matrix = Matrix::open().await;
+    let asks = agent("asks", |ctx, _| {
+        Box::pin(async move {
+            let (kind, queue) = ("sings".to_owned(), Some("gpu".to_owned()));
+            ctx.schedule_raw(TaskCall { kind, input: Payload::null(), options: None, queue, key: None })?.await?;
+            Ok(Value::Null)
+        })
+    });
+    let sings = job("sings", TaskOptions::default(), |ctx, _| {
+        Box::pin(async move {
+            ["la ", "la"].into_iter().for_each(|word| ctx.stream_token(word));
+            Ok(Value::Null)
+        })
+    });
+    let (mut workers, mut clients) = (Vec::new(), Vec::new());
+    for (role, queue, host) in [
+        ("worker", "default", NativeHost::default().agent(asks).unwrap()),
+        ("worker:gpu", "gpu", NativeHost::default().task(sings).unwrap()),
+    ] {
+        let options = RemoteOptions { token: Some(matrix.keys[role].clone()) };
+        let remote = RemoteStorage::connect(&matrix.house.serving.url(), options).await.unwrap();
+        let options = WorkerOptions { queue: queue.into(), ..WorkerOptions::default() };
+        let runtime = Runtime::over(Arc::new(remote));
+        workers.push(runtime.worker(Arc::new(host), options).await.unwrap());
+        clients.push(runtime);
+    }
+    let client = matrix.house.runtime.client_of(matrix.own);
+    let handle = client.start("asks", Payload::null(), StartOptions::default()).await.unwrap();
+    let (mut sung, mut shown) = (String::new(), handle.stream(None));
+    while let Some(event) = shown.next().await.unwrap() {
+        if let StreamEvent::Chunk(_, chunk) = event {
+            sung.push_str(&chunk.data);
+        }
+    }
+    assert_eq!(sung, "la la");
+    // The other queue's worker stays whose it is.
+    let (theirs, storage) = (workers[0].id(), clients[1].storage());
+    let taken = WorkerInfo { org: matrix.own, id: theirs, name: "taken".into(), queues: vec!["gpu".into()] };
+    for refused in [
+        storage.register_worker(taken).await.unwrap_err(),
+        storage.unregister_worker(matrix.own, theirs).await.unwrap_err(),
+    ] {
+        assert!(refused.message().contains("serves the queue \"default\""), "{refused}");
     }
 }

@@ -5,7 +5,7 @@ use super::streams::{Answers, all, cut, pages, wired};
 use super::{Grpc, told};
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use flovyn_core::model::{CommitRequest, Fact, Lease, TaskReport};
+use flovyn_core::model::{Chunk, CommitRequest, Fact, Lease, TaskReport};
 use flovyn_core::payload::RowOf;
 use flovyn_core::storage::{ClaimRequest, Heartbeat, PAGE, WorkerInfo};
 use flovyn_core::wire::v2::worker_server::Worker;
@@ -31,11 +31,11 @@ fn need<T>(value: Option<T>, field: &str) -> Result<T, Status> {
     value.ok_or_else(|| Status::invalid_argument(format!("the field {field} is missing")))
 }
 
-fn claim(org: OrgId, wire: v2::PollRequest) -> Result<ClaimRequest, Status> {
+fn claim(org: OrgId, worker: WorkerId, wire: v2::PollRequest) -> Result<ClaimRequest, Status> {
     let only = if wire.only.is_empty() { None } else { Some(id(&wire.only, "only").map_err(told)?) };
     Ok(ClaimRequest {
         org,
-        worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+        worker,
         queue: wire.queue,
         kinds: wire.kinds.into(),
         limit: (wire.limit as usize).min(CLAIMED),
@@ -57,18 +57,35 @@ fn wanted_by(commit: &CommitRequest, wanted: v2::WantedTasks) -> ClaimRequest {
     }
 }
 
-fn lease(wire: Option<v2::Lease>) -> Result<Lease, Status> {
-    need(wire, "lease")?.try_into().map_err(told)
-}
-
 impl Grpc {
-    /// The org of a call about queues, all of which the caller may serve.
-    fn of_queues<T>(&self, request: &Request<T>, queues: &[String]) -> Result<OrgId, Status> {
+    /// The org and the worker of a call about queues, all of which the caller may serve.
+    async fn of_queues<T>(
+        &self,
+        request: &Request<T>,
+        worker: &[u8],
+        queues: &[String],
+    ) -> Result<(OrgId, WorkerId), Status> {
         let identity = self.identity(request)?;
         if let Some(queue) = queues.iter().find(|queue| !identity.serves(queue)) {
             return Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")));
         }
-        self.org(request)
+        self.of_worker(request, worker).await
+    }
+
+    /// The org and the worker of a call, for which the caller may act.
+    async fn of_worker<T>(&self, request: &Request<T>, worker: &[u8]) -> Result<(OrgId, WorkerId), Status> {
+        let (org, who) = (self.org(request)?, self.identity(request)?);
+        let worker = WorkerId(id(worker, "worker").map_err(told)?);
+        self.acts_for(&who, org, worker).await?;
+        Ok((org, worker))
+    }
+
+    /// The org and the lease of a call, for whose holder the caller may act.
+    async fn of_lease<T>(&self, request: &Request<T>, wire: &Option<v2::Lease>) -> Result<(OrgId, Lease), Status> {
+        let (org, who) = (self.org(request)?, self.identity(request)?);
+        let lease: Lease = need(wire.clone(), "lease")?.try_into().map_err(told)?;
+        self.acts_for(&who, org, lease.worker).await?;
+        Ok((org, lease))
     }
 
     /// Waits for work, at most so long. False where nobody is to look for it: the caller did not want to wait, or the
@@ -100,17 +117,15 @@ impl Worker for Grpc {
     type HintsStream = Answers<v2::Hint>;
 
     async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.of_queues(&request, &request.get_ref().queues)?;
+        let (org, id) = self.of_queues(&request, &request.get_ref().worker, &request.get_ref().queues).await?;
         let wire = request.into_inner();
-        let id = WorkerId(id(&wire.worker, "worker").map_err(told)?);
         let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues };
         self.0.storage.register_worker(worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
 
     async fn unregister(&self, request: Request<v2::UnregisterRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.org(&request)?;
-        let worker = WorkerId(id(&request.get_ref().worker, "worker").map_err(told)?);
+        let (org, worker) = self.of_worker(&request, &request.get_ref().worker).await?;
         self.1.left(org, worker);
         self.0.storage.unregister_worker(org, worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
@@ -120,12 +135,12 @@ impl Worker for Grpc {
         &self,
         request: Request<v2::HeartbeatRequest>,
     ) -> Result<Response<v2::HeartbeatResponse>, Status> {
-        let org = self.org(&request)?;
+        let (org, worker) = self.of_worker(&request, &request.get_ref().worker).await?;
         let link = self.link(&request, &request.get_ref().link)?;
         let wire = request.into_inner();
         let mut beat = Heartbeat {
             org,
-            worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+            worker,
             ttl: Duration::from_micros(wire.ttl),
             executions: Vec::with_capacity(wire.executions.len()),
             tasks: Vec::with_capacity(wire.tasks.len()),
@@ -156,10 +171,11 @@ impl Worker for Grpc {
     }
 
     async fn poll_agents(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollAgentsResponse>, Status> {
-        let org = self.of_queues(&request, std::slice::from_ref(&request.get_ref().queue))?;
+        let asked = request.get_ref();
+        let (org, worker) = self.of_queues(&request, &asked.worker, std::slice::from_ref(&asked.queue)).await?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
-        let claim = claim(org, wire)?;
+        let claim = claim(org, worker, wire)?;
         let mut ready = self.0.storage.hints().agents();
         let claim_now = || self.0.storage.claim_agents(claim.clone());
         let mut claims = claim_now().await.map_err(told)?;
@@ -179,10 +195,12 @@ impl Worker for Grpc {
     }
 
     async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
-        let org = self.of_queues(&request, std::slice::from_ref(&request.get_ref().queue))?;
+        let identity = self.identity(&request)?;
+        let asked = request.get_ref();
+        let (org, worker) = self.of_queues(&request, &asked.worker, std::slice::from_ref(&asked.queue)).await?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
-        let claim = claim(org, wire)?;
+        let claim = claim(org, worker, wire)?;
         let mut ready = self.0.storage.hints().tasks();
         let claim_now = || self.0.storage.claim_tasks(claim.clone());
         let mut tasks = claim_now().await.map_err(told)?;
@@ -190,6 +208,7 @@ impl Worker for Grpc {
             tasks = claim_now().await.map_err(told)?;
         }
         self.0.metrics.claimed("task", tasks.len());
+        self.handed(&identity, &tasks);
         Ok(Response::new(v2::PollTasksResponse { tasks: wired(&tasks) }))
     }
 
@@ -197,10 +216,9 @@ impl Worker for Grpc {
         &self,
         request: Request<v2::LoadSegmentRequest>,
     ) -> Result<Response<Self::LoadSegmentStream>, Status> {
-        let org = self.org(&request)?;
-        let wire = request.into_inner();
-        let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
-        let segment = self.0.storage.load_segment(org, execution, lease(wire.lease)?).await.map_err(told)?;
+        let (org, lease) = self.of_lease(&request, &request.get_ref().lease).await?;
+        let execution = ExecutionId(id(&request.get_ref().execution, "execution").map_err(told)?);
+        let segment = self.0.storage.load_segment(org, execution, lease).await.map_err(told)?;
         let first = v2::Segment {
             execution: Some((&segment.execution).into()),
             checkpoint: segment.checkpoint.as_ref().map(Into::into),
@@ -249,13 +267,17 @@ impl Worker for Grpc {
         let mut wire = whole.finish().map_err(told)?;
         let wanted = wire.wanted.take().filter(|wanted| identity.serves(&wanted.queue));
         let commit = wire.into_model(org).map_err(told)?;
+        self.acts_for(&identity, org, commit.lease.worker).await?;
         let wanted = wanted.map(|wanted| wanted_by(&commit, wanted));
         let answer = self.0.storage.commit(commit).await.map_err(told)?;
         let mut wire = v2::CommitAnswer::from(&answer);
         if let Some(wanted) = wanted {
             // The commit is done whatever becomes of this: what is not brought along is polled for.
             match self.0.storage.claim_tasks(wanted).await {
-                Ok(tasks) => wire.tasks = wired(&tasks),
+                Ok(tasks) => {
+                    self.handed(&identity, &tasks);
+                    wire.tasks = wired(&tasks);
+                }
                 Err(error) => tracing::debug!(%error, "a commit's answer brings no tasks along"),
             }
         }
@@ -281,13 +303,13 @@ impl Worker for Grpc {
     }
 
     async fn report_task(&self, request: Request<v2::ReportTaskRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.org(&request)?;
+        let (org, worker) = self.of_worker(&request, &request.get_ref().worker).await?;
         let wire = request.into_inner();
         let report = TaskReport {
             org,
             task: TaskId(id(&wire.task, "task").map_err(told)?),
             attempt: wire.attempt,
-            worker: WorkerId(id(&wire.worker, "worker").map_err(told)?),
+            worker,
             result: need(wire.result, "result")?.try_into().map_err(told)?,
         };
         self.0.storage.report_task(report).await.map_err(told)?;
@@ -295,10 +317,9 @@ impl Worker for Grpc {
     }
 
     async fn release(&self, request: Request<v2::ReleaseRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.org(&request)?;
-        let wire = request.into_inner();
-        let execution = ExecutionId(id(&wire.execution, "execution").map_err(told)?);
-        self.0.storage.release(org, execution, lease(wire.lease)?).await.map_err(told)?;
+        let (org, lease) = self.of_lease(&request, &request.get_ref().lease).await?;
+        let execution = ExecutionId(id(&request.get_ref().execution, "execution").map_err(told)?);
+        self.0.storage.release(org, execution, lease).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }
 
@@ -355,14 +376,26 @@ impl Worker for Grpc {
     }
 
     async fn publish(&self, request: Request<v2::PublishRequest>) -> Result<Response<v2::Empty>, Status> {
-        let org = self.org(&request)?;
-        let previews = &self.0.chunks;
+        let (org, who) = (self.org(&request)?, self.identity(&request)?);
+        let mut strange = None;
         for published in request.into_inner().chunks {
-            let chunk = need(published.chunk, "chunk")?.try_into().map_err(|error: Error| {
+            let chunk: Chunk = need(published.chunk, "chunk")?.try_into().map_err(|error: Error| {
                 told(Error::new(Code::InvalidArgument, format!("a preview was not taken: {}", error.message())))
             })?;
-            previews.publish(published.after, org, chunk);
+            if self.shows(&who, org, &chunk).await? {
+                self.0.chunks.publish(published.after, org, chunk);
+            } else {
+                strange = Some(chunk.execution);
+            }
         }
-        Ok(Response::new(v2::Empty {}))
+        // What stands beside a preview that is refused is shown all the same: a worker sends those of many runs at once.
+        match strange {
+            None => Ok(Response::new(v2::Empty {})),
+            Some(run) => {
+                let told =
+                    format!("the token may not show previews of the run {run}: it is of no queue of the token's");
+                Err(Status::permission_denied(told))
+            }
+        }
     }
 }
