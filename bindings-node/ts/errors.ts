@@ -36,8 +36,16 @@ const RETRYABLE = new Set(["StorageUnavailable", "Timeout", "RateLimited"]);
 
 /** An id is taken by a run with another input or kind. */
 export class ExecutionExists extends FlovynError {}
+/** No such thing is here: a run, a task, an entry, a schedule, a key, a path. */
+export class NotFound extends FlovynError {}
 /** No run has this id or key. */
-export class ExecutionNotFound extends FlovynError {}
+export class ExecutionNotFound extends NotFound {}
+/** The name is taken by another. */
+export class AlreadyExists extends FlovynError {}
+/** A server does not know who asks. */
+export class Unauthenticated extends FlovynError {}
+/** Who asks may not do this. */
+export class PermissionDenied extends FlovynError {}
 /** The run has ended and takes nothing more. */
 export class ExecutionClosed extends FlovynError {}
 
@@ -157,6 +165,8 @@ export class BudgetExceeded extends FlovynError {}
 export class StepLimitReached extends FlovynError {}
 /** A run has as much open, or a commit as much in it, as it may. */
 export class LimitReached extends FlovynError {}
+/** A fault of the engine; whether it happened is unknown. */
+export class Internal extends FlovynError {}
 /** A key asked a server more often than it may. */
 export class RateLimited extends FlovynError {}
 /** The thing's present status does not allow this. */
@@ -193,6 +203,11 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
   [
     ExecutionExists,
     ExecutionNotFound,
+    NotFound,
+    AlreadyExists,
+    Unauthenticated,
+    PermissionDenied,
+    Internal,
     ExecutionClosed,
     AgentFailed,
     AgentCancelled,

@@ -9,6 +9,7 @@ mod access;
 mod addresses;
 mod config;
 mod dev;
+mod faults;
 mod grpc;
 mod http;
 mod limits;

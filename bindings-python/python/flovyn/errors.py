@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AgentCancelled",
     "AgentFailed",
+    "AlreadyExists",
     "BudgetExceeded",
     "Cancelled",
     "CorruptCheckpoint",
@@ -24,18 +25,21 @@ __all__ = [
     "FlovynError",
     "ForkedProcess",
     "InDoubt",
+    "Internal",
     "InvalidArgument",
     "InvalidTransition",
     "LeaseLost",
     "LimitReached",
     "NonRetryable",
     "NotDone",
+    "NotFound",
     "NotSerializable",
     "OnceChanged",
     "OpenOperations",
     "OutOfOrder",
     "OutsideAgent",
     "PayloadTooLarge",
+    "PermissionDenied",
     "PreambleOp",
     "RateLimited",
     "SchemaTooNew",
@@ -48,6 +52,7 @@ __all__ = [
     "TaskFailed",
     "TaskTimeout",
     "Timeout",
+    "Unauthenticated",
     "UnknownKind",
     "UnsupportedFilesystem",
     "Waiting",
@@ -86,8 +91,24 @@ class ExecutionExists(FlovynError):
     """An id is taken by a run with another input or kind."""
 
 
-class ExecutionNotFound(FlovynError):
+class NotFound(FlovynError):
+    """No such thing is here: a run, a task, an entry, a schedule, a key, a path."""
+
+
+class ExecutionNotFound(NotFound):
     """No run has this id or key."""
+
+
+class AlreadyExists(FlovynError):
+    """The name is taken by another."""
+
+
+class Unauthenticated(FlovynError):
+    """A server does not know who asks."""
+
+
+class PermissionDenied(FlovynError):
+    """Who asks may not do this."""
 
 
 class ExecutionClosed(FlovynError):
@@ -264,6 +285,10 @@ class UnknownKind(FlovynError):
 
 class OutsideAgent(FlovynError):
     """A context call was made outside an agent."""
+
+
+class Internal(FlovynError):
+    """A fault of the engine; whether it happened is unknown."""
 
 
 class ForkedProcess(FlovynError):

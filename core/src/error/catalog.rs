@@ -21,6 +21,10 @@ pub enum Kind {
     Unavailable,
     /// Stored data is not what it should be; a person must look.
     Corrupt,
+    /// Who asks is not known, or may not do this; show another token.
+    Denied,
+    /// The engine itself is at fault; tell its makers.
+    Fault,
 }
 
 macro_rules! codes {
@@ -67,6 +71,14 @@ codes! {
     ExecutionExists => Conflict, false;
     /// No run has this id or key.
     ExecutionNotFound => NotFound, false;
+    /// No such thing is here: a task, an entry, a schedule, a key, a path.
+    NotFound => NotFound, false;
+    /// The name is taken by another.
+    AlreadyExists => Conflict, false;
+    /// A server does not know who asks.
+    Unauthenticated => Denied, false;
+    /// Who asks may not do this.
+    PermissionDenied => Denied, false;
     /// The run has ended and takes nothing more.
     ExecutionClosed => Conflict, false;
     /// The agent's function raised.
@@ -141,6 +153,8 @@ codes! {
     Suspended => Lost, false;
     /// The run was asked to stop.
     Cancelled => Failed, false;
+    /// A fault of the engine; whether it happened is unknown.
+    Internal => Fault, false;
 }
 
 impl fmt::Display for Code {

@@ -21,6 +21,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     code: Code,
     message: String,
+    outside: Option<String>,
     context: Vec<(Cow<'static, str>, String)>,
     source: Option<std::sync::Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -28,13 +29,21 @@ struct Inner {
 impl Error {
     /// Makes an error of a code with a message that says what was asked, what was found and what to do.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, message: message.into(), context: Vec::new(), source: None }))
+        Self(Box::new(Inner { code, message: message.into(), outside: None, context: Vec::new(), source: None }))
     }
 
     /// Adds a named fact (an id, a size, a limit) that programs may read without parsing the message.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl fmt::Display) -> Self {
         self.0.context.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Gives the sentence for callers on other machines, where the message names what is the host's alone: what its database
+    /// said, where its files are.
+    #[must_use]
+    pub fn outside(mut self, message: impl Into<String>) -> Self {
+        self.0.outside = Some(message.into());
         self
     }
 
@@ -58,6 +67,16 @@ impl Error {
     /// The sentence for people.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The sentence for callers on other machines; most often the same.
+    pub fn message_outside(&self) -> &str {
+        self.0.outside.as_deref().unwrap_or(&self.0.message)
+    }
+
+    /// Whether the message tells more than callers on other machines are told: then it belongs into the host's log.
+    pub fn tells_inside(&self) -> bool {
+        self.0.outside.is_some()
     }
 
     /// Named facts in the order they were added.

@@ -18,7 +18,7 @@ pub trait Definitions: Send + Sync {
     /// queue, and more than 256 KiB.
     async fn create_definition(&self, org: OrgId, spec: DefinitionSpec) -> Result<Definition>;
 
-    /// The definition of an id or a slug; `ExecutionNotFound` where the org has none.
+    /// The definition of an id or a slug; `NotFound` where the org has none.
     async fn definition(&self, org: OrgId, name: &str) -> Result<Definition>;
 
     /// The definitions of an org, by slug.
@@ -27,7 +27,7 @@ pub trait Definitions: Send + Sync {
     /// Puts another text in place of a definition's; runs that have started keep theirs. Errors as of both above.
     async fn replace_definition(&self, org: OrgId, id: DefinitionId, spec: DefinitionSpec) -> Result<Definition>;
 
-    /// Removes a definition; its runs stay. `ExecutionNotFound` where the org has none of this id.
+    /// Removes a definition; its runs stay. `NotFound` where the org has none of this id.
     async fn delete_definition(&self, org: OrgId, id: DefinitionId) -> Result<()>;
 }
 
@@ -52,6 +52,6 @@ pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
 
 /// The refusal of a slug that is taken.
 pub(super) fn taken(slug: &str) -> Error {
-    Error::new(Code::ExecutionExists, format!("the slug {slug:?} is taken by another definition; choose another"))
+    Error::new(Code::AlreadyExists, format!("the slug {slug:?} is taken by another definition; choose another"))
         .with("slug", slug)
 }

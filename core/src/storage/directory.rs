@@ -23,7 +23,7 @@ pub trait Directory: Send + Sync {
     /// Every key of an org, oldest first, those that no longer work included.
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>>;
 
-    /// Ends a key; one that ended before stays as it is. `ExecutionNotFound` where the org has none of this id.
+    /// Ends a key; one that ended before stays as it is. `NotFound` where the org has none of this id.
     async fn revoke_key(&self, org: OrgId, key: KeyId, actor: &str) -> Result<ApiKey>;
 
     /// The key of a token, whether it works or not.

@@ -29,13 +29,13 @@ pub trait Schedules: Send + Sync {
     /// name or an input that is too long, an input that is no JSON.
     async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule>;
 
-    /// One schedule; `ExecutionNotFound` where the org has none of this id.
+    /// One schedule; `NotFound` where the org has none of this id.
     async fn schedule(&self, org: OrgId, id: &str) -> Result<Schedule>;
 
     /// The schedules of an org, by id.
     async fn schedules(&self, org: OrgId, page: PageRequest) -> Result<Page<Schedule>>;
 
-    /// Removes a schedule; its runs stay. `ExecutionNotFound` where the org has none of this id.
+    /// Removes a schedule; its runs stay. `NotFound` where the org has none of this id.
     async fn delete_schedule(&self, org: OrgId, id: &str) -> Result<()>;
 
     /// Schedules of every org whose tick has come, earliest first; some of them, where there are many. For housekeeping.

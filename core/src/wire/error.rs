@@ -8,23 +8,27 @@ use tonic::{Code as Grpc, Status};
 /// The status of an error: its kind decides the gRPC code, its own code and context are the details.
 pub fn status_of_error(error: &Error) -> Status {
     let grpc = match error.kind() {
+        _ if error.code() == Code::Unauthenticated => Grpc::Unauthenticated,
+        _ if error.code() == Code::AlreadyExists => Grpc::AlreadyExists,
         Kind::Invalid => Grpc::InvalidArgument,
+        Kind::Denied => Grpc::PermissionDenied,
         Kind::NotFound => Grpc::NotFound,
         Kind::Conflict | Kind::Failed => Grpc::FailedPrecondition,
         Kind::Lost => Grpc::Aborted,
         Kind::Limit => Grpc::ResourceExhausted,
         Kind::Unavailable => Grpc::Unavailable,
         Kind::Corrupt => Grpc::DataLoss,
+        Kind::Fault => Grpc::Internal,
     };
     let detail = ErrorDetail {
         code: error.code().as_str().into(),
         context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
     };
-    Status::with_details(grpc, error.message(), detail.encode_to_vec().into())
+    Status::with_details(grpc, error.message_outside(), detail.encode_to_vec().into())
 }
 
 /// The error of a status. One without our details, as a proxy or a broken connection gives, is `StorageUnavailable`: what was
-/// asked may or may not have happened.
+/// asked may or may not have happened. A code that only a newer server knows is told by the status alone.
 pub fn error_of_status(asked: &str, status: &Status) -> Error {
     let detail = ErrorDetail::decode(status.details()).ok();
     if let Some((code, detail)) = detail.and_then(|detail| Some((Code::parse(&detail.code)?, detail))) {
@@ -35,8 +39,12 @@ pub fn error_of_status(asked: &str, status: &Status) -> Error {
             .fold(Error::new(code, status.message()), |error, (name, value)| error.with(name, value));
     }
     let (code, advice) = match status.code() {
-        Grpc::Unauthenticated => (Code::InvalidArgument, "pass a token it knows, in FLOVYN_TOKEN or in the URL"),
-        Grpc::PermissionDenied => (Code::InvalidArgument, "pass a token with the right to do this"),
+        Grpc::Unauthenticated => (Code::Unauthenticated, "pass a token it knows, in FLOVYN_TOKEN or in the URL"),
+        Grpc::PermissionDenied => (Code::PermissionDenied, "pass a token with the right to do this"),
+        Grpc::NotFound => (Code::NotFound, "check its id, the server and the org"),
+        Grpc::AlreadyExists => (Code::AlreadyExists, "use another name"),
+        Grpc::InvalidArgument => (Code::InvalidArgument, "send what it takes"),
+        Grpc::Internal => (Code::Internal, "the server is at fault: its log tells more"),
         Grpc::Unimplemented => (Code::InvalidArgument, "the server is of another version; update one of them"),
         _ => (Code::StorageUnavailable, "whether it happened is unknown; it may be asked again"),
     };

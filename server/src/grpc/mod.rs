@@ -13,6 +13,7 @@ use self::links::Links;
 use self::queues::Queues;
 use self::v1::V1;
 use crate::Identity;
+use crate::faults::{self, contain_grpc};
 use crate::limits::retry_after;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
@@ -67,6 +68,7 @@ where
         .add_service(healthy)
         .add_service(reflection()?)
         .into_axum_router()
+        .layer(from_fn(contain_grpc))
         .layer(from_fn_with_state(grpc.0.clone(), admit))
         .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls))
         .layer(from_fn(request_id::mark));
@@ -186,6 +188,7 @@ async fn identify(
 
 /// An error as the status of a call.
 fn told(error: Error) -> Status {
+    faults::note(&error);
     let mut status = status_of_error(&error);
     if let Some(seconds) = retry_after(&error) {
         status.metadata_mut().insert("retry-after", seconds.into());

@@ -65,7 +65,7 @@ fn serves_all(who: &Identity) -> bool {
 fn if_there<T>(found: Result<T, Error>) -> Result<Option<T>, Status> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(error) if error.code() == Code::ExecutionNotFound => Ok(None),
+        Err(error) if matches!(error.code(), Code::ExecutionNotFound | Code::NotFound) => Ok(None),
         Err(error) => Err(told(error)),
     }
 }

@@ -4,6 +4,7 @@ mod outside;
 
 pub(crate) use outside::answers;
 
+use crate::faults::contain_http;
 use crate::metrics::http_calls;
 use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
@@ -11,10 +12,10 @@ use crate::service::Service;
 use crate::sse;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use flovyn_core::error::{Code, Result};
+use flovyn_core::error::{Code, Error, Result};
 use futures::future::join;
 use futures::{Stream, StreamExt};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -102,12 +103,19 @@ fn app(service: Service, loopback: bool) -> Router {
         .fallback(|uri: Uri| async move { no_route(&uri) })
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(contain_http))
         .layer(from_fn_with_state(service.clone(), outside::unless_ending))
         .layer(from_fn_with_state(service.metrics.clone(), http_calls));
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }
-    app.layer(from_fn(request_id::mark)).with_state(service)
+    app.layer(from_fn(request_id::mark)).layer(map_response(as_declared)).with_state(service)
+}
+
+/// Lets no browser take an answer for something else than it says it is.
+async fn as_declared(mut response: Response) -> Response {
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// What every connection is held to.
@@ -133,7 +141,7 @@ pub(crate) fn routes() -> OpenApiRouter<Service> {
 
 fn no_route(uri: &Uri) -> Problem {
     let detail = format!("there is no route {}; /openapi.json has those there are", uri.path());
-    Problem::new(StatusCode::NOT_FOUND, Code::InvalidArgument, detail)
+    Problem::from(Error::new(Code::NotFound, detail))
 }
 
 fn wrong_method(uri: &Uri) -> Problem {
@@ -146,7 +154,7 @@ fn wrong_method(uri: &Uri) -> Problem {
 async fn of_this_machine(request: Request, next: Next) -> Response {
     match foreign(request.headers(), request.uri()) {
         None => next.run(request).await,
-        Some(detail) => Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail).into_response(),
+        Some(detail) => Problem::denied(detail).into_response(),
     }
 }
 

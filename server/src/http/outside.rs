@@ -67,15 +67,14 @@ pub(super) async fn metrics(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let refused = |status, detail: &str| Problem::new(status, Code::InvalidArgument, detail);
-    let unknown = |detail| refused(StatusCode::UNAUTHORIZED, detail);
+    let unknown = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
     let token = bearer(&headers).ok_or_else(|| unknown("send a token: `Authorization: Bearer TOKEN`"))?;
     let identity = service.identify(token, peer.and_then(|Extension(peer)| peer.0)).await?;
     let identity = identity.ok_or_else(|| unknown("the token is not known here; check FLOVYN_TOKEN"))?;
     // The numbers are of the whole installation, whose own org is the first one.
     if identity.org(Some(OrgId::DEFAULT)).is_none() || !identity.scopes().allows(&Scope::Audit) {
         let detail = "this tells of every org: it needs a token of the org default with the scope audit:read";
-        return Err(refused(StatusCode::FORBIDDEN, detail));
+        return Err(Problem::denied(detail));
     }
     Ok(metrics::answer(&service.metrics, &*service.storage).await?)
 }

@@ -100,7 +100,7 @@ pub(super) async fn create(
             "a key gives no more than it has: {scopes} was asked for, the caller has {}",
             caller.by.who.scopes()
         );
-        return Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail));
+        return Err(Problem::denied(detail));
     }
     let expires_in = match (body.expires_in_days, body.never_expires) {
         (None, true) => None,
@@ -135,7 +135,7 @@ fn no_longer_than_its_maker(
     }
     let detail =
         format!("a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none");
-    Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail))
+    Err(Problem::denied(detail))
 }
 
 /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
@@ -147,7 +147,7 @@ pub(super) async fn revoke(caller: Caller) -> Result<axum::Json<KeyView>, Proble
     let id = KeyId(caller.parsed("keyId", "id of a key")?);
     let revoked = directory(&caller)?.revoke_key(caller.org(), id, &caller.by.to_string()).await;
     let key = revoked.map_err(|error| match error.code() {
-        Code::ExecutionNotFound => Problem::not_found(format!("no key of this org has the id {id}")),
+        Code::NotFound => Problem::not_found(format!("no key of this org has the id {id}")),
         _ => error.into(),
     })?;
     Ok(axum::Json(view(&key)))

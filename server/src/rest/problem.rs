@@ -1,5 +1,6 @@
 //! Errors over HTTP: `application/problem+json` (RFC 9457) with our codes, and the one mapping of codes to statuses.
 
+use crate::faults;
 use crate::limits::retry_after;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -21,7 +22,7 @@ pub(crate) struct Problem {
 #[schema(as = Problem)]
 pub(super) struct ProblemBody {
     /// Names the code for programs that know problem+json.
-    #[schema(example = "urn:flovyn:error:ExecutionNotFound")]
+    #[schema(example = "urn:flovyn:error:NotFound")]
     r#type: String,
     /// What the code means.
     title: String,
@@ -50,7 +51,12 @@ impl Problem {
 
     /// Something that is named and not there.
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, Code::ExecutionNotFound, detail)
+        Self::from(Error::new(Code::NotFound, detail))
+    }
+
+    /// Something that the caller may not do.
+    pub(crate) fn denied(detail: impl Into<String>) -> Self {
+        Self::from(Error::new(Code::PermissionDenied, detail))
     }
 
     /// A body over its limit.
@@ -70,23 +76,26 @@ fn status_of(code: Code) -> StatusCode {
     match (code, code.kind()) {
         (Code::PayloadTooLarge, _) => StatusCode::PAYLOAD_TOO_LARGE,
         (Code::StepLimitReached, _) => StatusCode::CONFLICT,
+        (Code::Unauthenticated, _) => StatusCode::UNAUTHORIZED,
+        (_, Kind::Denied) => StatusCode::FORBIDDEN,
         (_, Kind::Invalid) => StatusCode::BAD_REQUEST,
         (_, Kind::NotFound) => StatusCode::NOT_FOUND,
         (_, Kind::Conflict | Kind::Failed | Kind::Lost) => StatusCode::CONFLICT,
         (_, Kind::Limit) => StatusCode::TOO_MANY_REQUESTS,
         (_, Kind::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
-        (_, Kind::Corrupt) => StatusCode::INTERNAL_SERVER_ERROR,
+        (_, Kind::Corrupt | Kind::Fault) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let error = &self.error;
+        faults::note(error);
         let body = ProblemBody {
             r#type: format!("urn:flovyn:error:{}", error.code()),
             title: error.code().title().into(),
             status: self.status.as_u16(),
-            detail: error.message().into(),
+            detail: error.message_outside().into(),
             code: error.code().as_str().into(),
             retryable: error.is_retryable(),
             context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
@@ -115,7 +124,7 @@ mod tests {
     fn every_code_has_a_status_that_says_who_has_to_act() {
         for code in Code::ALL {
             let status = status_of(*code);
-            let ours = matches!(code.kind(), Kind::Unavailable | Kind::Corrupt);
+            let ours = matches!(code.kind(), Kind::Unavailable | Kind::Corrupt | Kind::Fault);
             assert_eq!((status.is_client_error(), status.is_server_error()), (!ours, ours), "{code}: {status}");
         }
     }

@@ -12,7 +12,7 @@ use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Req
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use flovyn_core::client::{Client, Handle};
-use flovyn_core::error::Code;
+use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Cursor, PageRequest};
 use serde::de::DeserializeOwned;
@@ -78,7 +78,7 @@ impl FromRequestParts<Service> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let refused = |detail| Problem::new(StatusCode::UNAUTHORIZED, Code::InvalidArgument, detail);
+        let refused = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
         let token = bearer(&parts.headers).ok_or_else(|| refused("send a token: `Authorization: Bearer TOKEN`"))?;
         let identity = service.identify(token, parts.extensions.get::<Peer>().and_then(|peer| peer.0)).await?;
         let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
@@ -87,7 +87,7 @@ impl FromRequestParts<Service> for Caller {
         if !need.is_some_and(|need| need.is_met(identity.scopes())) {
             let needs = need.map_or("what no token has", policy::Need::told);
             let detail = format!("this needs {needs}; the token has {}", identity.scopes());
-            return Err(Problem::new(StatusCode::FORBIDDEN, Code::InvalidArgument, detail));
+            return Err(Problem::denied(detail));
         }
         let path = Path::<HashMap<String, String>>::from_request_parts(parts, service).await;
         let Path(path) = path.map_err(|error| Problem::invalid(error.body_text()))?;

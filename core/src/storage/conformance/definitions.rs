@@ -33,9 +33,9 @@ pub async fn a_definition_is_kept(factory: &dyn Factory) {
         assert_eq!(definitions.definition(ORG, &name).await.unwrap(), made);
     }
     let other = OrgId(rig.uuid());
-    assert_eq!(refused(definitions.definition(other, "otters").await), Code::ExecutionNotFound);
-    assert_eq!(refused(definitions.delete_definition(other, made.id).await), Code::ExecutionNotFound);
-    assert_eq!(refused(definitions.replace_definition(other, made.id, spec("x")).await), Code::ExecutionNotFound);
+    assert_eq!(refused(definitions.definition(other, "otters").await), Code::NotFound);
+    assert_eq!(refused(definitions.delete_definition(other, made.id).await), Code::NotFound);
+    assert_eq!(refused(definitions.replace_definition(other, made.id, spec("x")).await), Code::NotFound);
     definitions.create_definition(other, spec("otters")).await.unwrap();
     assert_eq!(refused(definitions.create_definition(ORG, spec("otters")).await), Code::ExecutionExists);
 
@@ -56,12 +56,12 @@ pub async fn a_definition_is_kept(factory: &dyn Factory) {
     let replaced = definitions.replace_definition(ORG, made.id, changed.clone()).await.unwrap();
     assert_eq!((&replaced.spec, replaced.created_at, replaced.updated_at), (&changed, made.created_at, rig.now()));
     assert_eq!(definitions.definition(ORG, "sea-otters").await.unwrap(), replaced);
-    assert_eq!(refused(definitions.definition(ORG, "otters").await), Code::ExecutionNotFound);
+    assert_eq!(refused(definitions.definition(ORG, "otters").await), Code::NotFound);
     assert_eq!(definitions.replace_definition(ORG, made.id, changed).await.unwrap(), replaced);
 
     definitions.delete_definition(ORG, made.id).await.unwrap();
-    assert_eq!(refused(definitions.delete_definition(ORG, made.id).await), Code::ExecutionNotFound);
-    assert_eq!(refused(definitions.definition(ORG, "sea-otters").await), Code::ExecutionNotFound);
+    assert_eq!(refused(definitions.delete_definition(ORG, made.id).await), Code::NotFound);
+    assert_eq!(refused(definitions.definition(ORG, "sea-otters").await), Code::NotFound);
 }
 
 /// What makes no definition is refused.

@@ -47,8 +47,8 @@ pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
     let second = directory.create_key(new(own, "console", "viewer", &fresh_token())).await.unwrap();
     assert_eq!(directory.keys(own).await.unwrap(), [key.clone(), second]);
     assert_eq!(directory.keys(other).await.unwrap(), []);
-    assert_eq!(refused(directory.revoke_key(other, key.id, "me").await), Code::ExecutionNotFound);
-    assert_eq!(refused(directory.revoke_key(own, KeyId(rig.uuid()), "me").await), Code::ExecutionNotFound);
+    assert_eq!(refused(directory.revoke_key(other, key.id, "me").await), Code::NotFound);
+    assert_eq!(refused(directory.revoke_key(own, KeyId(rig.uuid()), "me").await), Code::NotFound);
     let revoked = directory.revoke_key(own, key.id, "me").await.unwrap();
     assert_eq!((revoked.revoked_at, revoked.is_live(rig.now())), (Some(rig.now()), false));
     rig.clock.advance(Duration::from_secs(1));

@@ -97,15 +97,15 @@ pub async fn a_branch_crosses_forks(factory: &dyn Factory) {
 pub async fn an_unknown_leaf_is_not_found(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let leaf = EntryId(rig.uuid());
-    assert_eq!(refused(rig.storage.branch(ORG, leaf, None).await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.entry(ORG, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.branch(ORG, leaf, None).await), Code::NotFound);
+    assert_eq!(refused(rig.storage.entry(ORG, leaf).await), Code::NotFound);
     let mut holder = rig.running().await;
     let op = holder.entry("a");
     holder.commit(vec![op]).await;
     let stranger = crate::id::OrgId(rig.uuid());
     let leaf = holder.leaf.unwrap();
-    assert_eq!(refused(rig.storage.branch(stranger, leaf, None).await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.entry(stranger, leaf).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.branch(stranger, leaf, None).await), Code::NotFound);
+    assert_eq!(refused(rig.storage.entry(stranger, leaf).await), Code::NotFound);
 }
 
 /// A long conversation is read back whole and in order.

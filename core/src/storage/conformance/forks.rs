@@ -425,7 +425,7 @@ pub async fn impossible_forks_are_refused(factory: &dyn Factory) {
     assert_eq!(refused(ask(plain.id, op(2)).await), Code::InvalidArgument);
     assert_eq!(refused(ask(plain.id, ForkFrom::Checkpoint(1)).await), Code::InvalidArgument);
     assert_eq!(refused(ask(plain.id, ForkFrom::Entry(y)).await), Code::InvalidArgument);
-    assert_eq!(refused(ask(plain.id, ForkFrom::Entry(EntryId(rig.uuid()))).await), Code::ExecutionNotFound);
+    assert_eq!(refused(ask(plain.id, ForkFrom::Entry(EntryId(rig.uuid()))).await), Code::NotFound);
     assert_eq!(refused(ask(stateful.id, ForkFrom::Checkpoint(2)).await), Code::InvalidArgument);
     assert_eq!(refused(ask(stateful.id, ForkFrom::Op(stateful.slot(0))).await), Code::InvalidArgument);
     assert_eq!(refused(ask(stateful.id, ForkFrom::Entry(x)).await), Code::InvalidArgument);

@@ -33,7 +33,7 @@ pub async fn ended_runs_are_removed(factory: &dyn Factory) {
     let told: Vec<_> = told.iter().map(|row| (row.actor.as_str(), row.action.as_str(), row.subject.as_str())).collect();
     assert_eq!(told, [("retention", "executions.removed", "ended runs: 1")]);
     assert_eq!(refused(rig.storage.execution(ORG, old.id).await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.entry(ORG, entry).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.entry(ORG, entry).await), Code::NotFound);
     assert_eq!(refused(rig.storage.events(ORG, old.id, 0, 10).await), Code::ExecutionNotFound);
     assert_eq!(rig.status(living).await, Status::Pending);
     // What another run has in common with it is still there.

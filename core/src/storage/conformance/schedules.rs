@@ -67,10 +67,10 @@ pub async fn a_schedule_is_kept(factory: &dyn Factory) {
     assert_eq!(refused(rig.storage.put_schedule(ORG, wrong).await), Code::InvalidArgument);
     assert_eq!(rig.storage.schedule(ORG, "b").await.unwrap(), replaced);
 
-    assert_eq!(refused(rig.storage.delete_schedule(other, "b").await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.delete_schedule(other, "b").await), Code::NotFound);
     rig.storage.delete_schedule(ORG, "b").await.unwrap();
-    assert_eq!(refused(rig.storage.delete_schedule(ORG, "b").await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.schedule(ORG, "b").await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.delete_schedule(ORG, "b").await), Code::NotFound);
+    assert_eq!(refused(rig.storage.schedule(ORG, "b").await), Code::NotFound);
     assert_eq!(ids(&page(9, None).await.unwrap()), ["a", "c", "d"]);
 }
 

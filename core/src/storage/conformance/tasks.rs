@@ -351,7 +351,7 @@ pub async fn other_tasks_take_no_answer(factory: &dyn Factory) {
     assert_eq!(refused(answer(holder.op_id(0)).await), Code::InvalidTransition);
     rig.claim_task().await;
     assert_eq!(refused(answer(holder.op_id(0)).await), Code::InvalidTransition);
-    assert_eq!(refused(answer(holder.op_id(5)).await), Code::ExecutionNotFound);
+    assert_eq!(refused(answer(holder.op_id(5)).await), Code::NotFound);
     // Nor is one past the end of its segment an op of the next.
     let mut other = rig.running().await;
     let op = other.flush();
@@ -363,10 +363,10 @@ pub async fn other_tasks_take_no_answer(factory: &dyn Factory) {
     rig.pass_after(TTL).await;
     assert_eq!(rig.task(other.id, other.task_id(0)).await.status, TaskStatus::InDoubt);
     let past = OpId { execution: other.id, slot: Slot { segment: 0, sequence: 1 }, once: None };
-    assert_eq!(refused(answer(past).await), Code::ExecutionNotFound);
+    assert_eq!(refused(answer(past).await), Code::NotFound);
     let stranger = OpId { execution: ExecutionId(rig.uuid()), slot: Slot::default(), once: None };
     assert_eq!(refused(answer(stranger).await), Code::ExecutionNotFound);
-    assert_eq!(refused(rig.storage.task(ORG, holder.id, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.task(ORG, holder.id, TaskId(rig.uuid())).await), Code::NotFound);
 }
 
 /// An op inside a `once` is answered for by its place there.

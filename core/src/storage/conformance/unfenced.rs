@@ -123,9 +123,9 @@ pub async fn a_task_is_cancelled_from_outside(factory: &dyn Factory) {
     assert_eq!((task.status, cancelled), (TaskStatus::Cancelled, false));
     assert!(unfenced.cancel_task(ORG, id, pending).await.unwrap().1);
     assert!(unfenced.open_task(ORG, running).await.unwrap().is_none());
-    assert_eq!(refused(unfenced.cancel_task(ORG, id, TaskId(rig.uuid())).await), Code::ExecutionNotFound);
+    assert_eq!(refused(unfenced.cancel_task(ORG, id, TaskId(rig.uuid())).await), Code::NotFound);
     let other = rig.start().await;
-    assert_eq!(refused(unfenced.cancel_task(ORG, other, running).await), Code::ExecutionNotFound);
+    assert_eq!(refused(unfenced.cancel_task(ORG, other, running).await), Code::NotFound);
 }
 
 /// A mailbox holds what nothing has consumed, oldest first.

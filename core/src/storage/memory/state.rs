@@ -177,5 +177,6 @@ impl State {
 
 /// An error that names what does not exist.
 pub(super) fn not_found(what: &str, id: impl std::fmt::Display) -> Error {
-    Error::new(Code::ExecutionNotFound, format!("no {what} has the id {id}")).with("id", id)
+    let code = if what == "run" { Code::ExecutionNotFound } else { Code::NotFound };
+    Error::new(code, format!("no {what} has the id {id}")).with("id", id)
 }

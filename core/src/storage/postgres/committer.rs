@@ -154,7 +154,7 @@ impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
             Ok(Err(fault)) => (Some(Err(fault.told(self.asked, "nothing was changed"))), Attempt::Refused),
             Err(_) => {
                 let message = format!("{}: the storage backend met a bug; please report it with this run", self.asked);
-                (Some(Err(Error::new(Code::InvalidArgument, message))), Attempt::Refused)
+                (Some(Err(Error::new(Code::Internal, message))), Attempt::Refused)
             }
         };
         self.result = result;

@@ -392,5 +392,5 @@ pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision:
 
 /// The error for an id that names nothing.
 pub(super) fn unknown(what: &str, id: impl std::fmt::Display) -> Error {
-    Error::new(Code::ExecutionNotFound, format!("there is no {what} {id} here; check the id and the database"))
+    Error::new(Code::NotFound, format!("there is no {what} {id} here; check the id and the database"))
 }

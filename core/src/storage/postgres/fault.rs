@@ -4,6 +4,7 @@
 //! which the committer handles and turns into a typed error that says what was asked, what PostgreSQL said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use tokio_postgres::error::SqlState;
 
 /// Why a command did not do what it was asked.
@@ -38,7 +39,7 @@ impl Fault {
         match self {
             Self::Domain(error) => error,
             Self::Sql(error) => explain(asked, error, outcome),
-            Self::Unreadable(what) => corrupt(format!("{asked}: a stored row is not readable: {what}")),
+            Self::Unreadable(what) => unreadable(asked, &what),
         }
     }
 }
@@ -71,46 +72,27 @@ fn words(error: &tokio_postgres::Error) -> String {
 pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) -> Error {
     let said = words(&error);
     let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or_default());
-    let unavailable = |advice: &str| {
-        Error::new(
-            Code::StorageUnavailable,
-            format!(
-                "{asked}: PostgreSQL says \"{said}\"; {outcome}; {advice}, then the same request may be sent again"
-            ),
-        )
+    let (code, found, advice) = match (error.code(), class) {
+        (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => {
+            (Code::AlreadyExists, "an id in the request is taken by another row", "use a fresh one")
+        }
+        (Some(code), _) if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE => (
+            Code::InvalidArgument,
+            "a name or text holds a NUL character, which PostgreSQL cannot store",
+            "leave it out",
+        ),
+        (_, "22" | "54") => (Code::InvalidArgument, "a value does not fit its column", "send another"),
+        (_, "23") => (Code::InvalidArgument, "the request names a row that is not there", "make that first"),
+        (_, "28" | "3D") => (Code::StorageUnavailable, REFUSED, "check user, password and database of the URL"),
+        (_, "40") => (Code::StorageUnavailable, REFUSED, "other writers were in the way"),
+        (_, "42") => {
+            let advice = "give the user its rights on the tables, and let nobody else change them";
+            (Code::StorageUnavailable, REFUSED, advice)
+        }
+        (_, "53") => (Code::StorageUnavailable, REFUSED, "give the server more room (disk, memory or connections)"),
+        (_, "25") => (Code::StorageUnavailable, REFUSED, "connect to the primary, not to a standby"),
+        (_, "XX") => (Code::CorruptCheckpoint, REFUSED, "restore the database from a backup"),
+        _ => (Code::StorageUnavailable, REFUSED, "see whether the server runs and can be reached"),
     };
-    let made = match (error.code(), class) {
-        (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => Error::new(
-            Code::InvalidArgument,
-            format!("{asked}: an id in the request is taken by another row (\"{said}\"); use a fresh one"),
-        ),
-        (Some(code), _) if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE => Error::new(
-            Code::InvalidArgument,
-            format!("{asked}: a name or text holds a NUL character, which PostgreSQL cannot store; leave it out"),
-        ),
-        (_, "22" | "54") => Error::new(
-            Code::InvalidArgument,
-            format!("{asked}: a value does not fit its column: PostgreSQL says \"{said}\"; {outcome}; send another"),
-        ),
-        (_, "23") => Error::new(
-            Code::InvalidArgument,
-            format!("{asked}: the request names a row that is not there (\"{said}\"); make that first"),
-        ),
-        (_, "28" | "3D") => unavailable("check user, password and database of the URL"),
-        (_, "40") => unavailable("other writers were in the way"),
-        (_, "42") => unavailable("give the user its rights on the tables, and let nobody else change them"),
-        (_, "53") => unavailable("give the server more room (disk, memory or connections)"),
-        (_, "25") => unavailable("connect to the primary, not to a standby"),
-        (_, "XX") => Error::new(
-            Code::CorruptCheckpoint,
-            format!("{asked}: PostgreSQL says \"{said}\"; {outcome}; restore the database from a backup"),
-        ),
-        _ => unavailable("see whether the server runs and can be reached"),
-    };
-    made.caused_by(error)
-}
-
-/// An error for stored data that is not what it should be.
-pub(super) fn corrupt(message: impl Into<String>) -> Error {
-    Error::new(Code::CorruptCheckpoint, message)
+    Trouble { asked, found, said, outcome, advice }.told(code, "PostgreSQL").caused_by(error)
 }

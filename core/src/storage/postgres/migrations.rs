@@ -3,10 +3,11 @@
 //! The number of the last step is in `flovyn_schema`. The lock is PostgreSQL's advisory one and ends with the transaction,
 //! so several processes may open a new database together and a killed one blocks nobody.
 
-use super::fault::{Done, corrupt};
+use super::fault::Done;
 use super::link::Ask;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
+use crate::storage::sql::trouble::corrupt;
 
 /// Every step in order; the first brings an empty database to version 1.
 pub(super) const STEPS: &[&str] = &[

@@ -6,7 +6,7 @@
 
 use super::PostgresStorage;
 use super::committer::{Desk, alone};
-use super::fault::{Done, Fault, corrupt};
+use super::fault::{Done, Fault};
 use super::link::Link;
 use super::run::Run;
 use super::sets::{Set, row};
@@ -15,6 +15,7 @@ use super::values::Row;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::time::Duration;

@@ -421,7 +421,7 @@ pub(super) fn snapshot<T>(
                 drop(tx);
                 link.rollback();
                 let message = format!("{asked}: the storage backend met a bug in a read; please report it");
-                return answer(Err(Error::new(Code::InvalidArgument, message)));
+                return answer(Err(Error::new(Code::Internal, message)));
             }
         }
     }

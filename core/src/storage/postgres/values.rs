@@ -3,11 +3,12 @@
 //! A payload is bytes with a tag in front: 0 raw, 6 a blob, 4 JSON as it is, 3 JSON in its zstd form where that shrinks it; 1, 2
 //! and 5 a reference to the payload table (JSON, raw, blob), then hash and size. People read JSON by `convert_from(substr(input, 2), 'UTF8')`.
 
-use super::fault::{Done, Fault, corrupt};
+use super::fault::{Done, Fault};
 use crate::error::{Code, Error};
 use crate::id::{OnceSlot, OrgId, Slot};
 use crate::model::{LabelKey, Seen};
 use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
+use crate::storage::sql::trouble::corrupt;
 pub(super) use crate::storage::sql::values::{duration, micros, text_of};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;

@@ -9,6 +9,7 @@ pub(super) mod reopen;
 pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod task;
+pub(super) mod trouble;
 pub(super) mod values;
 
 use crate::clock::Timestamp;

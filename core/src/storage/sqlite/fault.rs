@@ -4,6 +4,7 @@
 //! which the writer handles and turns into a typed error that says what was asked, what SQLite said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use rusqlite::ErrorCode;
 
 /// Why a command did not do what it was asked.
@@ -47,42 +48,31 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// Turns SQLite's error into ours. `outcome` says what became of the request.
 pub(super) fn explain(asked: &str, error: rusqlite::Error, outcome: &str) -> Error {
-    let unavailable = |advice: &str| {
-        Error::new(
-            Code::StorageUnavailable,
-            format!("{asked}: SQLite says \"{error}\"; {outcome}; {advice}, then the same request may be sent again"),
-        )
-    };
-    let made = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => unavailable(
-            "wait until the process that holds the write lock is done (another tool may have the file open)",
-        ),
-        Some(ErrorCode::DiskFull) => unavailable("make room on the disk"),
+    let (code, found, advice) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            let advice =
+                "wait until the process that holds the write lock is done (another tool may have the file open)";
+            (Code::StorageUnavailable, REFUSED, advice)
+        }
+        Some(ErrorCode::DiskFull) => (Code::StorageUnavailable, REFUSED, "make room on the disk"),
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
-            unavailable("check the disk and the file's permissions")
+            (Code::StorageUnavailable, REFUSED, "check the disk and the file's permissions")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
-            unavailable("make the file and its folder writable")
+            (Code::StorageUnavailable, REFUSED, "make the file and its folder writable")
         }
-        Some(ErrorCode::OutOfMemory) => unavailable("free some memory"),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::new(
-            Code::CorruptCheckpoint,
-            format!("{asked}: SQLite says \"{error}\"; {outcome}; restore the file from a backup"),
-        ),
-        Some(ErrorCode::ConstraintViolation) => Error::new(
-            Code::InvalidArgument,
-            format!("{asked}: an id in the request is taken by another row (\"{error}\"); use a fresh one"),
-        ),
+        Some(ErrorCode::OutOfMemory) => (Code::StorageUnavailable, REFUSED, "free some memory"),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            (Code::CorruptCheckpoint, REFUSED, "restore the file from a backup")
+        }
+        Some(ErrorCode::ConstraintViolation) => {
+            (Code::AlreadyExists, "an id in the request is taken by another row", "use a fresh one")
+        }
         Some(ErrorCode::TooBig) => {
-            Error::new(Code::PayloadTooLarge, format!("{asked}: SQLite says \"{error}\"; pass a reference instead"))
+            (Code::PayloadTooLarge, "a value is too large for a row", "pass a reference instead")
         }
-        Some(_) => unavailable("see whether the disk and the file are sound"),
-        None => corrupt(format!("{asked}: a stored row is not readable: {error}")),
+        Some(_) => (Code::StorageUnavailable, REFUSED, "see whether the disk and the file are sound"),
+        None => return unreadable(asked, &error.to_string()).caused_by(error),
     };
-    made.caused_by(error)
-}
-
-/// An error for stored data that is not what it should be.
-pub(super) fn corrupt(message: impl Into<String>) -> Error {
-    Error::new(Code::CorruptCheckpoint, message)
+    Trouble { asked, found, said: error.to_string(), outcome, advice }.told(code, "SQLite").caused_by(error)
 }

@@ -5,13 +5,14 @@
 //! refers to is kept for a day by its touch time.
 
 use super::SqliteStorage;
-use super::fault::{Done, Fault, corrupt};
+use super::fault::{Done, Fault};
 use super::run::Run;
 use super::tx::{Tx, all, first};
 use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, MAIN_DB, params};

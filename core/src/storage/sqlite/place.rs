@@ -185,16 +185,16 @@ impl Opened {
 impl Lost {
     /// The error of a command. `outcome` says what became of it.
     pub(super) fn told(&self, asked: &str, outcome: &str) -> Error {
-        Error::new(
-            Code::StorageUnavailable,
+        let tell = |file: String| {
             format!(
-                "{asked}: {} {}; {outcome}, because a process that opens the database now would not find it; put the \
+                "{asked}: {file} {}; {outcome}, because a process that opens the database now would not find it; put the \
                  files back as they were, or end this process, restore the database from a backup and start again",
-                self.file.display(),
                 self.found
-            ),
-        )
-        .with(LOST_FILE, self.file.display().to_string())
+            )
+        };
+        Error::new(Code::StorageUnavailable, tell(self.file.display().to_string()))
+            .outside(tell("the database's file".to_owned()))
+            .with(LOST_FILE, self.file.file_name().unwrap_or_default().display())
     }
 }
 

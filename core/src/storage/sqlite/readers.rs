@@ -101,10 +101,7 @@ impl Readers {
 fn snapshot<T>(connection: &Connection, read: impl FnOnce(&Connection) -> Done<T>) -> Done<T> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(connection))).unwrap_or_else(|_| {
-        Err(Fault::Domain(Error::new(
-            Code::InvalidArgument,
-            "the storage backend met a bug in a read; please report it",
-        )))
+        Err(Fault::Domain(Error::new(Code::Internal, "the storage backend met a bug in a read; please report it")))
     });
     if !connection.is_autocommit() {
         connection.prepare_cached("COMMIT")?.execute([])?;

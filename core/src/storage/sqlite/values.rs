@@ -5,11 +5,12 @@
 //! hash and size; JSON of a page's
 //! order that shrinks as a blob that starts with 3 and holds its zstd form.
 
-use super::fault::{Done, corrupt};
+use super::fault::Done;
 use crate::error::{Code, Error};
 use crate::id::OnceSlot;
 use crate::model::{LabelKey, Seen};
 use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
+use crate::storage::sql::trouble::corrupt;
 pub(super) use crate::storage::sql::values::{duration, micros, text_of};
 use bytes::Bytes;
 use rusqlite::types::{FromSqlError, ToSqlOutput, Value, ValueRef};

@@ -52,9 +52,10 @@ const CALLS: [&str; 24] = [
 ];
 
 /// Refusals that must have been met somewhere.
-const CODES: [Code; 10] = [
+const CODES: [Code; 11] = [
     Code::ExecutionExists,
     Code::ExecutionNotFound,
+    Code::NotFound,
     Code::ExecutionClosed,
     Code::SlotTaken,
     Code::OutOfOrder,

@@ -1,0 +1,58 @@
+//! How trouble with a database is told: with the database's own words to who has it, without them to callers of a server.
+
+use crate::error::{Code, Error};
+
+/// What was found, where only the database can say what it was.
+pub(in crate::storage) const REFUSED: &str = "the database did not do it";
+
+/// A command that a database did not carry out.
+pub(in crate::storage) struct Trouble<'a> {
+    pub asked: &'a str,
+    pub found: &'a str,
+    /// The database's own words.
+    pub said: String,
+    /// What became of the request.
+    pub outcome: &'a str,
+    pub advice: &'a str,
+}
+
+impl Trouble<'_> {
+    /// The error of a code.
+    pub(in crate::storage) fn told(self, code: Code, database: &str) -> Error {
+        let Self { asked, found, said, outcome, advice } = self;
+        let again = if code.is_retryable() { ", then the same request may be sent again" } else { "" };
+        let tell = |found: &str| format!("{asked}: {found}; {outcome}; {advice}{again}");
+        let inside = match found {
+            REFUSED => format!("{database} says \"{said}\""),
+            found => format!("{found}: {database} says \"{said}\""),
+        };
+        Error::new(code, tell(&inside)).outside(tell(found))
+    }
+}
+
+/// An error for stored data that is not what it should be.
+pub(in crate::storage) fn corrupt(message: impl Into<String>) -> Error {
+    Error::new(Code::CorruptCheckpoint, message)
+}
+
+/// An error for a row that is not what it should be, as `what` tells.
+pub(in crate::storage) fn unreadable(asked: &str, what: &str) -> Error {
+    corrupt(format!("{asked}: a stored row is not readable: {what}"))
+        .outside(format!("{asked}: a stored row is not readable; who runs the server must look"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_of_a_server_are_told_what_to_do_and_nothing_of_the_database() {
+        let (said, outcome, advice) = ("disk full: /data/runs.db".to_owned(), "nothing was changed", "make room");
+        let trouble = Trouble { asked: "commit", found: REFUSED, said, outcome, advice };
+        let error = trouble.told(Code::StorageUnavailable, "SQLite");
+        assert!(error.message().contains("SQLite says \"disk full: /data/runs.db\""), "{error}");
+        let outside = "commit: the database did not do it; nothing was changed; make room, then the same request may be \
+                       sent again";
+        assert!(error.tells_inside() && error.message_outside() == outside, "{}", error.message_outside());
+    }
+}
