@@ -39,6 +39,9 @@ pub enum Command {
     /// Make, list and revoke the keys of a database's callers
     #[command(subcommand, arg_required_else_help = true)]
     Keys(Keys),
+    /// Make, list, rename, limit and remove the organizations of a database
+    #[command(subcommand, arg_required_else_help = true)]
+    Orgs(Orgs),
     /// Show what was done to an organization, newest first, and check that no row of it was changed
     #[command(override_usage = "flovyn audit [URL] [OPTIONS]")]
     Audit(Audit),
@@ -167,6 +170,52 @@ pub enum Keys {
     Revoke(RevokeKey),
 }
 
+#[derive(Debug, Subcommand)]
+pub enum Orgs {
+    /// Make an organization
+    #[command(override_usage = "flovyn orgs create [URL] <NAME>")]
+    Create(Words),
+    /// List organizations by name
+    #[command(override_usage = "flovyn orgs list [URL]")]
+    List(Words),
+    /// Give an organization another name; all it has stays
+    #[command(override_usage = "flovyn orgs rename [URL] <NAME> <NEW>")]
+    Rename(Words),
+    /// Set what the keys of an organization may ask for together; what is left out is no limit
+    #[command(override_usage = "flovyn orgs limit [URL] <NAME> [OPTIONS]")]
+    Limit(LimitOrg),
+    /// Remove an organization with its keys, its ended runs and all else it has
+    #[command(override_usage = "flovyn orgs delete [URL] <NAME> --yes")]
+    Delete(DeleteOrg),
+}
+
+#[derive(Debug, Args)]
+pub struct LimitOrg {
+    #[command(flatten)]
+    pub words: Words,
+    /// Starts and forks a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub create: Option<u32>,
+    /// Signals a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub signal: Option<u32>,
+    /// Polls for work a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub poll: Option<u32>,
+    /// Streams of events at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub streams: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteOrg {
+    #[command(flatten)]
+    pub words: Words,
+    /// Do it: nothing brings it back
+    #[arg(long)]
+    pub yes: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct CreateKey {
     #[command(flatten)]
@@ -174,7 +223,7 @@ pub struct CreateKey {
     /// What people call it
     #[arg(long)]
     pub name: String,
-    /// The organization; made if it is not there
+    /// The organization; `flovyn orgs create` makes one
     #[arg(long, default_value = "default")]
     pub org: String,
     /// viewer, member, worker, admin, or scopes (exec:read, exec:write, exec:signal, worker:QUEUE, keys, audit:read)

@@ -30,6 +30,7 @@ async fn a_row_of_the_audit_that_was_changed_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     json(folder, &["migrate"]);
+    json(folder, &["orgs", "create", "otters"]);
     let key = json(folder, &["keys", "create", "--name", "ci", "--org", "otters"]);
     json(folder, &["keys", "revoke", key["id"].as_str().unwrap(), "--org", "otters"]);
     let audit = json(folder, &["audit", "--org", "otters", "--limit", "1"]);
@@ -49,6 +50,7 @@ async fn a_key_opens_its_org_for_its_scopes_until_it_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     json(folder, &["migrate"]);
+    json(folder, &["orgs", "create", "otters"]);
     let member = json(folder, &["keys", "create", "--name", "ci", "--org", "otters"]);
     let viewer = json(folder, &["keys", "create", "--name", "screen", "--org", "otters", "--scopes", "viewer"]);
     let token = |key: &Value| key["token"].as_str().unwrap().to_owned();
@@ -78,6 +80,35 @@ async fn a_key_opens_its_org_for_its_scopes_until_it_is_revoked() {
     tokio::time::timeout(std::time::Duration::from_secs(20), gone).await.expect("a revoked key is refused");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn organizations_are_made_renamed_limited_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    json(folder, &["migrate"]);
+    // A typo makes none.
+    assert_eq!(refused(folder, &["keys", "create", "--name", "x", "--org", "oters"]).0, 1);
+    assert_eq!(json(folder, &["orgs", "list"])["items"], serde_json::json!([]));
+    let made = json(folder, &["orgs", "create", "otters"]);
+    let (code, told) = refused(folder, &["orgs", "create", "otters"]);
+    assert!(code == 1 && told.contains("AlreadyExists"), "{told}");
+    let limited = json(folder, &["orgs", "limit", "otters", "--create", "2"]);
+    assert_eq!((&limited["id"], &limited["limits"]["create"]), (&made["id"], &2.into()));
+    let renamed = json(folder, &["orgs", "rename", "otters", "seals"]);
+    assert_eq!((&renamed["id"], &renamed["limits"]), (&made["id"], &limited["limits"]));
+    let member = json(folder, &["keys", "create", "--name", "ci", "--org", "seals"]);
+    let token = member["token"].as_str().unwrap();
+
+    let server = serve(folder, "sqlite:agents.db", 0);
+    let mut refusals = Vec::new();
+    for _ in 0..20 {
+        refusals.extend(start(&server.grpc, token).await.err().map(|error| error.code()));
+    }
+    assert!(!refusals.is_empty() && refusals.iter().all(|code| *code == Code::RateLimited), "{refusals:?}");
+    assert_eq!(refused(folder, &["orgs", "delete", "seals"]).0, 2, "nothing is removed without a word");
+    let (code, told) = refused(folder, &["orgs", "delete", "seals", "--yes"]);
+    assert!(code == 1 && told.contains("have not ended"), "{told}");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,9 +118,11 @@ fn what_makes_no_sense_is_refused() {
     json(folder, &["migrate"]);
     for (args, word) in [
         (&["keys", "create", "--name", "x", "--scopes", "root"][..], "viewer"),
-        (&["keys", "create", "--name", "x", "--org", "No Slug"], "lower-case"),
+        (&["keys", "create", "--name", "x", "--org", "oters"], "flovyn orgs create"),
+        (&["orgs", "create", "No Slug"], "lower-case"),
+        (&["orgs", "delete", "default", "--yes"], "stays"),
         (&["keys", "list", "--org", "nobody"], "nobody"),
-        (&["keys", "revoke", "0194b3a0-0000-7000-8000-000000000000"], "default"),
+        (&["keys", "revoke", "0194b3a0-0000-7000-8000-000000000000"], "no key"),
         (&["server", "--config", "nowhere.toml"], "nowhere.toml"),
     ] {
         let (code, told) = refused(folder, args);

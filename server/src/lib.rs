@@ -16,6 +16,7 @@ mod limits;
 mod listen;
 mod metrics;
 mod nats;
+mod orgs;
 mod otlp;
 mod policy;
 mod replica;
@@ -36,6 +37,7 @@ use crate::limits::Gauges;
 use crate::listen::Door;
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
+use crate::orgs::Orgs;
 use crate::otlp::Traces;
 use crate::service::{Catalog, Service};
 use flovyn_core::error::{Code, Error, Result};
@@ -261,8 +263,9 @@ fn service(
 ) -> Service {
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    let (gauges, strangers) = (Gauges::of(limits), Strangers::of(limits.strangers));
-    Service { storage, chunks, access, gauges, strangers, metrics, catalog: Catalog::default(), stopping }
+    let (gauges, orgs) = (Gauges::of(limits), Orgs::default());
+    let strangers = Strangers::of(limits.strangers);
+    Service { storage, chunks, access, gauges, orgs, strangers, metrics, catalog: Catalog::default(), stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -67,7 +67,7 @@ pub(crate) enum Rate {
 }
 
 impl Rate {
-    fn told(self) -> &'static str {
+    pub(crate) fn told(self) -> &'static str {
         match self {
             Self::Create => "starts",
             Self::Signal => "signals",

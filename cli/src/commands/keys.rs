@@ -39,10 +39,13 @@ async fn create(args: CreateKey, out: &mut Output) -> Result {
     let scopes = args.scopes.join(" ").parse()?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
-    let org = directory.create_organization(&args.org, &actor()).await?;
+    let org = match args.org.as_str() {
+        "default" => directory.create_organization("default", &actor()).await?.id,
+        named => find(directory, named).await?,
+    };
     let token = fresh_token();
     let expires_in = if args.never_expires { None } else { Some(args.expires) };
-    let new = NewKey { org: org.id, name: args.name, scopes, expires_in, hash: TokenHash::of(&token), actor: actor() };
+    let new = NewKey { org, name: args.name, scopes, expires_in, hash: TokenHash::of(&token), actor: actor() };
     let key = directory.create_key(new).await?;
     if out.is_json() {
         let mut value = view(&key);
@@ -111,18 +114,25 @@ pub(super) fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
     })
 }
 
+/// The organization of a name; that of calls that name none is always there.
 pub(super) async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId> {
+    if name == "default" {
+        return Ok(OrgId::DEFAULT);
+    }
     let organizations = directory.organizations().await?;
     if let Some(there) = organizations.iter().find(|org| org.name == name) {
         return Ok(there.id);
     }
     let known: Vec<_> = organizations.into_iter().map(|org| org.name).collect();
-    let message = format!("there is no organization {name:?}; known are: {}", known.join(", "));
-    Err(Error::new(Code::InvalidArgument, message).into())
+    let message = format!(
+        "there is no organization {name:?}; known are: {}; flovyn orgs create makes one",
+        if known.is_empty() { "none but default".to_owned() } else { known.join(", ") }
+    );
+    Err(Error::new(Code::NotFound, message).into())
 }
 
 /// Who did it, for the audit.
-fn actor() -> String {
+pub(super) fn actor() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("USERNAME")).unwrap_or_else(|_| "unknown".to_owned());
     format!("{user} by the flovyn command")
 }

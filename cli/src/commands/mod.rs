@@ -5,6 +5,7 @@ mod backup;
 mod entries;
 mod keys;
 mod list;
+mod orgs;
 mod queues;
 mod schedules;
 mod serve;
@@ -25,6 +26,7 @@ pub async fn dispatch(command: Command, out: &mut Output) -> Result {
         Command::Dev(args) => return serve::dev(args, out).await,
         Command::Server(args) => return serve::server(args, out).await,
         Command::Keys(command) => return keys::keys(command, out).await,
+        Command::Orgs(command) => return orgs::orgs(command, out).await,
         Command::Audit(args) => return audit::audit(args, out).await,
         Command::Migrate(args) => return keys::migrate(args, out).await,
         Command::Backup(args) => return backup::backup(args, out).await,

@@ -18,6 +18,23 @@ pub struct Organization {
     pub name: String,
     /// When it was made.
     pub created_at: Timestamp,
+    /// What its callers may ask for.
+    #[serde(default)]
+    pub limits: OrgLimits,
+}
+
+/// What the callers of an organization may ask for together, whatever keys they have; none is no limit beside those of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrgLimits {
+    /// Starts and forks a second.
+    pub create: Option<u32>,
+    /// Signals a second.
+    pub signal: Option<u32>,
+    /// Polls for work a second.
+    pub poll: Option<u32>,
+    /// Streams of events at a time.
+    pub streams: Option<u32>,
 }
 
 /// One thing that a key allows.

@@ -19,7 +19,7 @@ mod task;
 mod text;
 mod usage;
 
-pub use access::{ApiKey, NewKey, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
+pub use access::{ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
 pub use audit::{AuditRow, Seal};
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
 pub use budget::{Allowance, Budget, Spent};

@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, TokenHash};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,26 @@ pub trait Directory: Send + Sync {
 
     /// Every organization, by name.
     async fn organizations(&self) -> Result<Vec<Organization>>;
+
+    /// One organization; none where it was never made, as that of calls that name none may be.
+    async fn organization(&self, org: OrgId) -> Result<Option<Organization>>;
+
+    /// Gives an organization another name; its id and all it has stay.
+    ///
+    /// Errors: `NotFound`; `AlreadyExists` where another has the name; `InvalidArgument` for a name that is no slug, and for
+    /// the organization `default`.
+    async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization>;
+
+    /// Sets what the callers of an organization may ask for, in place of what was set; servers heed it within five seconds.
+    ///
+    /// Errors: `NotFound`.
+    async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization>;
+
+    /// Removes an organization with its keys, its ended runs and all else it has. Its keys end first; a removal that was cut
+    /// short is asked for again. The audit of `default` tells of it.
+    ///
+    /// Errors: `NotFound`; `InvalidTransition` while runs have not ended; `InvalidArgument` for the organization `default`.
+    async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()>;
 
     /// Makes a key; it works as soon as this returns.
     async fn create_key(&self, key: NewKey) -> Result<ApiKey>;
@@ -47,6 +67,26 @@ pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, Str
 
 /// Who retention is, in the audit, and what it does.
 pub(super) const RETENTION: (&str, &str) = ("retention", "executions.removed");
+
+/// Refuses the organization of calls that name none, which is always there under its name.
+pub(super) fn check_not_default(org: OrgId, asked: &str) -> Result<()> {
+    if org == OrgId::DEFAULT {
+        let message = format!("{asked}: the organization `default` stays, for calls that name none; name another");
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    Ok(())
+}
+
+/// The refusal of a name that another organization has.
+pub(super) fn name_taken(name: &str) -> Error {
+    Error::new(Code::AlreadyExists, format!("there is an organization {name:?} already; choose another name"))
+}
+
+/// The refusal to remove an organization some of whose runs go on.
+pub(super) fn goes_on(name: &str, runs: u64) -> Error {
+    let message = format!("{runs} runs of the organization {name:?} have not ended; cancel them, then remove it");
+    Error::new(Code::InvalidTransition, message).with("runs", runs)
+}
 
 /// The id that an organization of this name gets; the name `default` is that of the one a backend always has.
 pub(super) fn check_slug(name: &str) -> Result<OrgId> {

@@ -325,7 +325,7 @@ impl Agents for Grpc {
 
     async fn watch(&self, request: Request<v2::WatchRequest>) -> Answer<Self::WatchStream> {
         let org = self.org(&request)?;
-        let open = self.0.gauges.stream(org, &self.identity(&request)?).map_err(told)?;
+        let open = self.0.open_stream(org, &self.identity(&request)?).await.map_err(told)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);

@@ -181,7 +181,7 @@ async fn identify(
     }
     if let Some(rate) = policy::rate_of_method(path) {
         let org = org_of(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
-        service.gauges.count(rate, org, &identity).map_err(told)?;
+        service.count(rate, org, &identity).await.map_err(told)?;
     }
     Ok(Some(identity))
 }

@@ -3,10 +3,9 @@
 use super::problem::Problem;
 use crate::access::bearer;
 use crate::http::Peer;
-use crate::limits::OpenStream;
 use crate::policy;
 use crate::request_id::RequestId;
-use crate::service::{Act, By, Service};
+use crate::service::{Act, By, Counted, Service};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
 use axum::http::request::Parts;
@@ -53,8 +52,8 @@ impl Caller {
     }
 
     /// Counts a stream of events for as long as what this returns lives.
-    pub(crate) fn open_stream(&self) -> Result<OpenStream, Problem> {
-        Ok(self.service.gauges.stream(self.org(), &self.by.who)?)
+    pub(crate) async fn open_stream(&self) -> Result<Counted, Problem> {
+        Ok(self.service.open_stream(self.org(), &self.by.who).await?)
     }
 
     /// Writes down what is about to be done to a run.
@@ -97,7 +96,7 @@ impl FromRequestParts<Service> for Caller {
         let org = org.and_then(|org| identity.org(Some(org)));
         let org = org.ok_or_else(|| Problem::not_found(format!("no org {named:?} is open to this token")))?;
         if let Some(rate) = rate {
-            service.gauges.count(rate, org, &identity)?;
+            service.count(rate, org, &identity).await?;
         }
         let by = By { who: identity, request: RequestId::of(&parts.extensions) };
         Ok(Self { service: service.clone(), client: service.client(org), by, path })

@@ -14,8 +14,9 @@ pub(crate) use steps::steps_at;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::addresses::Strangers;
-use crate::limits::Gauges;
+use crate::limits::{Gauges, OpenStream, Rate};
 use crate::metrics::Metrics;
+use crate::orgs::{OrgStream, Orgs};
 use crate::{Access, Identity};
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
@@ -42,6 +43,7 @@ pub(crate) struct Service {
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
     pub(crate) gauges: Gauges,
+    pub(crate) orgs: Orgs,
     pub(crate) strangers: Strangers,
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
@@ -49,10 +51,39 @@ pub(crate) struct Service {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
+/// A stream of events that is counted.
+pub(crate) struct Counted {
+    key: OpenStream,
+    _org: OrgStream,
+}
+
+impl Counted {
+    /// Whose it is.
+    pub(crate) fn who(&self) -> &Identity {
+        self.key.who()
+    }
+}
+
 impl Service {
     /// The door of an org.
     pub(crate) fn client(&self, org: OrgId) -> Client {
         Client::new(self.storage.clone(), self.chunks.clone(), org)
+    }
+
+    /// Counts a call of a caller, who shares what their org may ask for with its other keys.
+    ///
+    /// Errors: `RateLimited`, with the time until there is one again.
+    pub(crate) async fn count(&self, rate: Rate, org: OrgId, who: &Identity) -> Result<()> {
+        self.gauges.count(rate, org, who)?;
+        self.orgs.count(&*self.storage, org, rate).await
+    }
+
+    /// Counts a stream of events for as long as what this returns lives.
+    ///
+    /// Errors: `RateLimited` where the key or the org has as many as it may.
+    pub(crate) async fn open_stream(&self, org: OrgId, who: &Identity) -> Result<Counted> {
+        let key = self.gauges.stream(org, who)?;
+        Ok(Counted { key, _org: self.orgs.stream(&*self.storage, org).await? })
     }
 
     /// Who a bearer token stands for that came from an address.

@@ -85,7 +85,7 @@ async fn stream(
         None => EventId::default(),
     };
     let run = caller.run().await?.id();
-    let open = caller.open_stream()?;
+    let open = caller.open_stream().await?;
     let mut watching = caller.client.watch(run, after).with_content_up_to(CONTENT);
     if !watching.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());

@@ -3,8 +3,11 @@
 use super::Factory;
 use super::rig::{Rig, refused};
 use crate::error::Code;
-use crate::id::{KeyId, OrgId};
-use crate::model::{NewKey, PageRequest, TokenHash, fresh_token};
+use crate::id::{ExecutionId, KeyId, OrgId};
+use crate::model::{
+    CancelMode, Cancellation, NewExecution, NewKey, OrgLimits, Organization, PageRequest, TokenHash, fresh_token,
+};
+use crate::payload::Payload;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,6 +30,55 @@ pub async fn an_organization_has_a_name(factory: &dyn Factory) {
     for wrong in ["", "Otters", "-a", "a b", &"x".repeat(64)] {
         assert_eq!(refused(directory.create_organization(wrong, "me").await), Code::InvalidArgument, "{wrong}");
     }
+}
+
+/// An organization is renamed, limited and removed; what was never made, and the one of calls that name none, is not.
+pub async fn an_organization_changes_and_ends(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let own = directory.create_organization("otters", "me").await.unwrap();
+    let other = directory.create_organization("seals", "me").await.unwrap();
+    let nobody = OrgId(rig.uuid());
+    assert_eq!(refused(directory.rename_organization(own.id, "seals", "me").await), Code::AlreadyExists);
+    assert_eq!(refused(directory.rename_organization(own.id, "default", "me").await), Code::AlreadyExists);
+    assert_eq!(refused(directory.rename_organization(own.id, "No Slug", "me").await), Code::InvalidArgument);
+    assert_eq!(refused(directory.rename_organization(OrgId::DEFAULT, "x", "me").await), Code::InvalidArgument);
+    assert_eq!(refused(directory.rename_organization(nobody, "x", "me").await), Code::NotFound);
+    let renamed = directory.rename_organization(own.id, "sea-otters", "me").await.unwrap();
+    assert_eq!((renamed.id, renamed.name.as_str()), (own.id, "sea-otters"));
+    assert_eq!(directory.rename_organization(own.id, "sea-otters", "me").await.unwrap(), renamed);
+
+    let limits = OrgLimits { create: Some(7), streams: Some(2), ..OrgLimits::default() };
+    let limited = directory.limit_organization(own.id, limits, "me").await.unwrap();
+    assert_eq!(limited, Organization { limits, ..renamed });
+    assert_eq!(refused(directory.limit_organization(nobody, limits, "me").await), Code::NotFound);
+    assert_eq!(directory.organization(own.id).await.unwrap(), Some(limited.clone()));
+    assert_eq!(directory.organization(nobody).await.unwrap(), None);
+    assert_eq!(directory.organizations().await.unwrap(), [limited, other.clone()]);
+
+    assert_eq!(refused(directory.delete_organization(OrgId::DEFAULT, "me").await), Code::InvalidArgument);
+    assert_eq!(refused(directory.delete_organization(nobody, "me").await), Code::NotFound);
+    let token = fresh_token();
+    directory.create_key(new(own.id, "ci", "member", &token)).await.unwrap();
+    let mut run = NewExecution::new(ExecutionId(rig.uuid()), "agent", Payload::of(&"input").unwrap()).unwrap();
+    let foreign = NewExecution { org: other.id, ..run.clone() };
+    run.org = own.id;
+    rig.storage.create_execution(foreign).await.unwrap();
+    let id = rig.storage.create_execution(run).await.unwrap().execution.new.id;
+    assert_eq!(refused(directory.delete_organization(own.id, "me").await), Code::InvalidTransition);
+    assert!(directory.key_of(TokenHash::of(&token)).await.unwrap().unwrap().revoked_at.is_none());
+    let cancel = Cancellation { mode: CancelMode::Hard, grace: Duration::ZERO };
+    rig.storage.request_cancel(own.id, id, cancel).await.unwrap();
+    directory.delete_organization(own.id, "me").await.unwrap();
+    assert_eq!(refused(rig.storage.execution(own.id, id).await), Code::ExecutionNotFound);
+    assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), None);
+    assert_eq!(directory.audit(own.id, PageRequest::default()).await.unwrap().items, []);
+    assert_eq!(directory.organizations().await.unwrap(), std::slice::from_ref(&other));
+    let last = directory.audit(OrgId::DEFAULT, PageRequest::default()).await.unwrap().items.remove(0);
+    assert_eq!((last.action.as_str(), last.subject.as_str()), ("organization.deleted", "sea-otters"));
+    // The other's run is as it was, and the name is free.
+    assert!(rig.storage.execution(other.id, id).await.is_ok());
+    assert_ne!(directory.create_organization("sea-otters", "me").await.unwrap().id, own.id);
 }
 
 /// A key is found by its token, works for its time, and ends when it is revoked; other orgs never see it.

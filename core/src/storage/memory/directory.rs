@@ -6,9 +6,9 @@ use super::state::not_found;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
-use crate::storage::directory::check_slug;
+use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
@@ -18,12 +18,19 @@ pub(super) struct Callers {
     organizations: BTreeMap<String, Organization>,
     keys: Vec<(TokenHash, ApiKey)>,
     audit: BTreeMap<(OrgId, u64), AuditRow>,
+    /// Rows ever written.
+    recorded: u64,
 }
 
 impl Callers {
+    fn of(&mut self, org: OrgId) -> Result<&mut Organization> {
+        self.organizations.values_mut().find(|there| there.id == org).ok_or_else(|| not_found("organization", org))
+    }
+
     /// Records what was done, by whom, to what.
     pub(super) fn record(&mut self, org: OrgId, actor: &str, action: &str, subject: &str, at: Timestamp) {
-        let number = self.audit.len() as u64 + 1;
+        self.recorded += 1;
+        let number = self.recorded;
         let (actor, action, subject) = (actor.to_owned(), action.to_owned(), subject.to_owned());
         let newest = self.audit.range((org, 0)..=(org, u64::MAX)).next_back();
         let before = newest.and_then(|(_, row)| row.seal);
@@ -40,7 +47,7 @@ impl Directory for MemoryStorage {
             if let Some(there) = state.callers.organizations.get(name) {
                 return there.clone();
             }
-            let made = Organization { id, name: name.to_owned(), created_at: now };
+            let made = Organization { id, name: name.to_owned(), created_at: now, limits: OrgLimits::default() };
             state.callers.organizations.insert(name.to_owned(), made.clone());
             state.callers.record(id, actor, "organization.created", name, now);
             made
@@ -49,6 +56,56 @@ impl Directory for MemoryStorage {
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
         Ok(self.call(|state, _| state.callers.organizations.values().cloned().collect()))
+    }
+
+    async fn organization(&self, org: OrgId) -> Result<Option<Organization>> {
+        Ok(self.call(|state, _| state.callers.organizations.values().find(|there| there.id == org).cloned()))
+    }
+
+    async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization> {
+        check_not_default(org, "rename an organization")?;
+        check_slug(name)?;
+        self.call(|state, now| {
+            let mut there = state.callers.of(org)?.clone();
+            if there.name == name {
+                return Ok(there);
+            }
+            if name == "default" || state.callers.organizations.contains_key(name) {
+                return Err(name_taken(name));
+            }
+            state.callers.organizations.remove(&there.name);
+            there.name = name.to_owned();
+            state.callers.organizations.insert(name.to_owned(), there.clone());
+            state.callers.record(org, actor, "organization.renamed", name, now);
+            Ok(there)
+        })
+    }
+
+    async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization> {
+        self.call(|state, now| {
+            let there = state.callers.of(org)?;
+            there.limits = limits;
+            let there = there.clone();
+            state.callers.record(org, actor, "organization.limited", &there.name, now);
+            Ok(there)
+        })
+    }
+
+    async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()> {
+        check_not_default(org, "remove an organization")?;
+        self.call(|state, now| {
+            let name = state.callers.of(org)?.name.clone();
+            let live = state.runs.iter().filter(|((of, _), run)| *of == org && !run.exec.status.is_terminal()).count();
+            if live > 0 {
+                return Err(goes_on(&name, live as u64));
+            }
+            state.remove_org(org);
+            state.callers.organizations.remove(&name);
+            state.callers.keys.retain(|(_, key)| key.org != org);
+            state.callers.audit.retain(|(of, _), _| *of != org);
+            state.callers.record(OrgId::DEFAULT, actor, "organization.deleted", &name, now);
+            Ok(())
+        })
     }
 
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {

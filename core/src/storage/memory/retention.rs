@@ -2,6 +2,7 @@
 
 use super::state::{RunKey, State};
 use crate::clock::Timestamp;
+use crate::id::OrgId;
 use crate::storage::directory::{RETENTION, removals};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,6 +32,16 @@ impl State {
             self.callers.record(org, RETENTION.0, RETENTION.1, &told, now);
         }
         ended.len()
+    }
+
+    /// Removes all that an organization has but its keys and its audit.
+    pub fn remove_org(&mut self, org: OrgId) {
+        let runs: Vec<RunKey> = self.runs.keys().filter(|key| key.0 == org).copied().collect();
+        runs.into_iter().for_each(|run| self.remove(run));
+        self.workers.retain(|(of, _), _| *of != org);
+        self.definitions.retain(|(of, _), _| *of != org);
+        self.schedules.retain(|(of, _), _| *of != org);
+        self.limited.retain(|(of, _), _| *of != org);
     }
 
     fn remove(&mut self, key: RunKey) {

@@ -4,21 +4,29 @@ use super::PostgresStorage;
 use super::catalog::{cursor, cut, parse_number};
 use super::executions::unknown;
 use super::fault::Done;
+use super::retention::{remove_rest, remove_some};
 use super::sets::row;
 use super::tx::Tx;
-use super::values::Row;
+use super::values::{Row, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
-use crate::storage::directory::check_slug;
+use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 
 /// The columns of [`read_key`], after which comes a condition.
 macro_rules! select_key {
     () => {
         "SELECT org_id, id, name, scopes, created_at, expires_at, revoked_at FROM api_key "
+    };
+}
+
+/// The columns of [`read_organization`], after which comes a condition or an order.
+macro_rules! select_organization {
+    () => {
+        "SELECT org_id, name, created_at, limits FROM organization "
     };
 }
 
@@ -30,7 +38,7 @@ impl Directory for PostgresStorage {
             if let Some(there) = organization(tx, &name)? {
                 return Ok(there);
             }
-            let made = Organization { id, name: name.clone(), created_at: tx.now };
+            let made = Organization { id, name: name.clone(), created_at: tx.now, limits: OrgLimits::default() };
             tx.execute(
                 "INSERT INTO organization (org_id, name, created_at) VALUES ($1, $2, $3)",
                 row![id.0, name.clone(), tx.now.0],
@@ -43,7 +51,71 @@ impl Directory for PostgresStorage {
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
         self.read_all("list organizations", |tx| {
-            tx.all("SELECT org_id, name, created_at FROM organization ORDER BY name", row![], read_organization)
+            tx.all(concat!(select_organization!(), "ORDER BY name"), row![], read_organization)
+        })
+        .await
+    }
+
+    async fn organization(&self, org: OrgId) -> Result<Option<Organization>> {
+        self.read_all("look an organization up", move |tx| organization_at(tx, org)).await
+    }
+
+    async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization> {
+        check_not_default(org, "rename an organization")?;
+        check_slug(name)?;
+        let (name, actor) = (name.to_owned(), actor.to_owned());
+        self.write_alone("rename an organization", move |tx| {
+            let there = there(tx, org)?;
+            if there.name == name {
+                return Ok(there);
+            }
+            if name == "default" || organization(tx, &name)?.is_some() {
+                return Err(name_taken(&name).into());
+            }
+            tx.execute("UPDATE organization SET name = $2 WHERE org_id = $1", row![org.0, name.clone()])?;
+            audit(tx, org, &actor, "organization.renamed", &name)?;
+            Ok(Organization { name: name.clone(), ..there })
+        })
+        .await
+    }
+
+    async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization> {
+        let actor = actor.to_owned();
+        self.write_alone("limit an organization", move |tx| {
+            let there = there(tx, org)?;
+            let sql = "UPDATE organization SET limits = $2 WHERE org_id = $1";
+            tx.execute(sql, row![org.0, text_of(&limits)?])?;
+            audit(tx, org, &actor, "organization.limited", &there.name)?;
+            Ok(Organization { limits, ..there })
+        })
+        .await
+    }
+
+    async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()> {
+        const ASKED: &str = "remove an organization";
+        check_not_default(org, ASKED)?;
+        let actor = actor.to_owned();
+        self.write_alone(ASKED, move |tx| {
+            let there = there(tx, org)?;
+            let live = "SELECT count(*) FROM agent_execution WHERE org_id = $1 AND ended_at IS NULL";
+            let live: u64 = tx.first(live, row![org.0], |row| row.get(0))?.unwrap_or_default();
+            if live > 0 {
+                return Err(goes_on(&there.name, live).into());
+            }
+            let ended = "UPDATE api_key SET revoked_at = $2 WHERE org_id = $1 AND revoked_at IS NULL";
+            tx.execute(ended, row![org.0, tx.now.0])?;
+            Ok(())
+        })
+        .await?;
+        while self.write_alone(ASKED, move |tx| remove_some(tx, org)).await? > 0 {}
+        self.write_alone(ASKED, move |tx| {
+            let there = there(tx, org)?;
+            // A run that a server began whose look at a key was a moment old.
+            if remove_some(tx, org)? > 0 {
+                return Err(goes_on(&there.name, 1).into());
+            }
+            remove_rest(tx, org)?;
+            audit(tx, OrgId::DEFAULT, &actor, "organization.deleted", &there.name)
         })
         .await
     }
@@ -154,12 +226,26 @@ fn key_at(tx: &Tx, org: OrgId, key: KeyId) -> Done<ApiKey> {
 }
 
 fn read_organization(row: &Row) -> Done<Organization> {
-    Ok(Organization { id: OrgId(row.get(0)?), name: row.get(1)?, created_at: Timestamp(row.get(2)?) })
+    let limits = row.get::<Option<String>>(3)?;
+    Ok(Organization {
+        id: OrgId(row.get(0)?),
+        name: row.get(1)?,
+        created_at: Timestamp(row.get(2)?),
+        // Limits of a later version are none here.
+        limits: limits.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+    })
 }
 
 fn organization(tx: &Tx, name: &str) -> Done<Option<Organization>> {
-    let sql = "SELECT org_id, name, created_at FROM organization WHERE name = $1";
-    tx.first(sql, row![name.to_owned()], read_organization)
+    tx.first(concat!(select_organization!(), "WHERE name = $1"), row![name.to_owned()], read_organization)
+}
+
+fn organization_at(tx: &Tx, org: OrgId) -> Done<Option<Organization>> {
+    tx.first(concat!(select_organization!(), "WHERE org_id = $1"), row![org.0], read_organization)
+}
+
+fn there(tx: &Tx, org: OrgId) -> Done<Organization> {
+    organization_at(tx, org)?.ok_or_else(|| unknown("organization", org).into())
 }
 
 /// Records what was done, by whom, to what.

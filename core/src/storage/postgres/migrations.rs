@@ -29,6 +29,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0016_expectations.sql"),
     include_str!("migrations/0017_listings.sql"),
     include_str!("migrations/0018_concurrency_limit.sql"),
+    include_str!("migrations/0019_org_limits.sql"),
 ];
 
 /// Names the lock ("FLVN").

@@ -7,6 +7,7 @@ use super::run::{Run, run_columns};
 use super::sets::row;
 use super::tx::Tx;
 use super::values::{Key, micros};
+use crate::id::OrgId;
 use crate::storage::directory::{RETENTION, removals};
 use std::time::Duration;
 
@@ -37,8 +38,44 @@ macro_rules! delete {
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let runs = tx.all(ENDED, row![tx.now.0.saturating_sub(micros(keep)), SHARE], Run::read)?;
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
+    remove(tx, &keys)?;
+    for (org, told) in removals(keys.iter().map(|key| key.org)) {
+        audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
+    }
+    Ok(keys.len())
+}
+
+/// Removes some runs of an organization, whose keys have ended; tells how many.
+pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
+    let sql = "SELECT org_id, run FROM agent_execution WHERE org_id = $1 ORDER BY run LIMIT $2 FOR UPDATE";
+    let keys = tx.all(sql, row![org.0, SHARE], |row| Ok(Key { org: OrgId(row.get(0)?), run: row.get(1)? }))?;
+    remove(tx, &keys)?;
+    Ok(keys.len())
+}
+
+/// Removes an organization that has no runs, with all else of it. Its payloads go when nobody refers to them.
+pub(super) fn remove_rest(tx: &Tx, org: OrgId) -> Done<()> {
+    for sql in [
+        "DELETE FROM agent_definition WHERE org_id = $1",
+        "DELETE FROM schedule WHERE org_id = $1",
+        "DELETE FROM queue_limit WHERE org_id = $1",
+        "DELETE FROM worker WHERE org_id = $1",
+        "DELETE FROM enrolled_worker WHERE org_id = $1",
+        "DELETE FROM watch WHERE org_id = $1",
+        "DELETE FROM preview WHERE org_id = $1",
+        "DELETE FROM task_preview WHERE org_id = $1",
+        "DELETE FROM api_key WHERE org_id = $1",
+        "DELETE FROM audit WHERE org_id = $1",
+        "DELETE FROM organization WHERE org_id = $1",
+    ] {
+        tx.execute(sql, row![org.0])?;
+    }
+    Ok(())
+}
+
+fn remove(tx: &Tx, keys: &[Key]) -> Done<()> {
     if keys.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     for sql in [
         delete!("agent_op"),
@@ -53,11 +90,8 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
         delete!("ledger"),
         delete!("agent_execution"),
     ] {
-        let (orgs, runs) = split(&keys);
+        let (orgs, runs) = split(keys);
         tx.execute(sql, row![orgs, runs])?;
     }
-    for (org, told) in removals(keys.iter().map(|key| key.org)) {
-        audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
-    }
-    Ok(keys.len())
+    Ok(())
 }

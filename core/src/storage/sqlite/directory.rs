@@ -4,14 +4,15 @@ use super::SqliteStorage;
 use super::catalog::{cursor, cut, parse_number};
 use super::executions::unknown;
 use super::fault::Done;
+use super::retention::{remove_rest, remove_some};
 use super::tx::{Tx, all, first};
-use super::values::{blob, id};
+use super::values::{blob, id, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, Organization, Page, PageRequest, Seal, TokenHash};
+use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
-use crate::storage::directory::check_slug;
+use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
 
@@ -19,6 +20,13 @@ use rusqlite::{Connection, Row, params};
 macro_rules! select_key {
     () => {
         "SELECT org_id, id, name, scopes, created_at, expires_at, revoked_at FROM api_key "
+    };
+}
+
+/// The columns of [`read_organization`], after which comes a condition or an order.
+macro_rules! select_organization {
+    () => {
+        "SELECT org_id, name, created_at, limits FROM organization "
     };
 }
 
@@ -30,7 +38,7 @@ impl Directory for SqliteStorage {
             if let Some(there) = organization(tx.conn, &name)? {
                 return Ok(there);
             }
-            let made = Organization { id, name: name.clone(), created_at: tx.now };
+            let made = Organization { id, name: name.clone(), created_at: tx.now, limits: OrgLimits::default() };
             tx.execute(
                 "INSERT INTO organization (org_id, name, created_at) VALUES (?1, ?2, ?3)",
                 params![blob(&id.0), name, tx.now.0],
@@ -43,7 +51,71 @@ impl Directory for SqliteStorage {
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
         self.read("list organizations", |conn| {
-            all(conn, "SELECT org_id, name, created_at FROM organization ORDER BY name", [], read_organization)
+            all(conn, concat!(select_organization!(), "ORDER BY name"), [], read_organization)
+        })
+        .await
+    }
+
+    async fn organization(&self, org: OrgId) -> Result<Option<Organization>> {
+        self.read("look an organization up", move |conn| organization_at(conn, org)).await
+    }
+
+    async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization> {
+        check_not_default(org, "rename an organization")?;
+        check_slug(name)?;
+        let (name, actor) = (name.to_owned(), actor.to_owned());
+        self.write("rename an organization", move |tx| {
+            let there = there(tx.conn, org)?;
+            if there.name == name {
+                return Ok(there);
+            }
+            if name == "default" || organization(tx.conn, &name)?.is_some() {
+                return Err(name_taken(&name).into());
+            }
+            tx.execute("UPDATE organization SET name = ?2 WHERE org_id = ?1", params![blob(&org.0), name])?;
+            audit(tx, org, &actor, "organization.renamed", &name)?;
+            Ok(Organization { name: name.clone(), ..there })
+        })
+        .await
+    }
+
+    async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization> {
+        let actor = actor.to_owned();
+        self.write("limit an organization", move |tx| {
+            let there = there(tx.conn, org)?;
+            let sql = "UPDATE organization SET limits = ?2 WHERE org_id = ?1";
+            tx.execute(sql, params![blob(&org.0), text_of(&limits)?])?;
+            audit(tx, org, &actor, "organization.limited", &there.name)?;
+            Ok(Organization { limits, ..there })
+        })
+        .await
+    }
+
+    async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()> {
+        const ASKED: &str = "remove an organization";
+        check_not_default(org, ASKED)?;
+        let actor = actor.to_owned();
+        self.write(ASKED, move |tx| {
+            let there = there(tx.conn, org)?;
+            let live = "SELECT count(*) FROM agent_execution WHERE org_id = ?1 AND ended_at IS NULL";
+            let live: u64 = tx.first(live, [blob(&org.0)], |row| row.get(0))?.unwrap_or_default();
+            if live > 0 {
+                return Err(goes_on(&there.name, live).into());
+            }
+            let ended = "UPDATE api_key SET revoked_at = ?2 WHERE org_id = ?1 AND revoked_at IS NULL";
+            tx.execute(ended, params![blob(&org.0), tx.now.0])?;
+            Ok(())
+        })
+        .await?;
+        while self.write(ASKED, move |tx| remove_some(tx, org)).await? > 0 {}
+        self.write(ASKED, move |tx| {
+            let there = there(tx.conn, org)?;
+            // A run that a server began whose look at a key was a moment old.
+            if remove_some(tx, org)? > 0 {
+                return Err(goes_on(&there.name, 1).into());
+            }
+            remove_rest(tx, org)?;
+            audit(tx, OrgId::DEFAULT, &actor, "organization.deleted", &there.name)
         })
         .await
     }
@@ -148,11 +220,26 @@ fn key_at(conn: &Connection, org: OrgId, key: KeyId) -> Done<ApiKey> {
 }
 
 fn read_organization(row: &Row<'_>) -> rusqlite::Result<Organization> {
-    Ok(Organization { id: OrgId(id(row, 0)?), name: row.get(1)?, created_at: Timestamp(row.get(2)?) })
+    let limits = row.get::<_, Option<String>>(3)?;
+    Ok(Organization {
+        id: OrgId(id(row, 0)?),
+        name: row.get(1)?,
+        created_at: Timestamp(row.get(2)?),
+        // Limits of a later version are none here.
+        limits: limits.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+    })
 }
 
 fn organization(conn: &Connection, name: &str) -> Done<Option<Organization>> {
-    first(conn, "SELECT org_id, name, created_at FROM organization WHERE name = ?1", [name], read_organization)
+    first(conn, concat!(select_organization!(), "WHERE name = ?1"), [name], read_organization)
+}
+
+fn organization_at(conn: &Connection, org: OrgId) -> Done<Option<Organization>> {
+    first(conn, concat!(select_organization!(), "WHERE org_id = ?1"), [blob(&org.0)], read_organization)
+}
+
+fn there(conn: &Connection, org: OrgId) -> Done<Organization> {
+    organization_at(conn, org)?.ok_or_else(|| unknown("organization", org).into())
 }
 
 /// Records what was done, by whom, to what.

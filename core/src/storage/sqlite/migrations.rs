@@ -28,6 +28,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0017_sealed_audit.sql"),
     include_str!("migrations/0018_task_previews.sql"),
     include_str!("migrations/0019_concurrency_limit.sql"),
+    include_str!("migrations/0020_org_limits.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

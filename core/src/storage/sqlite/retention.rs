@@ -3,9 +3,10 @@
 use super::directory::audit;
 use super::fault::Done;
 use super::tx::Tx;
-use super::values::{id, micros, span};
+use super::values::{blob, id, micros, span};
 use crate::id::OrgId;
 use crate::storage::directory::{RETENTION, removals};
+use rusqlite::params;
 use std::time::Duration;
 
 /// At most so many runs in one transaction.
@@ -22,29 +23,64 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
         |row| Ok((row.get::<_, i64>(0)?, OrgId(id(row, 1)?))),
     )?;
     for (run, _) in &ended {
-        let (first, last) = span(*run);
-        for sql in [
-            "DELETE FROM agent_op WHERE place BETWEEN ?1 AND ?2",
-            "DELETE FROM agent_entry WHERE place BETWEEN ?1 AND ?2",
-            "DELETE FROM task_execution WHERE place BETWEEN ?1 AND ?2",
-            "DELETE FROM agent_checkpoint WHERE key BETWEEN ?1 AND ?2",
-            "DELETE FROM agent_signal WHERE key BETWEEN ?1 AND ?2",
-            "DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2",
-            "DELETE FROM event WHERE key BETWEEN ?1 AND ?2",
-        ] {
-            tx.execute(sql, [first, last])?;
-        }
-        for sql in [
-            "DELETE FROM payload_reference WHERE run = ?1",
-            "DELETE FROM resume_request WHERE run = ?1",
-            "DELETE FROM ledger WHERE run = ?1",
-            "DELETE FROM agent_execution WHERE run = ?1",
-        ] {
-            tx.execute(sql, [run])?;
-        }
+        remove(tx, *run)?;
     }
     for (org, told) in removals(ended.iter().map(|(_, org)| *org)) {
         audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
     }
     Ok(ended.len())
+}
+
+/// Removes some runs of an organization, whose keys have ended; tells how many.
+pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
+    let sql = "SELECT run FROM agent_execution WHERE org_id = ?1 ORDER BY run LIMIT ?2";
+    let runs = tx.all(sql, params![blob(&org.0), SHARE], |row| row.get::<_, i64>(0))?;
+    for run in &runs {
+        remove(tx, *run)?;
+    }
+    Ok(runs.len())
+}
+
+/// Removes an organization that has no runs, with all else of it. Its payloads go when nobody refers to them.
+pub(super) fn remove_rest(tx: &Tx, org: OrgId) -> Done<()> {
+    for sql in [
+        "DELETE FROM agent_definition WHERE org_id = ?1",
+        "DELETE FROM schedule WHERE org_id = ?1",
+        "DELETE FROM queue_limit WHERE org_id = ?1",
+        "DELETE FROM worker WHERE org_id = ?1",
+        "DELETE FROM enrolled_worker WHERE org_id = ?1",
+        "DELETE FROM watch WHERE org_id = ?1",
+        "DELETE FROM preview WHERE org_id = ?1",
+        "DELETE FROM task_preview WHERE org_id = ?1",
+        "DELETE FROM api_key WHERE org_id = ?1",
+        "DELETE FROM audit WHERE org_id = ?1",
+        "DELETE FROM organization WHERE org_id = ?1",
+    ] {
+        tx.execute(sql, [blob(&org.0)])?;
+    }
+    Ok(())
+}
+
+fn remove(tx: &Tx, run: i64) -> Done<()> {
+    let (first, last) = span(run);
+    for sql in [
+        "DELETE FROM agent_op WHERE place BETWEEN ?1 AND ?2",
+        "DELETE FROM agent_entry WHERE place BETWEEN ?1 AND ?2",
+        "DELETE FROM task_execution WHERE place BETWEEN ?1 AND ?2",
+        "DELETE FROM agent_checkpoint WHERE key BETWEEN ?1 AND ?2",
+        "DELETE FROM agent_signal WHERE key BETWEEN ?1 AND ?2",
+        "DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2",
+        "DELETE FROM event WHERE key BETWEEN ?1 AND ?2",
+    ] {
+        tx.execute(sql, [first, last])?;
+    }
+    for sql in [
+        "DELETE FROM payload_reference WHERE run = ?1",
+        "DELETE FROM resume_request WHERE run = ?1",
+        "DELETE FROM ledger WHERE run = ?1",
+        "DELETE FROM agent_execution WHERE run = ?1",
+    ] {
+        tx.execute(sql, [run])?;
+    }
+    Ok(())
 }
