@@ -197,6 +197,11 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::PayloadTooLarge, "needs 256 MiB"),
     (Code::LimitReached, "needs 10,000 open tasks"),
     (Code::BudgetExceeded, "the run pauses, and tells those who look at it"),
+    (Code::NotFound, "of what clients list over REST"),
+    (Code::AlreadyExists, "of what operators make"),
+    (Code::Unauthenticated, "of a server whose token is wrong"),
+    (Code::PermissionDenied, "of a server whose key may do less"),
+    (Code::Internal, "no program comes to a bug on purpose"),
 ];
 
 #[test]

@@ -9,6 +9,8 @@ pub struct Load {
     pub queues: Vec<QueueLoad>,
     /// The connections to the database, by what they are for.
     pub pools: Vec<PoolLoad>,
+    /// Stored rows that could not be used, whose runs this process has paused.
+    pub set_aside: u64,
 }
 
 /// The runs or the tasks of a queue.

@@ -8,8 +8,8 @@ use flovyn_core::clock::Timestamp;
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{
-    CancelMode, DefinitionSpec, Delivery, ExecutionFilter, NewExecution, NewKey, QueueLimit, Rate, ScheduleSpec,
-    TokenHash, fresh_token,
+    CancelMode, DefinitionSpec, Delivery, ExecutionFilter, NewExecution, NewKey, OrgLimits, QueueLimit, Rate,
+    ScheduleSpec, TokenHash, fresh_token,
 };
 use flovyn_core::storage::unfenced::{Serves, Work};
 use flovyn_core::storage::{ClaimRequest, Heartbeat, Storage, WorkerInfo};
@@ -98,7 +98,7 @@ async fn definitions(storage: &dyn Storage) {
     let definitions = storage.definitions().unwrap();
     let made = definitions.create_definition(ORG, definition("otter")).await.unwrap();
     let taken = definitions.create_definition(ORG, definition("otter")).await.unwrap_err();
-    assert_eq!(taken.code(), Code::ExecutionExists);
+    assert_eq!(taken.code(), Code::AlreadyExists);
     for name in ["otter".to_owned(), made.id.to_string()] {
         assert_eq!(definitions.definition(ORG, &name).await.unwrap().id, made.id);
     }
@@ -121,8 +121,14 @@ async fn schedules(storage: &dyn Storage) {
 
 async fn keys(storage: &dyn Storage) {
     let directory = storage.directory().unwrap();
-    directory.create_organization("otters", "a test").await.unwrap();
+    let otters = directory.create_organization("otters", "a test").await.unwrap().id;
     directory.organizations().await.unwrap();
+    assert!(directory.organization(otters).await.unwrap().is_some());
+    directory
+        .limit_organization(otters, OrgLimits { create: Some(1), ..OrgLimits::default() }, "a test")
+        .await
+        .unwrap();
+    directory.rename_organization(otters, "seals", "a test").await.unwrap();
     let new = key("second");
     let hash = new.hash;
     let made = directory.create_key(new).await.unwrap();

@@ -23,7 +23,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Names of queues and of models that get a label of their own; those that come later share `other`.
@@ -54,6 +54,7 @@ struct Inner {
     work: Family<Labels<3>, Gauge>,
     oldest: Family<Labels<2>, Gauge<f64, AtomicU64>>,
     connections: Family<Labels<2>, Gauge>,
+    set_aside: Counter,
     queues: Names,
     models: Names,
 }
@@ -117,6 +118,7 @@ impl Default for Metrics {
                 "Connections to the database, and calls that wait",
                 Family::default(),
             ),
+            set_aside: add(all, "rows_set_aside", "Stored rows that could not be used", Counter::default()),
             queues: Names::default(),
             models: Names::default(),
             registry: Registry::default(),
@@ -195,6 +197,7 @@ impl Metrics {
             let gauge = oldest.get_or_create_owned(&[("what", what), ("queue", name)]);
             gauge.set(gauge.get().max(since));
         }
+        self.0.set_aside.inner().store(load.set_aside, Ordering::Relaxed);
         for pool in &load.pools {
             for (state, count) in [("idle", pool.idle), ("busy", pool.busy), ("waiting", pool.waiting)] {
                 let labels = [("pool", pool.name.to_owned()), ("state", state.to_owned())];
@@ -278,14 +281,16 @@ mod tests {
             oldest: Some(Timestamp(oldest)),
         };
         let pools = vec![PoolLoad { name: "read", idle: 3, busy: 1, waiting: 0 }];
-        metrics.gauge(&Load { queues: vec![queue("gone", 1, 0)], pools: Vec::new() }, Timestamp(0));
-        metrics.gauge(&Load { queues: vec![queue("gpu", 2, 1_000_000)], pools }, Timestamp(3_000_000));
+        metrics.gauge(&Load { queues: vec![queue("gone", 1, 0)], ..Load::default() }, Timestamp(0));
+        let load = Load { queues: vec![queue("gpu", 2, 1_000_000)], pools, set_aside: 3 };
+        metrics.gauge(&load, Timestamp(3_000_000));
         let mut text = String::new();
         encode(&mut text, &metrics.0.registry).unwrap();
         for line in [
             "flovyn_work{what=\"run\",queue=\"gpu\",status=\"PENDING\"} 2",
             "flovyn_work{what=\"run\",queue=\"gpu\",status=\"RUNNING\"} 1",
             "flovyn_work_oldest_seconds{what=\"run\",queue=\"gpu\"} 2.0",
+            "flovyn_rows_set_aside_total 3",
             "flovyn_database_connections{pool=\"read\",state=\"idle\"} 3",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in {text}");

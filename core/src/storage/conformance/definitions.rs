@@ -37,7 +37,7 @@ pub async fn a_definition_is_kept(factory: &dyn Factory) {
     assert_eq!(refused(definitions.delete_definition(other, made.id).await), Code::NotFound);
     assert_eq!(refused(definitions.replace_definition(other, made.id, spec("x")).await), Code::NotFound);
     definitions.create_definition(other, spec("otters")).await.unwrap();
-    assert_eq!(refused(definitions.create_definition(ORG, spec("otters")).await), Code::ExecutionExists);
+    assert_eq!(refused(definitions.create_definition(ORG, spec("otters")).await), Code::AlreadyExists);
 
     for slug in ["seals", "beavers"] {
         definitions.create_definition(ORG, spec(slug)).await.unwrap();
@@ -51,7 +51,7 @@ pub async fn a_definition_is_kept(factory: &dyn Factory) {
     assert_eq!(slugs(&page(2, first.next).await.unwrap()), ["seals"]);
 
     rig.clock.advance(Duration::from_secs(1));
-    assert_eq!(refused(definitions.replace_definition(ORG, made.id, spec("seals")).await), Code::ExecutionExists);
+    assert_eq!(refused(definitions.replace_definition(ORG, made.id, spec("seals")).await), Code::AlreadyExists);
     let changed = DefinitionSpec { system_prompt: None, ..spec("sea-otters") };
     let replaced = definitions.replace_definition(ORG, made.id, changed.clone()).await.unwrap();
     assert_eq!((&replaced.spec, replaced.created_at, replaced.updated_at), (&changed, made.created_at, rig.now()));

@@ -253,7 +253,7 @@ impl Housekeeping for MemoryStorage {
     }
 
     async fn load(&self) -> Result<Load> {
-        Ok(Load { queues: self.call(|state, now| state.load(now)), pools: Vec::new() })
+        Ok(Load { queues: self.call(|state, now| state.load(now)), ..Load::default() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

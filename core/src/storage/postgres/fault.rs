@@ -74,7 +74,7 @@ pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) 
     let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or_default());
     let (code, found, advice) = match (error.code(), class) {
         (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => {
-            (Code::AlreadyExists, "an id in the request is taken by another row", "use a fresh one")
+            (Code::InvalidArgument, "an id in the request is taken by another row", "use a fresh one")
         }
         (Some(code), _) if *code == SqlState::CHARACTER_NOT_IN_REPERTOIRE => (
             Code::InvalidArgument,

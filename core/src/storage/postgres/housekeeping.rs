@@ -46,7 +46,7 @@ impl PostgresStorage {
                 }
                 next_due(tx)
             };
-            next = self.write_alone("do the work that time brings", work).await?;
+            next = self.write_work("do the work that time brings", work).await?;
         }
         if lapsed {
             self.write_alone("forget readers of previews that are gone", previews::tidy).await?;

@@ -5,6 +5,7 @@
 //! of processes share a database: row locks order what they write ([`locks`]), leases say who advances a run, and looking
 //! at the database tells what the others did ([`watcher`]).
 
+mod aside;
 mod catalog;
 mod claims;
 mod clock;
@@ -42,6 +43,7 @@ mod unserved;
 mod values;
 mod watcher;
 
+use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
@@ -120,6 +122,7 @@ struct Shared {
     movers: Pool,
     watcher: Watcher,
     pulse: Mutex<housekeeping::Pulse>,
+    aside: Counted,
     process: u32,
 }
 
@@ -178,6 +181,7 @@ impl PostgresStorage {
             is_held,
             chunks: Chunks::shared(),
             pulse: Mutex::default(),
+            aside: Counted::default(),
             process: std::process::id(),
         })))
     }
@@ -434,12 +438,12 @@ impl WorkSource for PostgresStorage {
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
-        self.write_alone("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
+        self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
         claim.check()?;
-        self.write_alone("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
+        self.write_work("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
     }
 
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
@@ -453,7 +457,7 @@ impl WorkSource for PostgresStorage {
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
         self.0.chunks.heard_of(beat.org, beat.worker);
-        self.write_alone("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
+        self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
@@ -536,7 +540,11 @@ impl Housekeeping for PostgresStorage {
     async fn load(&self) -> Result<Load> {
         let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
         let pools = pools.map(|(name, pool)| pool.load(name)).into();
-        Ok(Load { queues: self.read_all("count what waits", load::queues).await?, pools })
+        Ok(Load {
+            queues: self.read_all("count what waits", load::queues).await?,
+            pools,
+            set_aside: self.0.aside.total(),
+        })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {

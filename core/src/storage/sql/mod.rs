@@ -3,6 +3,7 @@
 //! A transition decides here, on rows in memory, and asks the dialect for statements alone ([`Statements`]). Both dialects'
 //! transactions are synchronous for their commands, so the shared code is too.
 
+pub(super) mod aside;
 pub(super) mod log;
 pub(super) mod payloads;
 pub(super) mod reopen;

@@ -66,7 +66,7 @@ pub(super) fn explain(asked: &str, error: rusqlite::Error, outcome: &str) -> Err
             (Code::CorruptCheckpoint, REFUSED, "restore the file from a backup")
         }
         Some(ErrorCode::ConstraintViolation) => {
-            (Code::AlreadyExists, "an id in the request is taken by another row", "use a fresh one")
+            (Code::InvalidArgument, "an id in the request is taken by another row", "use a fresh one")
         }
         Some(ErrorCode::TooBig) => {
             (Code::PayloadTooLarge, "a value is too large for a row", "pass a reference instead")

@@ -42,7 +42,7 @@ impl SqliteStorage {
         if jumped || state.due || state.unserved || !state.dead.is_empty() {
             let locks = self.0.locks.clone();
             next = self
-                .write("do the work that time brings", move |tx| {
+                .write_work("do the work that time brings", move |tx| {
                     if jumped {
                         restart_leases(tx)?;
                     }
@@ -115,6 +115,7 @@ impl Pulse {
 }
 
 /// What a look at the database found.
+#[derive(Clone)]
 struct Look {
     due: bool,
     /// Whether work has waited too long for a worker of its kind.

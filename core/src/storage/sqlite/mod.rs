@@ -5,6 +5,7 @@
 //! ([`values`]), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
 //! through org and id, hence rows under a run carry no org.
 
+mod aside;
 mod backup;
 mod catalog;
 mod claims;
@@ -44,6 +45,7 @@ mod writer;
 
 pub use files::Synchronous;
 
+use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
 use super::stored::{check_part, part_of};
 use super::{
@@ -118,6 +120,7 @@ struct Shared {
     /// The moment the last housekeeping pass gave as the next one.
     next_due: Arc<AtomicI64>,
     pulse: Mutex<housekeeping::Pulse>,
+    aside: Counted,
     process: u64,
 }
 
@@ -181,6 +184,7 @@ impl SqliteStorage {
             thread: Mutex::new(Some(thread)),
             next_due,
             pulse: Mutex::default(),
+            aside: Counted::default(),
             process: lock::process(),
         })))
     }
@@ -398,7 +402,7 @@ impl WorkSource for SqliteStorage {
         if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
             return Ok(Vec::new());
         }
-        self.write("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
+        self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
@@ -407,7 +411,7 @@ impl WorkSource for SqliteStorage {
         if !self.read("look for tasks", move |conn| claims::anything(conn, &asked, now, true)).await? {
             return Ok(Vec::new());
         }
-        self.write("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
+        self.write_work("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
     }
 
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
@@ -419,7 +423,7 @@ impl WorkSource for SqliteStorage {
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
         self.0.chunks.heard_of(beat.org, beat.worker);
-        self.write("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
+        self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
@@ -505,7 +509,8 @@ impl Housekeeping for SqliteStorage {
     }
 
     async fn load(&self) -> Result<Load> {
-        Ok(Load { queues: self.read("count what waits", load::queues).await?, pools: Vec::new() })
+        let queues = self.read("count what waits", load::queues).await?;
+        Ok(Load { queues, set_aside: self.0.aside.total(), ..Load::default() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
