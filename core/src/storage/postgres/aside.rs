@@ -60,7 +60,7 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
             let key = Key { org: OrgId(after.0), run: after.1 };
             let run = Aside { org: key.org, run: ExecutionId(row.get(2)?), task: None, why };
             pause(tx, key, &run)?;
-            if row.get::<i16>(3).is_ok_and(|status| status != Status::Paused as i16) {
+            if row.get::<u8>(3).ok() != Some(Status::Paused as u8) {
                 run.put_event(tx, key, high(tx, key)?)?;
             }
             aside.push(run);
