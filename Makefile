@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help node-suites setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -89,7 +89,8 @@ test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 test: format system rust-build ## Lint, tidy and every suite
 	@$(MAKE) --no-print-directory -j2 rust-test packages
-	@$(MAKE) --no-print-directory python-test node-test node-lts scenarios lives openapi examples readme reference
+	@$(MAKE) --no-print-directory -j2 python-test node-suites
+	@$(MAKE) --no-print-directory scenarios lives openapi examples readme reference
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
@@ -119,6 +120,9 @@ python-test: $(VENV)/.flovyn
 node-test: system $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
 	@cd $(NODE) && npm run --silent check && npm test --silent
+
+node-suites:
+	@$(MAKE) --no-print-directory -j1 node-test node-lts
 
 # The suite again on the newest Node with long-term support.
 node-lts: system $(NODE)/dist/.built

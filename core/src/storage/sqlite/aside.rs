@@ -82,7 +82,7 @@ fn pause(tx: &Tx, run: i64, aside: &Aside) -> Done<()> {
     let (first, last) = span(run);
     tx.execute(
         "UPDATE agent_execution SET status = ?2, ready = 0, epoch = epoch + 1, worker = NULL, last_worker = NULL, \
-         lease_expires = NULL, prefer_until = NULL, due_at = NULL, host_timer = 0, wait = ?3, failure = ?4, updated_at = ?5 \
+         lease_expires = NULL, prefer_until = NULL, due_at = NULL, wait = ?3, failure = ?4, updated_at = ?5 \
          WHERE run = ?1",
         params![run, Status::Paused as u8, wait()?, text_of(&aside.failure())?, tx.now.0],
     )?;
@@ -105,7 +105,7 @@ fn tasks(tx: &Tx, aside: &mut Vec<Aside>) -> Done<()> {
             let wrong = TaskRow::read(row).err().map(|error| error.to_string());
             let place: i64 = row.get(0)?;
             let wrong = wrong.map(|why| {
-                let (org, run) = (OrgId(id(row, 27)?), ExecutionId(id(row, 28)?));
+                let (org, run) = (OrgId(id(row, 28)?), ExecutionId(id(row, 29)?));
                 Ok::<_, rusqlite::Error>(Aside { org, run, task: Some(TaskId(id(row, 3)?)), why })
             });
             Ok((place, wrong.transpose()?))
