@@ -8,8 +8,9 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
-use flovyn_core::model::TaskOptions;
+use flovyn_core::model::{NewExecution, TaskOptions};
 use flovyn_core::payload::MAX_PAYLOAD;
+use flovyn_core::storage::ClaimRequest;
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::payload_part::Part;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
@@ -56,28 +57,75 @@ async fn many_large_results_come_at_once() {
     assert_eq!(output.parse::<usize>().unwrap(), STEPS * SIZE);
 }
 
-/// A commit whose parts never end is refused before it fills the server.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_endless_commit_is_refused() {
-    let house = House::open().await;
-    let channel = Channel::from_shared(house.serving.url()).unwrap().connect().await.unwrap();
-    let mut client = WorkerClient::new(channel);
-    let request = v2::CommitRequest {
-        execution: raw(ExecutionId::fresh().0),
-        lease: Some(v2::Lease { worker: raw(WorkerId::fresh().0), epoch: 1 }),
+/// A commit of a run that a worker has, or of one that is not there.
+async fn commit_of(house: &House, there: bool) -> v2::CommitRequest {
+    let storage = house.runtime.storage();
+    let (mut execution, worker) = (ExecutionId::fresh(), WorkerId::fresh());
+    if there {
+        let new = NewExecution::new(execution, "large", Payload::null()).unwrap();
+        execution = storage.create_execution(new).await.unwrap().execution.new.id;
+        let (queue, kinds, ttl) = ("default".to_owned(), ["large".to_owned()].into(), Duration::from_secs(600));
+        let claim = ClaimRequest { org: OrgId::DEFAULT, worker, queue, kinds, limit: 1, ttl, only: Some(execution) };
+        assert_eq!(storage.claim_agents(claim).await.unwrap().len(), 1);
+    }
+    v2::CommitRequest {
+        execution: raw(execution.0),
+        lease: Some(v2::Lease { worker: raw(worker.0), epoch: 1 }),
         request_id: raw(RequestId::fresh().0),
         batch: Some(v2::Batch {
             ops: vec![v2::NewOp { seen: vec![7; 1 << 20], ..Default::default() }],
             ..Default::default()
         }),
         ..Default::default()
-    };
-    let part = attach::commit_parts(request).remove(0);
-    let mut asked = Request::new(stream::repeat(part));
-    asked.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
-    let refused = tokio::time::timeout(Duration::from_secs(60), client.commit(asked)).await.expect("it is refused");
-    let told = refused.unwrap_err();
-    assert!(told.message().contains("commit more often"), "{told:?}");
+    }
+}
+
+async fn workers(house: &House) -> WorkerClient<Channel> {
+    WorkerClient::new(Channel::from_shared(house.serving.url()).unwrap().connect().await.unwrap())
+}
+
+/// A commit whose parts never end is refused before it fills the server; that of a run which is not there, at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_commit_is_refused() {
+    let house = House::open().await;
+    let mut client = workers(&house).await;
+    for (there, told) in [(true, "commit more often"), (false, "run")] {
+        let part = attach::commit_parts(commit_of(&house, there).await).remove(0);
+        let asked = asking(stream::repeat(part));
+        let refused = tokio::time::timeout(Duration::from_secs(60), client.commit(asked)).await.expect("it is refused");
+        let refused = refused.unwrap_err();
+        assert!(refused.message().contains(told), "{refused:?}");
+        assert!(there || refused.code() == tonic::Code::NotFound, "{refused:?}");
+    }
+}
+
+/// However many commits are on their way, the server holds only so much of them; small ones find room beside them.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_on_their_way_share_the_room_there_is() {
+    let house = House::open().await;
+    let refused = futures::future::select_all((0..6).map(|_| {
+        let house = &house;
+        Box::pin(async move {
+            let mut request = commit_of(house, true).await;
+            request.batch.as_mut().unwrap().ops.clear();
+            let large = v2::PayloadHeader { size: 60 << 20, hash: vec![7; 32].into(), ..Default::default() };
+            let parts = [v2::commit_part::Part::Request(request), v2::commit_part::Part::Payload(large)];
+            let parts = stream::iter(parts.map(|part| v2::CommitPart { part: Some(part) }));
+            let answer = workers(house).await.commit(asking(parts.chain(stream::pending()))).await;
+            answer.unwrap_err()
+        })
+    }));
+    let (refused, ..) = tokio::time::timeout(Duration::from_secs(20), refused).await.expect("one is refused");
+    assert!(refused.code() == tonic::Code::Unavailable && refused.message().contains("later"), "{refused:?}");
+    let small = agent("small", |ctx, _| {
+        Box::pin(async move {
+            ctx.append_entry("user", &1)?;
+            Ok(Value::Null)
+        })
+    });
+    let (runtime, _worker) = house.worker(NativeHost::default().agent(small).unwrap()).await;
+    let run = runtime.client().start("small", Payload::null(), StartOptions::default()).await.unwrap();
+    run.result(Some(Duration::from_secs(20))).await.unwrap();
 }
 
 /// The ceiling of payloads is the database's: the server and whoever connects to it go by that.

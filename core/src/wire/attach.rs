@@ -134,6 +134,16 @@ impl Commit {
         Ok(())
     }
 
+    /// The bytes that it takes so far, with those of the attachment that was announced last.
+    pub fn size(&self) -> u64 {
+        self.taken
+    }
+
+    /// The request, once its first part has come.
+    pub fn head(&self) -> Option<&v2::CommitRequest> {
+        self.request.as_ref()
+    }
+
     /// Counts what is to be held, before it is.
     fn count(&mut self, bytes: u64, limit: u64) -> Result<()> {
         self.taken = self.taken.saturating_add(bytes);

@@ -5,12 +5,14 @@ mod health;
 mod links;
 mod payloads;
 mod queues;
+mod room;
 mod streams;
 mod v1;
 mod worker;
 
 use self::links::Links;
 use self::queues::Queues;
+use self::room::Room;
 use self::v1::V1;
 use crate::Identity;
 use crate::faults::{self, contain_grpc};
@@ -49,14 +51,14 @@ const HEADERS: u32 = 16 << 10;
 
 /// What the services share.
 #[derive(Clone)]
-struct Grpc(Service, Links, Queues);
+struct Grpc(Service, Links, Queues, Room);
 
 /// Serves what connects until told to stop, and then the calls in flight.
 pub(crate) async fn serve<C>(service: Service, connections: impl Stream<Item = std::io::Result<C>>) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let grpc = Grpc(service, Links::default(), Queues::default());
+    let grpc = Grpc(service, Links::default(), Queues::default(), Room::default());
     let first = V1::over(grpc.clone());
     let (health, healthy) = health::open().await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);

@@ -1,8 +1,10 @@
 //! The calls of workers.
 
 use super::links::LinkName;
+use super::room::SMALL;
 use super::streams::{Answers, all, cut, pages, wired};
 use super::{Grpc, told};
+use crate::Identity;
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, CommitRequest, Fact, Lease, TaskReport};
@@ -15,12 +17,15 @@ use futures::{StreamExt, stream};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Facts of a commit's answer in bytes; more are asked for.
 const FACTS: usize = 2 << 20;
 /// Bytes of one commit with all its attachments.
 const COMMIT: u64 = 128 << 20;
+/// How long a commit may take to come.
+const WHOLE: Duration = Duration::from_secs(300);
 /// However much a worker asks for, a claim has at most so many, and holds them at most so long without a sign of life.
 const CLAIMED: usize = 1_000;
 const HELD: Duration = Duration::from_secs(600);
@@ -98,6 +103,21 @@ impl Grpc {
             _ = tokio::time::timeout(wait, ready) => true,
             () = self.0.stopped() => false,
         }
+    }
+
+    /// Refuses a large commit, before more of it is taken, whose sender cannot be the one that has the run. Whether it still is,
+    /// the store decides, which knows a commit that is sent again.
+    async fn may_be_held(&self, who: &Identity, org: OrgId, head: Option<&v2::CommitRequest>) -> Result<(), Status> {
+        let head = need(head, "commit.request")?;
+        let lease: Lease = need(head.lease.clone(), "lease")?.try_into().map_err(told)?;
+        self.acts_for(who, org, lease.worker).await?;
+        let execution = ExecutionId(id(&head.execution, "execution").map_err(told)?);
+        let run = self.0.storage.execution(org, execution).await.map_err(told)?;
+        if run.epoch < lease.epoch {
+            let message = format!("the run {execution} was never claimed {} times; claim it first", lease.epoch);
+            return Err(told(Error::new(Code::LeaseLost, message)));
+        }
+        Ok(())
     }
 
     /// The stream of hints that a caller names: another caller's of the same name is another one.
@@ -259,10 +279,16 @@ impl Worker for Grpc {
     async fn commit(&self, request: Request<Streaming<v2::CommitPart>>) -> Result<Response<v2::CommitAnswer>, Status> {
         let (org, identity) = (self.org(&request)?, self.identity(&request)?);
         let mut stream = request.into_inner();
-        let mut whole = attach::Commit::default();
+        let (mut whole, mut held) = (attach::Commit::default(), self.3.of(&identity));
         let silent = |_| Status::deadline_exceeded("the commit sent nothing for 30 s; send it again");
-        while let Some(part) = tokio::time::timeout(IDLE, stream.next()).await.map_err(silent)? {
+        let slow = Instant::now() + WHOLE;
+        while let Some(part) = timeout_at(slow.min(Instant::now() + IDLE), stream.next()).await.map_err(silent)? {
+            let before = whole.size();
             whole.push(part?, COMMIT).map_err(told)?;
+            if before <= SMALL && whole.size() > SMALL {
+                self.may_be_held(&identity, org, whole.head()).await?;
+            }
+            held.grow(whole.size()).map_err(told)?;
         }
         let mut wire = whole.finish().map_err(told)?;
         let wanted = wire.wanted.take().filter(|wanted| identity.serves(&wanted.queue));
