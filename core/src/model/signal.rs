@@ -1,9 +1,10 @@
 //! Messages from outside to a run.
 
 use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::Status;
-use crate::payload::Payload;
+use crate::payload::{Body, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 
 /// When a signal may be seen (rule 12).
@@ -47,6 +48,27 @@ pub fn child_signal(child: ExecutionId) -> String {
 pub const CHILD_SIGNALS: &str = "flovyn.child.";
 
 impl NewSignal {
+    /// Takes a send for a repetition of one that is stored under its idempotency key or its id.
+    ///
+    /// Errors: `AlreadyExists` where that one said something else: it would be lost without a word.
+    pub(crate) fn repeats(&self, name: &str, payload: &Payload) -> Result<()> {
+        let same =
+            || self.payload == *payload || matches!((json(&self.payload), json(payload)), (Some(a), Some(b)) if a == b);
+        if self.name == name && same() {
+            return Ok(());
+        }
+        let what = match &self.idempotency_key {
+            Some(key) => format!("the idempotency key {key:?}"),
+            None => format!("the id {}", self.id),
+        };
+        let message = format!(
+            "the signal {:?} has {what}, under which the run got a signal {name:?} of another value; give each signal a key of \
+             its own",
+            self.name
+        );
+        Err(Error::new(Code::AlreadyExists, message))
+    }
+
     /// The signal that tells a run of the end of one it has spawned.
     pub(crate) fn of_child(org: OrgId, parent: ExecutionId, child: ExecutionId, status: Status) -> Self {
         let value = serde_json::json!({ "child": child, "status": status });
@@ -59,6 +81,14 @@ impl NewSignal {
             delivery: Delivery::NextStep,
             idempotency_key: None,
         }
+    }
+}
+
+/// The value of a payload that is at hand.
+fn json(payload: &Payload) -> Option<serde_json::Value> {
+    match (&payload.body, payload.encoding) {
+        (Body::Inline(bytes), Encoding::Json) => serde_json::from_slice(bytes).ok(),
+        _ => None,
     }
 }
 

@@ -127,6 +127,14 @@ pub async fn a_key_makes_one_signal(factory: &dyn Factory) {
     signal.idempotency_key = Some("k".into());
     let late = rig.storage.store_signal(signal.clone()).await.unwrap();
     assert_eq!((late.id, late.repeated), (first.id, true));
+    // Another value under the same key would be lost without a word.
+    for (name, value) in [("s", 7), ("t", 0)] {
+        let mut other = NewSignal { name: name.into(), ..signal.clone() };
+        if value > 0 {
+            other.payload = json(&value);
+        }
+        assert_eq!(refused(rig.storage.store_signal(other).await), Code::AlreadyExists);
+    }
     signal.idempotency_key = Some("new".into());
     assert_eq!(refused(rig.storage.store_signal(signal).await), Code::ExecutionClosed);
 }

@@ -75,6 +75,11 @@ impl State {
         let run = self.run(new.org, new.execution)?;
         let same_key = new.idempotency_key.as_ref().and_then(|key| run.signal_keys.get(key)).copied();
         if let Some(id) = same_key.or_else(|| run.signal_ids.contains_key(&new.id).then_some(new.id)) {
+            self.payloads.store(new.org, &mut new.payload)?;
+            let run = self.run(new.org, new.execution)?;
+            if let Some(known) = run.signals.values().find(|signal| signal.id == id) {
+                new.repeats(&known.name, &known.payload)?;
+            }
             return Ok(SignalStored { id, repeated: true, resumed: false });
         }
         if run.exec.status.is_terminal() {

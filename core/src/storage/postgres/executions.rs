@@ -7,7 +7,7 @@ use super::run::{Home, Run, execution_at, execution_of};
 use super::sets::{Set, row};
 use super::task::TaskRow;
 use super::tx::{Log, Question, Tx};
-use super::values::{Key, Place, cell, text_of};
+use super::values::{Key, Place, cell, payload, text_of};
 use super::{facts, op, payloads};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
@@ -134,9 +134,9 @@ static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint,
 
 /// Asks for a signal that is stored already: the same one, or one with its idempotency key.
 pub(super) fn known_signal(new: &NewSignal) -> Question {
-    let sql = "SELECT s.id FROM agent_execution x JOIN agent_signal s ON s.org_id = x.org_id AND s.run = x.run \
+    let sql = "SELECT s.id, s.name, s.payload FROM agent_execution x JOIN agent_signal s ON s.org_id = x.org_id AND s.run = x.run \
                WHERE x.org_id = $1 AND x.id = $2 AND s.idempotency_key = $3 \
-               UNION ALL SELECT s.id FROM agent_signal s JOIN agent_execution x ON x.org_id = s.org_id AND x.run = s.run \
+               UNION ALL SELECT s.id, s.name, s.payload FROM agent_signal s JOIN agent_execution x ON x.org_id = s.org_id AND x.run = s.run \
                WHERE s.org_id = $1 AND s.id = $4 AND x.id = $2";
     (sql, row![new.org.0, new.execution.0, new.idempotency_key.as_deref(), new.id.0])
 }
@@ -150,6 +150,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         None => tx.ask_all(&[known_signal(new)])?.swap_remove(0),
     };
     if let Some(known) = known.first() {
+        new.repeats(&known.get::<String>(1)?, &payload(known, 2)?)?;
         return Ok(SignalStored { id: SignalId(known.get(0)?), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {

@@ -5,7 +5,7 @@ use super::request::position;
 use super::run::{Run, execution_at, execution_of};
 use super::task::TaskRow;
 use super::tx::{Log, Tx};
-use super::values::{Cell, blob, key, text_of};
+use super::values::{Cell, blob, key, payload, text_of};
 use super::{facts, op, payloads};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
@@ -101,13 +101,14 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
 /// Stores a signal and wakes a run that waits for it.
 pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
     let mut run = Run::find(tx.conn, new.org, new.execution)?;
-    let repeated: Option<uuid::Uuid> = tx.first(
-        "SELECT id FROM agent_signal WHERE run = ?1 AND idempotency_key = ?2 \
-         UNION ALL SELECT id FROM agent_signal WHERE id = ?3 AND run = ?1",
+    let repeated = tx.first(
+        "SELECT id, name, payload FROM agent_signal WHERE run = ?1 AND idempotency_key = ?2 \
+         UNION ALL SELECT id, name, payload FROM agent_signal WHERE id = ?3 AND run = ?1",
         params![run.home.run, new.idempotency_key, blob(&new.id.0)],
-        |row| super::values::id(row, 0),
+        |row| Ok((super::values::id(row, 0)?, row.get::<_, String>(1)?, payload(row, 2)?)),
     )?;
-    if let Some(id) = repeated {
+    if let Some((id, name, payload)) = repeated {
+        new.repeats(&name, &payload)?;
         return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
