@@ -36,7 +36,7 @@ from .scope import current, in_attempt, once_name
 from .step import CANCELLED, VALUE, Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
-from .threads import in_thread
+from .threads import called
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -172,8 +172,12 @@ class Activation:
             self._act(effects)
 
     def _enter(self, context: Any) -> Any:
-        args, kwargs = self.fitted(self.agent.arguments, self.session.input())
+        args, kwargs = self.fitted(self.agent.arguments, self.session.input(), self._has_begun)
         return self.agent.fn(context, *args, **kwargs)
+
+    def _has_begun(self) -> bool:
+        """Whether an earlier copy of the run has got as far as to have something recorded."""
+        return self.session.is_replaying() or self.session.state() is not None
 
     def fitted(self, make: Callable[..., R], *args: Any) -> R:
         """Read or write a value as its type: what that raises is a matter of its form, not of the agent's work."""
@@ -500,10 +504,8 @@ class Activation:
             if task.signature.takes_context:
                 args = (TaskContext(uuid, attempt, link), *args)
             fn = self.worker.fn_of(task, uuid)
-            if task.is_async if fn is task.fn else asyncio.iscoroutinefunction(fn):
-                output = await fn(*args, **kwargs)
-            else:
-                output = await in_thread(contextvars.copy_context(), fn, args, kwargs)
+            is_async = task.is_async if fn is task.fn else asyncio.iscoroutinefunction(fn)
+            output = await called(fn, is_async, args, kwargs)
             if self.sealed or link.cancelled:
                 return
             effects = stored(lambda: self.session.task_completed(op, attempt, task.signature.returned(output)))

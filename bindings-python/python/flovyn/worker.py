@@ -18,7 +18,7 @@ from .hub import Hub
 from .scope import current, in_attempt, once_name
 from .serde import Signature
 from .task import Task, TaskContext, TaskLink
-from .threads import in_thread
+from .threads import called
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -371,10 +371,7 @@ class Worker:
             args, kwargs = task.signature.unwire(input)
             if not reconciles and task.signature.takes_context:
                 args = [TaskContext(uuid, attempt, link), *args]
-            if asyncio.iscoroutinefunction(fn):
-                output = await fn(*args, **kwargs)
-            else:
-                output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
+            output = await called(fn, asyncio.iscoroutinefunction(fn), tuple(args), kwargs)
             if not link.superseded:
                 stored(lambda: ticket.completed(task.signature.returned(output)))
         except NotDone:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from .. import _native
 from ..errors import FlovynError
 from ..task import Task
-from ..threads import in_thread
+from ..threads import called
 
 
 class CassetteMiss(FlovynError):
@@ -41,10 +39,7 @@ class Cassette:
 
     def _recorder(self, task: Task[..., Any]) -> Callable[..., Any]:
         async def recorded(*args: Any, **kwargs: Any) -> Any:
-            if asyncio.iscoroutinefunction(task.fn):
-                result = await task.fn(*args, **kwargs)
-            else:
-                result = await in_thread(contextvars.copy_context(), task.fn, args, kwargs)
+            result = await called(task.fn, task.is_async, args, kwargs)
             track = self._tracks.setdefault(_key(task, args, kwargs), [])
             track.append(_native.decode_json(_native.encode_json(result)))
             self.save()

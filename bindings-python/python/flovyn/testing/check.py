@@ -18,6 +18,7 @@ from ..client import Client
 from ..errors import FlovynError, Waiting
 from ..handle import Handle
 from ..hub import Hub
+from ..inputs import NOT_GIVEN
 from ..run import on_thread
 from .harness import Fakes, Stage, fakes_by_kind
 
@@ -63,7 +64,7 @@ class _Seen:
 
 def check(
     agent: Agent[Any, Any],
-    input: Any = None,
+    input: Any = NOT_GIVEN,
     *,
     signals: Signals = (),
     tasks: Fakes | None = None,
@@ -89,7 +90,7 @@ def check(
 
 async def check_async(
     agent: Agent[Any, Any],
-    input: Any = None,
+    input: Any = NOT_GIVEN,
     *,
     signals: Signals = (),
     tasks: Fakes | None = None,

@@ -11,6 +11,7 @@ from ..agent import Agent
 from ..client import Client
 from ..handle import Handle
 from ..hub import Hub
+from ..inputs import NOT_GIVEN
 from ..task import Task
 from ..worker import Worker
 
@@ -77,7 +78,7 @@ class Harness:
     async def __aexit__(self, *_: object) -> None:
         await self.client.close()
 
-    async def start(self, agent: Agent[Any, R], input: Any = None, **options: Any) -> Handle[R]:
+    async def start(self, agent: Agent[Any, R], input: Any = NOT_GIVEN, **options: Any) -> Handle[R]:
         """Start a run; takes the options of ``Client.start``."""
         return await self.client.start(agent, input, **options)
 
