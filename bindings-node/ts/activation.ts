@@ -110,7 +110,7 @@ export class Activation {
       if (this.sealed) return;
       this.input = decode(input);
       this.state = this.agent.readState(state[0]);
-      const given = await this.agent.checked(this.input);
+      const given = await this.given(state.length > 0);
       if (this.sealed) return;
       const ctx = new AgentContext<never>(this);
       const scope: Scope = { activation: this };
@@ -126,6 +126,28 @@ export class Activation {
       report = consistsOf(error, Cancelled) ? () => this.own.cancelled() : () => this.failed(error);
     }
     this.tell(report, (error) => this.failed(misfit(unwritable(error))));
+  }
+
+  /** What the function gets; a schema that is stricter by now is not heard where the run has begun. */
+  private async given(hasBegun: boolean): Promise<unknown> {
+    try {
+      return await this.agent.entered(this.input);
+    } catch (error) {
+      if (hasBegun || (await this.hasBegun())) return this.input;
+      throw error;
+    }
+  }
+
+  /** Whether an earlier copy of the run has got as far as to have something recorded. */
+  private async hasBegun(): Promise<boolean> {
+    try {
+      const { native } = this.worker.client;
+      const text = await hub.call<string>((hub, token) => native.journal(hub, token, this.own.executionId));
+      return (JSON.parse(text) as unknown[]).length > 0;
+    } catch {
+      // Then it is as if it had not: who reads what is wrong with the input can mend that.
+      return false;
+    }
   }
 
   private failed(error: unknown): Effects {

@@ -39,6 +39,7 @@ export function run<I, R, S>(
 ): Promise<R | undefined>;
 export function run<I, R, S>(agent: Agent<I, R, S>, ...args: [...Arguments<I>, options?: RunOptions]): Promise<R>;
 export async function run(agent: AnyAgent, input?: unknown, options: RunOptions = {}): Promise<never> {
+  checkAgent(agent, input);
   return served(agent, input, options, async (handle) => {
     const done = new AbortController();
     const watching = options.onEvent === undefined ? undefined : tell(handle, options.onEvent, done.signal);
@@ -63,6 +64,7 @@ export async function* stream<I, R, S>(
   ...args: [...Arguments<I>, options?: Omit<RunOptions, "onEvent" | "onWait">]
 ): AsyncGenerator<Event, void, void> {
   const [input, options = {}] = args as unknown as [unknown, RunOptions?];
+  checkAgent(agent, input);
   const client = await connect(options.url);
   let failed = false;
   try {
@@ -83,13 +85,18 @@ export async function* stream<I, R, S>(
   }
 }
 
+/** Refuses what cannot be run before anything is opened: the URL may be in what was given as the input. */
+function checkAgent(agent: unknown, input: unknown): void {
+  if (!(agent instanceof Agent)) throw new InvalidArgument("run() takes what agent(…) gave");
+  agent.checkTaken(input);
+}
+
 async function begun(
   client: Client,
   agent: AnyAgent,
   input: unknown,
   options: RunOptions,
 ): Promise<Handle> {
-  if (!(agent instanceof Agent)) throw new InvalidArgument("run() takes what agent(…) gave");
   const handle = await client.start(agent as Agent, input, { id: options.id });
   const { tasks, toolkit } = options;
   await new Worker(client, { agents: [agent], tasks, toolkit, only: handle.id }).start();

@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
+import { declarable, givenFor } from "./declared.js";
 import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
 import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
-import { checked, type StandardSchema } from "./schema.js";
+import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
 import { encode, json } from "./serde.js";
 import { Step } from "./step.js";
@@ -196,10 +197,10 @@ export class Declared {
   /** Runs a function of it with a stored input. */
   execute(fn: AnyFunction, input: unknown, ctx: unknown): Promise<unknown> {
     return scopes.run(IN_TASK, async () => {
-      let value = input;
+      let value = givenFor(fn, 0, input);
       if (this.schema !== undefined) {
         try {
-          value = await checked(this.schema, input, `input of task "${this.kind}"`);
+          value = await stored(this.schema, input, `input of task "${this.kind}"`);
         } catch (error) {
           throw new NonRetryable(messageOf(error), { cause: error });
         }
@@ -267,9 +268,7 @@ export function task(
   last?: AnyFunction,
 ): Task<never, unknown> {
   const options = typeof given === "function" ? {} : given;
-  const fn = typeof given === "function" ? given : last;
-  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("a task needs a kind, its name in journals");
-  if (typeof fn !== "function") throw new InvalidArgument(`task "${kind}" needs a function`);
+  const fn: AnyFunction = declarable("task", kind, typeof given === "function" ? given : last);
   if (options.reconcile !== undefined && options.sideEffects === "at_most_once") {
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }

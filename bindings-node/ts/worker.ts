@@ -98,7 +98,8 @@ export class Worker {
   readonly fakes = new Map<string, AnyFunction>();
   /** @internal Told of every attempt before it starts, in tests. */
   onAttempt: ((kind: string, id: string) => void) | undefined;
-  private readonly client: Client;
+  /** @internal */
+  readonly client: Client;
   private readonly settings: WorkerSettings;
   private readonly toolkit: Toolkit | false | undefined;
   private readonly opened = new Set<string>();
