@@ -126,9 +126,7 @@ class Client:
             delay=delay,
             traceparent=traceparent,
         )
-        if declared is None:
-            return Handle(self, native)
-        return Handle(self, native, declared.rebuild, declared.signals)
+        return self._handle(native, declared)
 
     @overload
     async def handle(self, id_or_key: str | UUID) -> Handle[Any]: ...
@@ -142,13 +140,17 @@ class Client:
         """
         native = await Hub.current().call(self.native.handle, str(id_or_key))
         if agent is None:
-            return Handle(self, native)
+            return self._handle(native, None)
         declared = _declared(agent)
-        found: Handle[Any] = Handle(self, native, agent.rebuild, agent.signals)
+        found = self._handle(native, declared)
         kind = (await found.describe()).kind
         if declared is None or kind != declared.kind:
             raise InvalidArgument(f"run {found.key or str(found.id)!r} is one of agent {kind!r}, not of {agent!r}")
         return found
+
+    def _handle(self, native: _native.Handle, agent: Agent[Any, Any] | None) -> Handle[Any]:
+        """Make the handle of a run; it knows what its agent says of results and signals."""
+        return Handle(self, native) if agent is None else Handle(self, native, agent.rebuild, agent.signals)
 
     async def runs(
         self,

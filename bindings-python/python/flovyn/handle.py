@@ -51,16 +51,24 @@ class Handle(Generic[R]):
         self.id: UUID = UUID(native.id)
         self.key: str | None = native.key
 
+    async def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Ask the engine for something about the run, and wait for it."""
+        return await Hub.current().call(getattr(self._native, name), *args, **kwargs)
+
+    def _beside(self, native: _native.Handle) -> Handle[R]:
+        """Return the handle of a run that goes on from this one."""
+        return Handle(self._client, native, self._rebuild, self._signals)
+
     async def status(self) -> str:
         """Return the status word, such as ``RUNNING``, ``WAITING`` or ``COMPLETED``."""
-        return await Hub.current().call(self._native.status)
+        return await self._ask("status")
 
     async def describe(self) -> Facts:
         """Return everything known about the run.
 
         ``no_worker`` lists the kinds it waits for that no live worker serves, with their queues.
         """
-        return Facts(await Hub.current().call(self._native.describe))
+        return Facts(await self._ask("describe"))
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the end and return the agent's result.
@@ -68,15 +76,15 @@ class Handle(Generic[R]):
         Raises ``AgentFailed`` or ``AgentCancelled``; past ``timeout`` seconds ``Timeout`` (a ``TimeoutError``), or
         ``InDoubt`` where a decision is waited for.
         """
-        return self._ended(*await Hub.current().call(self._native.outcome, timeout))
+        return self._ended(*await self._ask("outcome", timeout))
 
     async def _result_or_wait(self) -> R:
         """Wait for the end, but not for signals and decisions."""
-        return self._ended(*await Hub.current().call(self._native.outcome_or_wait))
+        return self._ended(*await self._ask("outcome_or_wait"))
 
     async def _late(self, limit: float) -> NoReturn:
         """Raise what tells who has waited so long what the run waits for."""
-        raise await Hub.current().call(self._native.late, limit)
+        raise await self._ask("late", limit)
 
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)
@@ -143,13 +151,13 @@ class Handle(Generic[R]):
         """
         of = self._signals.get(name)
         value = checked(payload) if of is None else _fitting(name, of, payload)
-        id = await Hub.current().call(self._native.signal, name, value, delivery, idempotency_key)
+        id = await self._ask("signal", name, value, delivery, idempotency_key)
         return UUID(id)
 
     async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
         """Ask the run to stop and return its status. Graceful: awaits raise ``Cancelled``, and the run may tidy up for
         ``timeout`` seconds (30). Hard: it ends at once."""
-        return await Hub.current().call(self._native.cancel, mode, timeout)
+        return await self._ask("cancel", mode, timeout)
 
     async def resume(
         self,
@@ -186,7 +194,7 @@ class Handle(Generic[R]):
             "budget": described(budget),
             "message": checked(message),
         }
-        return await Hub.current().call(self._native.resume, **options)
+        return await self._ask("resume", **options)
 
     async def fork(
         self,
@@ -199,8 +207,8 @@ class Handle(Generic[R]):
         input: Any = _UNSET,
     ) -> Handle[R]:
         """Start a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one."""
-        native = await Hub.current().call(
-            self._native.fork,
+        native = await self._ask(
+            "fork",
             checkpoint=checkpoint,
             entry=None if entry is None else str(entry),
             op=op,
@@ -208,7 +216,7 @@ class Handle(Generic[R]):
             state=None if state is _UNSET else (checked(state),),
             input=None if input is _UNSET else (checked(input),),
         )
-        return Handle(self._client, native, self._rebuild, self._signals)
+        return self._beside(native)
 
     async def resolve(
         self, op_id: str, *, result: Any = _UNSET, error: BaseException | str | None = None, retry: bool = False
@@ -223,18 +231,18 @@ class Handle(Generic[R]):
         elif error is not None:
             failed = ("Error", error)
         value = None if result is _UNSET else (checked(result),)
-        return Facts(await Hub.current().call(self._native.resolve, op_id, result=value, error=failed))
+        return Facts(await self._ask("resolve", op_id, result=value, error=failed))
 
     async def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> Handle[R]:
         """Decide a divergence; returns the fork's handle for ``fork``."""
-        native = await Hub.current().call(self._native.resolve_divergence, decision)
-        return Handle(self._client, native, self._rebuild, self._signals)
+        native = await self._ask("resolve_divergence", decision)
+        return self._beside(native)
 
     async def messages(self) -> list[Message]:
         """Return the conversation as of the last commit, from its root to its leaf."""
         from .message import Message
 
-        return [Message.of(parts) for parts in await Hub.current().call(self._native.messages)]
+        return [Message.of(parts) for parts in await self._ask("messages")]
 
     async def entries(self) -> list[Message]:
         """Return all entries the run appended, on whatever branch."""
@@ -243,24 +251,24 @@ class Handle(Generic[R]):
         found: list[Message] = []
         after: str | None = None
         while True:
-            items, after = await Hub.current().call(self._native.entries, _PAGE, after)
+            items, after = await self._ask("entries", _PAGE, after)
             found.extend(Message.of(parts) for parts in items)
             if after is None:
                 return found
 
     async def checkpoints(self) -> list[Facts]:
         """Return the run's checkpoints, oldest first."""
-        return await self._listed(self._native.checkpoints)
+        return await self._listed("checkpoints")
 
     async def tasks(self) -> list[Facts]:
         """Return the run's tasks in order."""
-        return await self._listed(self._native.tasks)
+        return await self._listed("tasks")
 
-    async def _listed(self, ask: Any) -> list[Facts]:
+    async def _listed(self, name: str) -> list[Facts]:
         found: list[Facts] = []
         after: str | None = None
         while True:
-            page: Mapping[str, Any] = await Hub.current().call(ask, _PAGE, after)
+            page: Mapping[str, Any] = await self._ask(name, _PAGE, after)
             found.extend(Facts(item) for item in page["items"])
             after = page["next"]
             if after is None:

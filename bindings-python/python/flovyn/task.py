@@ -24,6 +24,9 @@ SideEffects = Literal["idempotent", "at_most_once"]
 
 _UNSET: Any = object()
 
+declared_kinds: set[str] = set()
+"""The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing."""
+
 
 class TaskContext:
     """What a task may know and tell while it runs; declare it as the first parameter to get it."""
@@ -283,6 +286,7 @@ def task(
         name = kind or getattr(fn, "__name__", "")
         if not name or name == "<lambda>":
             raise InvalidArgument("a task without a name needs kind=")
+        declared_kinds.add(name)
         signature = Signature(fn, "TaskContext", local_names(fn, depth))
         if interruptible and not signature.takes_context:
             raise InvalidArgument(
