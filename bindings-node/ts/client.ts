@@ -77,7 +77,7 @@ export class Client {
     const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
     const kind = declared?.kind ?? (agent as string);
     const made = await hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
-    return new Handle<never>(this, made, declared?.options.signals);
+    return this.made(made, declared);
   }
 
   /**
@@ -89,11 +89,16 @@ export class Client {
   handle<R = unknown>(idOrKey: string): Promise<Handle<R>>;
   async handle(idOrKey: string, agent?: AnyAgent): Promise<Handle<never>> {
     const made = await hub.call<NativeHandle>((hub, token) => this.native.handle(hub, token, idOrKey));
-    if (agent === undefined) return new Handle<never>(this, made);
-    const found = new Handle<never>(this, made, agent.options.signals);
+    const found = this.made(made, agent);
+    if (agent === undefined) return found;
     const { kind } = await found.describe();
     if (kind === declaredOf(agent)?.kind) return found;
     throw new InvalidArgument(`run "${found.key ?? found.id}" is one of agent "${kind}", not of "${agent.kind}"`);
+  }
+
+  /** @internal The handle of a run. */
+  protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
+    return new Handle<never>(this, native, agent?.options.signals);
   }
 
   /** Runs, newest first. */

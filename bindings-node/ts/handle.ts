@@ -15,7 +15,7 @@ import {
 import { type Event, eventOf } from "./events.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
-import type { NativeHandle } from "./native.js";
+import type { NativeAbort, NativeHandle, NativeHub } from "./native.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
 
@@ -106,6 +106,9 @@ export interface ForkOptions {
   input?: unknown;
 }
 
+/** Starts a native call about a run. @internal */
+export type Asking = (native: NativeHandle, hub: NativeHub, token: number) => NativeAbort | void;
+
 /** One run. Handles are cheap, and any number of them may speak of the same run. */
 export class Handle<R = unknown> {
   /** The run's UUID. */
@@ -113,14 +116,16 @@ export class Handle<R = unknown> {
   /** The id it was started with, where that is no UUID. */
   readonly key: string | null;
   /** @internal */
-  readonly client: Client;
-  private readonly native: NativeHandle;
+  client: Client;
+  /** @internal */
+  protected native: NativeHandle;
 
   /** @internal */
   constructor(
     client: Client,
     native: NativeHandle,
-    private readonly signals: Readonly<Record<string, StandardSchema>> = {},
+    /** @internal */
+    protected readonly signals: Readonly<Record<string, StandardSchema>> = {},
   ) {
     this.client = client;
     this.native = native;
@@ -128,14 +133,24 @@ export class Handle<R = unknown> {
     this.key = native.key ?? null;
   }
 
+  /** @internal Asks the engine for something about the run. */
+  protected ask<T>(start: Asking, signal?: AbortSignal): Promise<T> {
+    return hub.call<T>((hub, token) => start(this.native, hub, token), signal);
+  }
+
+  /** @internal The handle of a run that goes on from this one. */
+  protected beside(native: NativeHandle): Handle<R> {
+    return new Handle<R>(this.client, native, this.signals);
+  }
+
   /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
   status(): Promise<Status> {
-    return hub.call((hub, token) => this.native.status(hub, token));
+    return this.ask((native, hub, token) => native.status(hub, token));
   }
 
   /** Everything known about the run; `noWorker` lists the kinds it waits for that no live worker serves. */
   async describe(): Promise<Described> {
-    return facts(await hub.call((hub, token) => this.native.describe(hub, token)));
+    return facts(await this.ask((native, hub, token) => native.describe(hub, token)));
   }
 
   /**
@@ -146,17 +161,17 @@ export class Handle<R = unknown> {
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<R> {
     const { timeoutMs, signal } = options;
-    return this.ended(await hub.call((hub, token) => this.native.outcome(hub, token, timeoutMs), signal));
+    return this.ended(await this.ask((native, hub, token) => native.outcome(hub, token, timeoutMs), signal));
   }
 
   /** @internal Waits for the end, but not for signals and decisions. */
   async resultOrWait(options: { signal?: AbortSignal } = {}): Promise<R> {
-    return this.ended(await hub.call((hub, token) => this.native.outcomeOrWait(hub, token), options.signal));
+    return this.ended(await this.ask((native, hub, token) => native.outcomeOrWait(hub, token), options.signal));
   }
 
   /** @internal Throws what tells who has waited so long what the run waits for. */
   async late(limitMs: number): Promise<never> {
-    return await hub.call<never>((hub, token) => this.native.late(hub, token, limitMs));
+    return await this.ask<never>((native, hub, token) => native.late(hub, token, limitMs));
   }
 
   private ended([tag, value]: [number, unknown]): R {
@@ -227,7 +242,7 @@ export class Handle<R = unknown> {
     const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
     if (schema !== undefined) await checked(schema, payload, `signal "${name}"`);
     const value = encode(payload);
-    return hub.call((hub, token) => this.native.signal(hub, token, name, value, delivery, idempotencyKey));
+    return this.ask((native, hub, token) => native.signal(hub, token, name, value, delivery, idempotencyKey));
   }
 
   /**
@@ -236,7 +251,7 @@ export class Handle<R = unknown> {
    */
   cancel(options: { mode?: "graceful" | "hard"; timeoutMs?: number } = {}): Promise<Status> {
     const { mode = "graceful", timeoutMs } = options;
-    return hub.call((hub, token) => this.native.cancel(hub, token, mode, timeoutMs));
+    return this.ask((native, hub, token) => native.cancel(hub, token, mode, timeoutMs));
   }
 
   /** Continues a paused run, with fresh limits, and gives its status. */
@@ -257,14 +272,14 @@ export class Handle<R = unknown> {
     const { maxSteps, maxTail, budget, message } = options;
     const settings = { retry, maxSteps, maxTail, budget: budget === undefined ? undefined : json(budget) };
     const said = message === undefined ? undefined : encode(message);
-    return hub.call((hub, token) => this.native.resume(hub, token, settings, said));
+    return this.ask((native, hub, token) => native.resume(hub, token, settings, said));
   }
 
   /** Starts a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one. */
   async fork(options: ForkOptions = {}): Promise<Handle<R>> {
     const { state, input, ...place } = options;
-    const made = await hub.call<NativeHandle>((hub, token) =>
-      this.native.fork(
+    const made = await this.ask<NativeHandle>((native, hub, token) =>
+      native.fork(
         hub,
         token,
         place,
@@ -272,7 +287,7 @@ export class Handle<R = unknown> {
         input === undefined ? undefined : encode(input),
       ),
     );
-    return new Handle<R>(this.client, made, this.signals);
+    return this.beside(made);
   }
 
   /** Answers for a task in doubt: it has this result, or failed with this error, or shall run again. */
@@ -287,26 +302,26 @@ export class Handle<R = unknown> {
       "error" in answer
         ? { code: "TaskFailed", errorType: typeName(answer.error), message: messageOf(answer.error) }
         : undefined;
-    return facts(await hub.call((hub, token) => this.native.resolve(hub, token, op, result, failure)));
+    return facts(await this.ask((native, hub, token) => native.resolve(hub, token, op, result, failure)));
   }
 
   /** Decides a divergence; gives the handle of the run that goes on, the fork's for `fork`. */
   async resolveDivergence(decision: "continue" | "fork" | "stay"): Promise<Handle<R>> {
-    const made = await hub.call<NativeHandle>((hub, token) => this.native.resolveDivergence(hub, token, decision));
-    return new Handle<R>(this.client, made, this.signals);
+    const made = await this.ask<NativeHandle>((native, hub, token) => native.resolveDivergence(hub, token, decision));
+    return this.beside(made);
   }
 
   /** The conversation as of the last commit, from its root to its leaf. */
   async messages(): Promise<Message[]> {
-    return messagesOf(await hub.call((hub, token) => this.native.messages(hub, token)));
+    return messagesOf(await this.ask((native, hub, token) => native.messages(hub, token)));
   }
 
   /** All entries the run appended, on whatever branch. */
   async entries(): Promise<Message[]> {
     const found: Message[] = [];
     for (let after: string | undefined; ; ) {
-      const [items, next] = await hub.call<[unknown[][], string | null]>((hub, token) =>
-        this.native.entries(hub, token, PAGE, after),
+      const [items, next] = await this.ask<[unknown[][], string | null]>((native, hub, token) =>
+        native.entries(hub, token, PAGE, after),
       );
       found.push(...messagesOf(items));
       if (next == null) return found;
@@ -316,12 +331,12 @@ export class Handle<R = unknown> {
 
   /** The run's checkpoints, oldest first. */
   checkpoints(): Promise<CheckpointFacts[]> {
-    return this.listed((after) => hub.call((hub, token) => this.native.checkpoints(hub, token, PAGE, after)));
+    return this.listed((after) => this.ask((native, hub, token) => native.checkpoints(hub, token, PAGE, after)));
   }
 
   /** The run's tasks in order. */
   tasks(): Promise<TaskFacts[]> {
-    return this.listed((after) => hub.call((hub, token) => this.native.tasks(hub, token, PAGE, after)));
+    return this.listed((after) => this.ask((native, hub, token) => native.tasks(hub, token, PAGE, after)));
   }
 
   private async listed<T>(ask: (after: string | undefined) => Promise<string>): Promise<T[]> {

@@ -240,6 +240,9 @@ function ofTheToolkit(): never {
   throw new InvalidArgument("a task of the toolkit runs natively");
 }
 
+/** The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing. */
+export const declaredKinds = new Set<string>();
+
 /** Whether something was declared with `task`. */
 export function isTask(thing: unknown): thing is Task<never, unknown> {
   return typeof thing === "function" && (thing as { declared?: unknown }).declared instanceof Declared;
@@ -272,6 +275,7 @@ export function task(
   if (options.reconcile !== undefined && options.sideEffects === "at_most_once") {
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }
+  declaredKinds.add(kind);
   const { reconcile, input, noRetry = [], interruptible = false, ...rest } = options;
   const settings: Settings = {
     ...rest,

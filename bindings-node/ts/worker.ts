@@ -278,7 +278,7 @@ export class Worker {
 
   /** @internal Serves a task that an agent called, so that its later attempts find it here. */
   meet(task: Declared): void {
-    if (this.met.has(task.kind) || task.fn === elsewhere) return;
+    if (this.met.has(task.kind) || (task.fn === elsewhere && !this.fakes.has(task.kind))) return;
     if (task.isOfToolkit && !this.fakes.has(task.kind)) {
       if (task.spec.queue === this.settings.queue) this.meetToolkit(task.kind);
       return;
