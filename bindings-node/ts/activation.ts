@@ -17,11 +17,14 @@ import {
   messageOf,
   misfit,
   OutsideAgent,
+  placeOf,
   stackOf,
   Suspended,
   typeName,
+  unwrapped,
 } from "./errors.js";
 import { hub } from "./hub.js";
+import { agentFailed, attemptFailed, lost, neverAwaited } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
 import { type Scope, scopes } from "./scope.js";
@@ -118,6 +121,7 @@ export class Activation {
       const output = await scopes.run(scope, () => this.agent.fn(ctx, given as never));
       this.over = true;
       if (this.sealed) return;
+      this.tellUnawaited();
       const wire = encoded(output);
       report = () => this.own.completed(wire);
     } catch (error) {
@@ -150,7 +154,18 @@ export class Activation {
     }
   }
 
-  private failed(error: unknown): Effects {
+  /** Says which steps the code has not awaited. */
+  private tellUnawaited(): void {
+    for (const step of this.steps.values()) {
+      if (step.isAwaited || step.task?.detached === true) continue;
+      const what = step.task === undefined ? step.named : `task "${step.task.kind}"`;
+      neverAwaited(this.agent.kind, this.own.executionId, what, placeOf(step.made));
+    }
+  }
+
+  private failed(thrown: unknown): Effects {
+    const error = unwrapped(thrown);
+    agentFailed(this.agent.kind, this.own.executionId, error);
     const code = codeOf(error) ?? "AgentFailed";
     const failure = {
       code,
@@ -159,7 +174,7 @@ export class Activation {
       message: messageOf(error),
       traceback: stackOf(error),
     };
-    return this.own.failed(failure, isMisfit(error));
+    return this.own.failed(failure, isMisfit(error) || isMisfit(thrown));
   }
 
   /** Tells how something ended, or what came of telling it: nobody waits for an error that is thrown here. */
@@ -280,6 +295,7 @@ export class Activation {
       return step;
     }
     this.untold?.acts();
+    step.made = new Error();
     this.steps.set(step.op, step as Step<unknown>);
     scope.group?.add(step as Step<unknown>);
     this.stir();
@@ -416,10 +432,16 @@ export class Activation {
           break;
         case CLOSE:
           if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();
+          this.tellClose(effects[at + 2], effects[at + 3]);
           this.drop();
           return;
       }
     }
+  }
+
+  private tellClose(reason: unknown, detail: unknown): void {
+    if (reason === "lost") lost(this.agent.kind, this.own.executionId, String(detail));
+    else if (reason === "finished" && detail === "PAUSED") this.worker.tellPaused(this.own.executionId);
   }
 
   private deliver(op: number, tag: number, value: unknown): void {
@@ -456,7 +478,9 @@ export class Activation {
     const failed = (error: unknown): void => {
       ended(() => {
         step.cause = error;
-        return this.own.taskFailed(op, attempt, ...failureOf(error));
+        const failure = failureOf(error);
+        attemptFailed(task.kind, attempt, task.retries, error, failure[1]);
+        return this.own.taskFailed(op, attempt, ...failure);
       });
     };
     const completed = (output: unknown): void => {

@@ -9,6 +9,8 @@ import {
   InDoubt,
   InvalidArgument,
   messageOf,
+  shownFirst,
+  Timeout,
   typeName,
   Waiting,
 } from "./errors.js";
@@ -16,6 +18,7 @@ import { type Event, eventOf } from "./events.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
 import type { NativeAbort, NativeHandle, NativeHub } from "./native.js";
+import { commandOf } from "./quoted.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
 
@@ -161,17 +164,51 @@ export class Handle<R = unknown> {
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<R> {
     const { timeoutMs, signal } = options;
-    return this.ended(await this.ask((native, hub, token) => native.outcome(hub, token, timeoutMs), signal));
+    return this.explained(async () =>
+      this.ended(await this.ask((native, hub, token) => native.outcome(hub, token, timeoutMs), signal)),
+    );
   }
 
   /** @internal Waits for the end, but not for signals and decisions. */
   async resultOrWait(options: { signal?: AbortSignal } = {}): Promise<R> {
-    return this.ended(await this.ask((native, hub, token) => native.outcomeOrWait(hub, token), options.signal));
+    return this.explained(async () =>
+      this.ended(await this.ask((native, hub, token) => native.outcomeOrWait(hub, token), options.signal)),
+    );
   }
 
   /** @internal Throws what tells who has waited so long what the run waits for. */
   async late(limitMs: number): Promise<never> {
-    return await this.ask<never>((native, hub, token) => native.late(hub, token, limitMs));
+    return this.explained(() => this.ask<never>((native, hub, token) => native.late(hub, token, limitMs)));
+  }
+
+  /** Says of a run that has not ended what it waits for, and what goes on with it. */
+  private async explained<T>(ask: () => Promise<T>): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof InDoubt || error instanceof Timeout)) throw error;
+      const made = error instanceof InDoubt ? InDoubt : Timeout;
+      // What is known already is worth more than why no more is.
+      const more = await this.facts().catch(() => []);
+      throw new made([error.message, ...more].join("; "), { context: error.context, retryable: error.retryable });
+    }
+  }
+
+  private async facts(): Promise<string[]> {
+    const { noWorker, status, waitReason } = await this.describe();
+    const { url } = this.client;
+    const more = noWorker.map(
+      ({ kind, queue }) => `no worker serves kind "${kind}" of queue "${queue}": start one that does`,
+    );
+    for (const { kind, op, status } of waitReason === "in_doubt" ? await this.tasks() : []) {
+      if (status !== "IN_DOUBT") continue;
+      const command = `${commandOf("resolve", url, op)} --retry (or --result JSON, --error MESSAGE)`;
+      more.push(
+        `task "${kind}" (op ${op}) may or may not have taken effect; say so with ${command}, or handle.resolve("${op}", …)`,
+      );
+    }
+    if (status === "PAUSED") more.push(`go on with: ${commandOf("resume", url, this.key ?? this.id)}`);
+    return more;
   }
 
   private ended([tag, value]: [number, unknown]): R {
@@ -179,9 +216,10 @@ export class Handle<R = unknown> {
     if (tag === 0) return decode(value) as R;
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
-      const cause = causeOf(failure);
       const { error_type: type, message, traceback } = failure;
-      throw new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, ...cause });
+      const context = { goOn: commandOf("retry", this.client.url, name) };
+      const made = new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, context, ...causeOf(failure) });
+      throw shownFirst(made, traceback);
     }
     if (tag === 2) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
     const { status, waitReason, waitsFor, failure } = facts<Execution>(value as string);

@@ -7,6 +7,7 @@ import type { Event } from "./events.js";
 import type { Failure, Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
 import type { Toolkit } from "./toolkit/kit.js";
+import { quoted } from "./quoted.js";
 import { type AnyTask, Worker } from "./worker.js";
 
 /** How a run is to be run. */
@@ -171,10 +172,6 @@ function limited(options: RunOptions) {
       return handle.late(timeoutMs ?? 0);
     },
   };
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 
 function sayWhatFor(handle: Handle, waiting: Waiting): void {

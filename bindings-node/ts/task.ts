@@ -1,7 +1,7 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
 import { declarable, givenFor } from "./declared.js";
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
+import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName, unwrapped } from "./errors.js";
 import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
@@ -189,6 +189,11 @@ export class Declared {
     return this.settings.key;
   }
 
+  /** How often it is tried again. */
+  get retries(): number {
+    return this.settings.retries ?? 0;
+  }
+
   /** Whether it outlives the run that calls it. */
   get detached(): boolean {
     return this.settings.detached === true;
@@ -302,7 +307,8 @@ export function unwritable(error: unknown): NotSerializable {
 }
 
 /** Describes a task's error; whether it may be tried again. */
-export function failureOf(error: unknown): [failure: FailureDraft, retryable: boolean] {
+export function failureOf(thrown: unknown): [failure: FailureDraft, retryable: boolean] {
+  const error = unwrapped(thrown);
   const fixed =
     isA(error, NonRetryable) ? "NonRetryable" : isA(error, NotSerializable) ? "NotSerializable" : undefined;
   const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };

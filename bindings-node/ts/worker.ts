@@ -13,6 +13,9 @@ import {
   type Wire,
   type WorkerSettings,
 } from "./native.js";
+import { attemptFailed, paused } from "./log.js";
+import { commandOf } from "./quoted.js";
+import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
 import { Stop } from "./stop.js";
@@ -319,6 +322,21 @@ export class Worker {
     if (this.callers.get(step.id) === step) this.callers.delete(step.id);
   }
 
+  /** @internal Says why a run was paused; who runs one alone says so himself. */
+  tellPaused(run: string): void {
+    if (this.settings.only !== undefined) return;
+    const { client } = this;
+    const told = scopes.exit(async () => {
+      const handle = await client.handle(run);
+      const { status, kind, waitReason, failure } = await handle.describe();
+      const why = failure === null ? String(waitReason) : `${failure.errorType}: ${failure.message}`;
+      const name = handle.key ?? run;
+      if (status === "PAUSED") paused(kind, name, why, commandOf("resume", client.url, name));
+    });
+    // The client is being closed, or the store is away, which is said elsewhere.
+    told.catch(() => undefined);
+  }
+
   /** @internal Forgets an activation. */
   closed(activation: Activation): void {
     this.activations.delete(activation.id);
@@ -395,7 +413,7 @@ export class Worker {
       const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
       report = () => ticket.completed(output);
     } catch (error) {
-      report = () => this.unsuccessful(ticket, running, error);
+      report = () => this.unsuccessful(ticket, running, kind, attempt, error);
     }
     if (!this.attempts.delete(id)) return;
     try {
@@ -405,7 +423,7 @@ export class Worker {
     }
   }
 
-  private unsuccessful(ticket: NativeTicket, running: Attempt, error: unknown): void {
+  private unsuccessful(ticket: NativeTicket, running: Attempt, kind: string, attempt: number, error: unknown): void {
     if (isA(error, NotDone)) ticket.notDone();
     else if (running.stop.isAsked) {
       if (running.unwanted || (ticket.isCancelled && this.closing === undefined)) ticket.cancelled();
@@ -413,7 +431,9 @@ export class Worker {
     } else {
       const caller = this.callers.get(running.task);
       if (caller !== undefined) caller.cause = error;
-      ticket.failed(...failureOf(error));
+      const failure = failureOf(error);
+      attemptFailed(kind, attempt, (caller?.task ?? this.tasks.get(kind))?.retries ?? 0, error, failure[1]);
+      ticket.failed(...failure);
     }
   }
 }
