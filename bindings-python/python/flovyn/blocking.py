@@ -62,6 +62,7 @@ class SyncActivation(Activation):
             else:
                 for_thread.append(effect)
                 if kind == CLOSE:
+                    self._tell_close(*effect[1:])
                     if effect[1] == "finished":
                         for step in list(self._steps.values()):
                             self.stop_queued(step)
@@ -89,6 +90,7 @@ class SyncActivation(Activation):
         try:
             self.state = self.fitted(self.agent.initial_state, self.session.state())
             output = self._enter(SyncAgentContext[Any](self))
+            self._tell_unawaited()
             effects = self.fitted(stored, lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             try:
@@ -145,6 +147,7 @@ class SyncActivation(Activation):
     def wait(self, steps: Sequence[Step[Any]], enough: Callable[[], bool]) -> None:
         """Await steps in the agent's thread until it is enough."""
         for step in (*steps, *self._limits):
+            step.awaited = True
             op = step._native_op  # pyright: ignore[reportPrivateUsage]
             if step.done() or op == CHECKPOINT:
                 continue

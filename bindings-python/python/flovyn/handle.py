@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
 from . import _native
-from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, InvalidArgument, Waiting
+from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, InvalidArgument, Timeout, Waiting
 from .hub import Hub
+from .log import way_on
 from .serde import checked, codec_of, described, rebuilder
 
 if TYPE_CHECKING:
@@ -76,15 +78,52 @@ class Handle(Generic[R]):
         Raises ``AgentFailed`` or ``AgentCancelled``; past ``timeout`` seconds ``Timeout`` (a ``TimeoutError``), or
         ``InDoubt`` where a decision is waited for.
         """
-        return self._ended(*await self._ask("outcome", timeout))
+        try:
+            return self._ended(*await self._ask("outcome", timeout))
+        except (Timeout, InDoubt) as late:
+            raise await self._explained(late) from None
 
     async def _result_or_wait(self) -> R:
         """Wait for the end, but not for signals and decisions."""
-        return self._ended(*await self._ask("outcome_or_wait"))
+        try:
+            return self._ended(*await self._ask("outcome_or_wait"))
+        except InDoubt as late:
+            raise await self._explained(late) from None
 
     async def _late(self, limit: float) -> NoReturn:
         """Raise what tells who has waited so long what the run waits for."""
-        raise await self._ask("late", limit)
+        try:
+            await self._ask("late", limit)
+        except (Timeout, InDoubt) as late:
+            raise await self._explained(late) from None
+        raise Timeout(f"run {self.key or str(self.id)!r} has not ended within {limit:g} s")
+
+    async def _explained(self, late: FlovynError) -> FlovynError:
+        """Return an error about a run that has not ended, with what it waits for and what goes on with it."""
+        more: list[str] = []
+        try:
+            facts = await self.describe()
+            more += [
+                f"no worker serves kind {each['kind']!r} of queue {each['queue']!r}: start one that does"
+                for each in facts.no_worker
+            ]
+            for task in await self.tasks() if facts.wait_reason == "in_doubt" else ():
+                if task.status == "IN_DOUBT":
+                    command = shlex.join(["flovyn", "runs", "resolve", self._client.url, task.op])
+                    more.append(
+                        f"task {task.kind!r} (op {task.op}) may or may not have taken effect; say so with "
+                        f"{command} --retry (or --result JSON, --error MESSAGE), or handle.resolve({task.op!r}, …)"
+                    )
+            if facts.status == "PAUSED":
+                more.append(way_on(self._client.url, self.key or str(self.id)))
+        except FlovynError:
+            pass  # What is known already is worth more than that.
+        return type(late)("; ".join([late.message, *more]), context=late.context, retryable=late.retryable)
+
+    @staticmethod
+    def _add_note(error: BaseException, note: str) -> None:
+        notes: Any = getattr(error, "__notes__", None)
+        setattr(error, "__notes__", [*(notes or ()), note])  # noqa: B010 - from Python 3.11 on
 
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)
@@ -93,7 +132,11 @@ class Handle(Generic[R]):
         if tag == 1:
             code, type_, message, _, _, _, traceback = value
             error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
+            self._add_note(error, way_on(self._client.url, name, "retry"))
             error.__cause__ = _known(code, message)
+            if traceback:
+                # What is shown of an error begins with where it comes from: the user's own failing line.
+                (error.__cause__ or error).__cause__ = AsRaised(traceback)
             raise error
         if tag == 2:
             raise AgentCancelled(f"run {name!r} was cancelled", output=value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 from .agent import Agent
 from .client import Client, connect
 from .ends import ended_in_order
-from .errors import InvalidArgument, Waiting
+from .errors import FlovynError, InvalidArgument, Waiting
 from .handle import Handle
 from .inputs import NOT_GIVEN
 from .task import Task
@@ -87,9 +87,13 @@ def run(
             )
         )
 
-    if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
-        return work()
-    return on_thread(work)
+    try:
+        if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+            return work()
+        return on_thread(work)
+    except FlovynError as error:
+        # The frames from here on are the engine's and asyncio's.
+        raise error.with_traceback(None) from error.__cause__
 
 
 def on_thread(work: Callable[[], Any]) -> Any:

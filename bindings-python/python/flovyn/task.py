@@ -131,6 +131,7 @@ class Task(Generic[P, R]):
         """Whether its first attempt runs in the process of the agent that calls it."""
         self.detached: bool = detached
         self.timeout: float | None = options.get("timeout")
+        self.retries: int = options.get("retries") or 0
         self.may_return: bool = not inline or bool(options.get("retries"))
         """Whether an attempt may come from the queue while the call is waited for, a lost process aside."""
         self._rebuild: Rebuild | None = _UNSET
