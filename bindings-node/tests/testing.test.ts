@@ -1,6 +1,6 @@
 // The tools for testing agents find what does not survive, and prove what does.
 
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { agent, task } from "@flovyn/sdk";
@@ -55,7 +55,7 @@ test("a charge in doubt is asked about, and a failure ends the same", async () =
     ctx.appendEntry("user", await charge(1));
     throw new RangeError("as always");
   });
-  const { outcome } = await check(failing);
+  const { outcome } = await check(failing, undefined, { throws: "RangeError" });
   expect(outcome).toEqual(["AgentFailed", expect.stringContaining("as always")]);
 });
 
@@ -111,4 +111,117 @@ test("cassettes play back what was recorded", async () => {
     [18, 60],
   ]);
   expect(calls).toBe(2);
+});
+
+// ── what is wrong with a test is said ───────────────────────────────────────────────────────────────────────────────
+
+const unlucky = agent("unlucky", async () => {
+  await double(1);
+  throw new RangeError("as always");
+});
+
+test("an agent that fails is red, unless that is expected", async () => {
+  await expect(check(unlucky)).rejects.toThrow(/RangeError: as always.*throws: "RangeError"[^]*testing\.test/);
+  for (const throws of ["RangeError", /as always/, true] as const) {
+    expect((await check(unlucky, undefined, { throws })).runs).toBeGreaterThan(2);
+    const well = agent("well", async () => 5);
+    await expect(check(well, undefined, { throws })).rejects.toThrow(/expected to throw/);
+  }
+  await expect(check(unlucky, undefined, { throws: "TypeError" })).rejects.toThrow(/not TypeError/);
+});
+
+test("a stand-in for nobody is an error", async () => {
+  const calling = agent("calling", async (ctx) => [await ctx.scheduleTask("task_of_another_program", 1), await double(1)]);
+  const fakes = new Map([["duoble", (x: number) => x]]);
+  await expect(harness({ agents: [calling], fakes })).rejects.toThrow(/no task "duoble".*double/);
+  await expect(check(calling, undefined, { tasks: fakes })).rejects.toThrow(/no task "duoble"/);
+  await expect(harness({ agents: [calling], fakes: new Map([[double, 5 as never]]) })).rejects.toThrow(/a stand-in is a function/);
+  await expect(harness({ agents: [calling], fakes: new Map([[5 as never, () => 5]]) })).rejects.toThrow(/a stand-in is for/);
+  const known = new Map<string, (x: number) => number>([["task_of_another_program", (x) => x], ["double", (x) => x]]); // prettier-ignore
+  const h = disposing(await harness({ agents: [calling], fakes: known }));
+  expect(await (await h.start(calling)).result({ timeoutMs: 5_000 })).toEqual([1, 1]);
+});
+
+test("a cassette that is not there is an error, and a miss is not tried again", async () => {
+  const path = join(folder(), "tape.json");
+  const roll = task("roll_again", { retries: 5 }, async (sides: number) => sides);
+  expect(() => replay(path, [roll])).toThrow(/no cassette .*tape\.json/);
+  writeFileSync(path, "not a cassette");
+  expect(() => replay(path, [roll])).toThrow(/tape\.json is no cassette/);
+  rmSync(path);
+  record(path, [roll]);
+  const player = agent("player", async () => roll(6));
+  const h = disposing(await harness({ agents: [player], fakes: replay(path, [roll]) }));
+  await expect((await h.start(player)).result({ timeoutMs: 5_000 })).rejects.toThrow(/CassetteMiss.*record it again/);
+});
+
+test.each(["start", "client", "handle", "fork"])("a handle from before a crash goes on after it: %s", async (by) => {
+  const patient = agent("patient", async (ctx, turns: number) => {
+    const words: string[] = [];
+    for (let turn = 0; turn < turns; turn++) {
+      const word = await ctx.waitForSignal<string>("word");
+      words.push(word);
+      ctx.appendEntry("user", word);
+      await ctx.sleep(60_000);
+    }
+    return words;
+  });
+  const h = disposing(await harness({ agents: [patient] }));
+  let handle = await h.start(patient, 2, { id: "p" });
+  if (by === "client") handle = await h.client.start(patient, 2, { id: "p" });
+  else if (by === "handle") handle = await h.client.handle("p", patient);
+  else if (by === "fork") handle = await handle.fork({ id: "q" });
+  const result = handle.result();
+  const seen: unknown[] = [];
+  const watching = (async () => {
+    for await (const event of handle.stream()) if (event.type === "entry") seen.push(event.content);
+  })();
+  await expect(handle.result({ signal: AbortSignal.timeout(20) })).rejects.toThrow(/timeout/);
+  for (const word of ["one", "two"]) {
+    await h.settle();
+    await h.crash();
+    await handle.signal("word", word);
+    await h.crash();
+    await h.advance(61_000);
+  }
+  expect(await result).toEqual(["one", "two"]);
+  expect(await handle.status()).toBe("COMPLETED");
+  await watching;
+  expect(seen).toEqual(["one", "two"]);
+});
+
+const differing: Record<string, [RegExp, () => unknown]> = {
+  clock: [/^Date\.now\(\)$/, () => Date.now()],
+  date: [/^new Date\(\)$/, () => new Date().getTime()],
+  chance: [/^Math\.random\(\)$/, () => Math.random()],
+  uuid: [/^crypto\.randomUUID\(\)$/, () => crypto.randomUUID()],
+  performance: [/^performance\.now\(\)$/, () => performance.now()],
+};
+
+test.each(Object.keys(differing))("a difference says why: %s", async (name) => {
+  const [call, fn] = differing[name] as [RegExp, () => unknown];
+  const before = [Date, Date.now, Math.random, crypto.randomUUID, performance.now];
+  const faulty = agent("faulty", async (ctx) => {
+    await double(1);
+    await ctx.sleep(20);
+    return String(fn());
+  });
+  const error = await check(faulty).catch((error: Error) => error);
+  expect(error).toBeInstanceOf(Difference);
+  const found = /process: (.*\(\)) at (\S+):(\d+), so use ctx\.\w+\(\)/.exec((error as Error).message);
+  expect(found?.[1], (error as Error).message).toMatch(call);
+  expect(found?.[2]).toBe("testing.test.ts");
+  const line = readFileSync(__filename, "utf8").split("\n")[Number(found?.[3]) - 1];
+  expect(line).toContain(`  ${name}: [`);
+  expect([Date, Date.now, Math.random, crypto.randomUUID, performance.now]).toEqual(before);
+});
+
+test("a difference without such a call says where to look", async () => {
+  let entered = 0;
+  const counting = agent("counting", async () => {
+    entered += 1;
+    await double(1);
+    return entered;
+  });
+  await expect(check(counting)).rejects.toThrow(/no clock and no chance .*globals/);
 });

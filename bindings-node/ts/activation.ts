@@ -17,11 +17,14 @@ import {
   messageOf,
   misfit,
   OutsideAgent,
+  placeOf,
   stackOf,
   Suspended,
   typeName,
+  unwrapped,
 } from "./errors.js";
 import { hub } from "./hub.js";
+import { agentFailed, attemptFailed, lost, neverAwaited } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
 import { type Scope, scopes } from "./scope.js";
@@ -110,7 +113,7 @@ export class Activation {
       if (this.sealed) return;
       this.input = decode(input);
       this.state = this.agent.readState(state[0]);
-      const given = await this.agent.checked(this.input);
+      const given = await this.given(state.length > 0);
       if (this.sealed) return;
       const ctx = new AgentContext<never>(this);
       const scope: Scope = { activation: this };
@@ -118,6 +121,7 @@ export class Activation {
       const output = await scopes.run(scope, () => this.agent.fn(ctx, given as never));
       this.over = true;
       if (this.sealed) return;
+      this.tellUnawaited();
       const wire = encoded(output);
       report = () => this.own.completed(wire);
     } catch (error) {
@@ -128,7 +132,40 @@ export class Activation {
     this.tell(report, (error) => this.failed(misfit(unwritable(error))));
   }
 
-  private failed(error: unknown): Effects {
+  /** What the function gets; a schema that is stricter by now is not heard where the run has begun. */
+  private async given(hasBegun: boolean): Promise<unknown> {
+    try {
+      return await this.agent.entered(this.input);
+    } catch (error) {
+      if (hasBegun || (await this.hasBegun())) return this.input;
+      throw error;
+    }
+  }
+
+  /** Whether an earlier copy of the run has got as far as to have something recorded. */
+  private async hasBegun(): Promise<boolean> {
+    try {
+      const { native } = this.worker.client;
+      const text = await hub.call<string>((hub, token) => native.journal(hub, token, this.own.executionId));
+      return (JSON.parse(text) as unknown[]).length > 0;
+    } catch {
+      // Then it is as if it had not: who reads what is wrong with the input can mend that.
+      return false;
+    }
+  }
+
+  /** Says which steps the code has not awaited. */
+  private tellUnawaited(): void {
+    for (const step of this.steps.values()) {
+      if (step.isAwaited || step.task?.detached === true) continue;
+      const what = step.task === undefined ? step.named : `task "${step.task.kind}"`;
+      neverAwaited(this.agent.kind, this.own.executionId, what, placeOf(step.made));
+    }
+  }
+
+  private failed(thrown: unknown): Effects {
+    const error = unwrapped(thrown);
+    agentFailed(this.agent.kind, this.own.executionId, error);
     const code = codeOf(error) ?? "AgentFailed";
     const failure = {
       code,
@@ -137,7 +174,7 @@ export class Activation {
       message: messageOf(error),
       traceback: stackOf(error),
     };
-    return this.own.failed(failure, isMisfit(error));
+    return this.own.failed(failure, isMisfit(error) || isMisfit(thrown));
   }
 
   /** Tells how something ended, or what came of telling it: nobody waits for an error that is thrown here. */
@@ -258,6 +295,7 @@ export class Activation {
       return step;
     }
     this.untold?.acts();
+    step.made = new Error();
     this.steps.set(step.op, step as Step<unknown>);
     scope.group?.add(step as Step<unknown>);
     this.stir();
@@ -394,10 +432,16 @@ export class Activation {
           break;
         case CLOSE:
           if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();
+          this.tellClose(effects[at + 2], effects[at + 3]);
           this.drop();
           return;
       }
     }
+  }
+
+  private tellClose(reason: unknown, detail: unknown): void {
+    if (reason === "lost") lost(this.agent.kind, this.own.executionId, String(detail));
+    else if (reason === "finished" && detail === "PAUSED") this.worker.tellPaused(this.own.executionId);
   }
 
   private deliver(op: number, tag: number, value: unknown): void {
@@ -434,7 +478,9 @@ export class Activation {
     const failed = (error: unknown): void => {
       ended(() => {
         step.cause = error;
-        return this.own.taskFailed(op, attempt, ...failureOf(error));
+        const failure = failureOf(error);
+        attemptFailed(task.kind, attempt, task.retries, error, failure[1]);
+        return this.own.taskFailed(op, attempt, ...failure);
       });
     };
     const completed = (output: unknown): void => {

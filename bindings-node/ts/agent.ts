@@ -3,12 +3,16 @@
 import { createHash } from "node:crypto";
 
 import type { AgentContext } from "./context.js";
+import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
-import { checked, type StandardSchema } from "./schema.js";
+import { checked, type StandardSchema, stored } from "./schema.js";
 
 /** What an agent's function is. */
 export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
+
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+type AnyAgentFunction<S> = (ctx: AgentContext<S>, input: any) => unknown;
 
 /** What happens when edited code no longer matches a recorded run. */
 export type OnDivergence = "continue" | "fail" | "pause";
@@ -119,9 +123,27 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     return version ?? createHash("sha256").update(this.fn.toString()).digest("hex").slice(0, 24);
   }
 
+  /** @internal Refuses an input that it cannot be started with; gives what is to be stored. */
+  async startable(input: unknown): Promise<unknown> {
+    this.checkTaken(input);
+    await this.checked(input);
+    return input;
+  }
+
+  /** @internal Refuses an input that its function does not take; what fits a schema is for the schema to say. */
+  checkTaken(input: unknown): void {
+    if (this.schema === undefined && this.toolkit === undefined) checkInput(this.kind, this.fn, input);
+  }
+
   /** Checks an input where there is a schema; gives what the schema makes of it. */
   async checked(input: unknown): Promise<unknown> {
     return this.schema === undefined ? input : checked(this.schema, input, `input of agent "${this.kind}"`);
+  }
+
+  /** @internal What the function gets for a stored input. */
+  async entered(input: unknown): Promise<unknown> {
+    if (this.schema === undefined) return givenFor(this.fn, 1, input);
+    return stored(this.schema, input, `input of agent "${this.kind}"`);
   }
 
   /** @internal The state to start with: the stored one, migrated, or a new one. */
@@ -192,14 +214,24 @@ export function merge<T extends object>(old: T, value: Partial<T>): T {
  * Declares an agent: a function over an `AgentContext` and one input or none.
  *
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; `start` refuses an input that does
- * not fit, and the function gets what the schema makes of it.
+ * not fit, and the function gets what the schema makes of it. A run that has begun is not stopped by a schema that is
+ * stricter by now: then the function gets the input as it is stored.
  */
+export function agent<F extends AnyAgentFunction<undefined>>(
+  kind: string,
+  fn: F,
+): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, undefined>;
 export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Awaited<R>, undefined>;
 export function agent<In, Out, R, S = undefined>(
   kind: string,
   options: AgentOptions<S> & { input: StandardSchema<In, Out> },
   fn: AgentFunction<Out, R, S>,
 ): Agent<In, Awaited<R>, S>;
+export function agent<S = undefined, F extends AnyAgentFunction<S> = AnyAgentFunction<S>>(
+  kind: string,
+  options: AgentOptions<S>,
+  fn: F,
+): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, S>;
 export function agent<I, R, S = undefined>(
   kind: string,
   options: AgentOptions<S>,
@@ -208,9 +240,7 @@ export function agent<I, R, S = undefined>(
 export function agent(kind: string, ...rest: unknown[]): unknown {
   const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema }) : {};
   const { input, ...options } = given;
-  const fn = rest[rest.length - 1] as AgentFunction<never, unknown, unknown>;
-  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("an agent needs a kind, its name in journals");
-  if (typeof fn !== "function") throw new InvalidArgument(`agent "${kind}" needs a function`);
+  const fn: AgentFunction<never, unknown, unknown> = declarable("agent", kind, rest[rest.length - 1]);
   const { replayTimeoutMs } = options;
   if (replayTimeoutMs !== undefined && !(typeof replayTimeoutMs === "number" && replayTimeoutMs > 0)) {
     const given = String(replayTimeoutMs);

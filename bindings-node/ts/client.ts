@@ -1,6 +1,7 @@
 // Clients: the door to a backend. Start runs, find them, make workers.
 
-import type { Agent, AnyAgent } from "./agent.js";
+import { Agent, type AnyAgent } from "./agent.js";
+import { InvalidArgument } from "./errors.js";
 import { Handle, type Execution } from "./handle.js";
 import { hub } from "./hub.js";
 import { native, type NativeHandle, type NativeRuntime } from "./native.js";
@@ -63,25 +64,41 @@ export class Client {
   /**
    * Starts a run and gives its handle; the run is durable when this resolves.
    *
-   * The same `id` with the same input gives the same run, with another input it throws `ExecutionExists`.
+   * The same `id` with the same input gives the same run, with another input it throws `ExecutionExists`. An input that the
+   * agent does not take, or that does not fit its schema, is `InvalidArgument`: here, and not again once it has begun.
    */
   start<I, R, S>(agent: Agent<I, R, S>, ...args: [...Arguments<I>, options?: StartOptions]): Promise<Handle<R>>;
   /** Starts a run of an agent that any worker serves, by its kind. */
   start<R = unknown>(kind: string, input?: unknown, options?: StartOptions): Promise<Handle<R>>;
   async start(agent: AnyAgent | string, input?: unknown, options: StartOptions = {}): Promise<Handle<never>> {
-    const declared = typeof agent === "string" ? undefined : agent;
-    await declared?.checked(input);
-    const value = encode(input);
+    const declared = declaredOf(agent);
+    const value = encode(declared === undefined ? input : await declared.startable(input));
     const { budget, timeoutMs = declared?.options.timeoutMs, ...rest } = options;
     const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
-    const kind = typeof agent === "string" ? agent : agent.kind;
+    const kind = declared?.kind ?? (agent as string);
     const made = await hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
-    return new Handle<never>(this, made, declared?.options.signals);
+    return this.made(made, declared);
   }
 
-  /** The handle of a run that exists; `ExecutionNotFound` otherwise. */
-  async handle<R = unknown>(idOrKey: string): Promise<Handle<R>> {
-    return new Handle<R>(this, await hub.call((hub, token) => this.native.handle(hub, token, idOrKey)));
+  /**
+   * The handle of a run that exists; `ExecutionNotFound` otherwise. With its agent it knows the types of the result and of
+   * the signals, as the one that `start` gave.
+   */
+  handle<I, R, S>(idOrKey: string, agent: Agent<I, R, S>): Promise<Handle<R>>;
+  /** The handle of a run that exists. */
+  handle<R = unknown>(idOrKey: string): Promise<Handle<R>>;
+  async handle(idOrKey: string, agent?: AnyAgent): Promise<Handle<never>> {
+    const made = await hub.call<NativeHandle>((hub, token) => this.native.handle(hub, token, idOrKey));
+    const found = this.made(made, agent);
+    if (agent === undefined) return found;
+    const { kind } = await found.describe();
+    if (kind === declaredOf(agent)?.kind) return found;
+    throw new InvalidArgument(`run "${found.key ?? found.id}" is one of agent "${kind}", not of "${agent.kind}"`);
+  }
+
+  /** @internal The handle of a run. */
+  protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
+    return new Handle<never>(this, native, agent?.options.signals);
   }
 
   /** Runs, newest first. */
@@ -146,6 +163,13 @@ export class Client {
   gone(worker: Worker): void {
     this.workers.delete(worker);
   }
+}
+
+/** A declared agent; undefined for a kind. */
+function declaredOf(agent: unknown): AnyAgent | undefined {
+  if (agent instanceof Agent) return agent as AnyAgent;
+  if (typeof agent === "string") return undefined;
+  throw new InvalidArgument("an agent is what agent(…) gave, or its kind as text");
 }
 
 /**

@@ -4,6 +4,7 @@
 // await that cannot be served. The others give a `Step`: await it, or hand it to `Promise.all` and the like.
 
 import type { Activation } from "./activation.js";
+import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, messageOf, StateNotDeclared, Timeout, typeName } from "./errors.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
@@ -204,11 +205,13 @@ export class AgentContext<S = unknown> {
 
   /** Runs any function as a durable inline step of this name. */
   run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>> {
+    checkStep("run", name, fn);
     const plain = isTask(fn) ? (fn.fn as unknown as typeof fn) : fn;
     const many = args.length > 1;
     const inline = new Declared(
       name,
-      (input: never) => (many ? plain(...(input as A)) : plain(...([input] as unknown as A))),
+      // Without arguments it is called without any: what has a default has it.
+      (input: never) => plain(...((many ? input : args.length === 0 ? [] : [input]) as unknown as A)),
       { noRetry: [], interruptible: false, reconciles: false },
       undefined,
       undefined,
@@ -223,6 +226,7 @@ export class AgentContext<S = unknown> {
     ...args: A
   ): Promise<Awaited<R>> {
     const scope = this.activation.check();
+    checkStep("once", name, fn);
     const { session } = this.activation;
     const given = encode(args);
     const [how, value] = session.onceBegin(name, given);

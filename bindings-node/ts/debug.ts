@@ -11,47 +11,94 @@ import { scopes } from "./scope.js";
 
 const LONG_MS = 1_000;
 const TIME = "use ctx.currentTime(), which is the same on replay";
+const CHANCE = "use ctx.random(), which is the same on replay";
+const UUID = "use ctx.randomUuid(), which is the same on replay";
 const SLEEP = "the time does not go on while no process runs; use await ctx.sleep(ms)";
 
 const seen = new Set<string>();
 
+/** Told of a call in an agent, and where it stands. */
+type Told = (call: string, place: string, advice: string) => void;
+
 /** Watches the usual suspects from now on; calls outside of agents, and of other packages, pass unseen. */
 export function install(): void {
-  watch(Date, "now", "Date.now()", TIME);
-  watch(Math, "random", "Math.random()", "use ctx.random(), which is the same on replay");
-  for (const owner of [crypto, globalThis.crypto]) {
-    watch(owner, "randomUUID", "crypto.randomUUID()", "use ctx.randomUuid(), which is the same on replay");
-  }
+  const watch = suspects(warn);
   for (const owner of [globalThis, timers]) {
     watch(owner, "setTimeout", "setTimeout()", SLEEP, (_, ms) => Number(ms) >= LONG_MS);
   }
   watch(promises, "setTimeout", "setTimeout()", SLEEP, (ms) => Number(ms) >= LONG_MS);
-  globalThis.Date = new Proxy(Date, {
-    construct(target, given, made): object {
-      if (given.length === 0) warn("new Date()", TIME);
-      return Reflect.construct(target, given, made) as object;
-    },
-  });
   syncBuiltinESMExports();
 }
 
-function watch(owner: object, name: string, shown: string, advice: string, when?: (...args: unknown[]) => boolean): void {
+/** Does something while the calls in agents that give another value in every process are told of. @internal */
+export async function lookedAt<T>(told: Told, work: () => Promise<T>): Promise<T> {
+  const restore: (() => void)[] = [];
+  const watch = suspects(told, restore);
+  watch(performance, "now", "performance.now()", TIME);
+  watch(process, "hrtime", "process.hrtime()", TIME);
+  watch(crypto, "randomBytes", "crypto.randomBytes()", UUID);
+  watch(crypto, "randomInt", "crypto.randomInt()", CHANCE);
+  syncBuiltinESMExports();
+  try {
+    return await work();
+  } finally {
+    for (const undo of restore) undo();
+    syncBuiltinESMExports();
+  }
+}
+
+/** Watches clocks and chance; gives what watches more. */
+function suspects(told: Told, restore: (() => void)[] = []) {
+  const watching = (owner: object, name: string, shown: string, advice: string, when?: (...args: unknown[]) => boolean): void =>
+    watch(told, restore, owner, name, shown, advice, when);
+  watching(Date, "now", "Date.now()", TIME);
+  watching(Math, "random", "Math.random()", CHANCE);
+  for (const owner of [crypto, globalThis.crypto]) watching(owner, "randomUUID", "crypto.randomUUID()", UUID);
+  const original = Date;
+  globalThis.Date = new Proxy(Date, {
+    construct(target, given, made): object {
+      if (given.length === 0) tell(told, "new Date()", TIME);
+      return Reflect.construct(target, given, made) as object;
+    },
+  });
+  restore.push(() => void (globalThis.Date = original));
+  return watching;
+}
+
+function watch(
+  told: Told,
+  restore: (() => void)[],
+  owner: object,
+  name: string,
+  shown: string,
+  advice: string,
+  when?: (...args: unknown[]) => boolean,
+): void {
   const holder = owner as Record<string, (...args: unknown[]) => unknown>;
+  const known = Object.getOwnPropertyDescriptor(owner, name);
   const original = holder[name];
   if (original === undefined) return;
   const watched = function (this: unknown, ...args: unknown[]): unknown {
-    if (when === undefined || when(...args)) warn(shown, advice);
+    if (when === undefined || when(...args)) tell(told, shown, advice);
     return Reflect.apply(original, this, args);
   };
   // Carries `util.promisify.custom`.
   Object.defineProperties(watched, Object.getOwnPropertyDescriptors(original));
   holder[name] = watched;
+  restore.push(() => {
+    if (known === undefined) delete holder[name];
+    else Object.defineProperty(owner, name, known);
+  });
 }
 
-function warn(shown: string, advice: string): void {
+function tell(told: Told, shown: string, advice: string): void {
   if (scopes.getStore()?.activation == null) return;
   const place = caller();
-  if (place === undefined || seen.has(place)) return;
+  if (place !== undefined) told(shown, place, advice);
+}
+
+function warn(shown: string, place: string, advice: string): void {
+  if (seen.has(place)) return;
   seen.add(place);
   process.emitWarning(`${shown} in an agent at ${place}: ${advice}`, "NotDurable");
 }

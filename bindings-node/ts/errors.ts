@@ -22,6 +22,8 @@ export class FlovynError extends Error {
   readonly context: ErrorContext;
   /** Whether the same request may succeed later without any change. */
   readonly retryable: boolean;
+  /** The address of the page about it; none where it is no code of the engine. */
+  readonly page: string | undefined;
 
   constructor(message = "", options: ErrorOptions = {}) {
     super(message, "cause" in options ? { cause: options.cause } : undefined);
@@ -29,9 +31,11 @@ export class FlovynError extends Error {
     this.name = new.target.name;
     this.context = options.context ?? {};
     this.retryable = options.retryable ?? RETRYABLE.has(this.code);
+    this.page = byCode.has(this.code) ? `${PAGES}${this.code}.md` : undefined;
   }
 }
 
+const PAGES = "https://github.com/flovyn/flovyn/blob/main/docs/errors/";
 const RETRYABLE = new Set(["StorageUnavailable", "Timeout", "RateLimited"]);
 
 /** An id is taken by a run with another input or kind. */
@@ -275,10 +279,10 @@ export interface FailureFacts {
   attempts: number;
 }
 
-/** Makes the error of a failed task. */
-export function taskFailed(failure: FailureFacts, cause?: unknown): TaskFailed {
-  const made = failure.code === "TaskTimeout" ? TaskTimeout : TaskFailed;
-  return new made(failure.message, {
+/** Makes the error of a failed task, whose step was made somewhere. */
+export function taskFailed(failure: FailureFacts, cause?: unknown, step?: Error): TaskFailed {
+  const of = failure.code === "TaskTimeout" ? TaskTimeout : TaskFailed;
+  const made = new of(failure.message, {
     kind: failure.kind,
     type: failure.error_type,
     attempts: failure.attempts,
@@ -286,6 +290,8 @@ export function taskFailed(failure: FailureFacts, cause?: unknown): TaskFailed {
     traceback: failure.traceback,
     ...(cause === undefined ? {} : { cause }),
   });
+  if (step?.stack !== undefined) made.stack = `${made.name}: ${made.message}\n${framesOf(step.stack).join("\n")}`;
+  return shownFirst(made, stackOf(cause) ?? failure.traceback);
 }
 
 /** How much of a message or a stack is told: what follows says nothing more, and a commit has a ceiling. */
@@ -351,10 +357,56 @@ export function messageOf(error: unknown): string {
   return message === undefined || message === null || message === "" ? typeName(error) : shown(message);
 }
 
-/** Where something was thrown, if it tells that as text. */
+/** Where something was thrown, if it tells that as text; without the engine's frames, where there are others. */
 export function stackOf(error: unknown): string | undefined {
   const stack = read(error, "stack");
-  return typeof stack === "string" ? clean(stack) : undefined;
+  return typeof stack === "string" ? clean(trimmed(stack)) : undefined;
+}
+
+/** A stack without the frames of the engine and of Node itself, which say nothing to who looks for a fault in an agent. */
+function trimmed(stack: string): string {
+  const lines = stack.split("\n");
+  const own = lines.filter((line) => !isFrame(line) || !isOurs(line));
+  return own.some(isFrame) ? own.join("\n") : stack;
+}
+
+function isFrame(line: string): boolean {
+  return /^\s+at /.test(line);
+}
+
+function isOurs(line: string): boolean {
+  return line.includes(__dirname) || line.includes("(node:") || /^\s+at (async )?node:/.test(line);
+}
+
+/** Where in the user's own code something was thrown, in brackets. */
+export function placeOf(error: unknown): string {
+  const frame = stackOf(error)?.split("\n").find((line) => isFrame(line) && !isOurs(line));
+  const place = /([^/\\()]+:\d+):\d+\)?$/.exec(frame ?? "")?.[1];
+  return place === undefined ? "" : ` (${place})`;
+}
+
+/** What a group of one error is about; `Promise.any` makes one of whatever goes wrong in it. */
+export function unwrapped(error: unknown): unknown {
+  for (let depth = 0; depth < MAX_GROUPS && isA(error, AggregateError); depth++) {
+    const members = read(error, "errors");
+    if (!Array.isArray(members) || members.length !== 1) break;
+    error = members[0];
+  }
+  return error;
+}
+
+/** Shows first where an agent failed: the frames of what it threw, then those of who asked for its result. */
+export function shownFirst<T extends Error>(error: T, traceback: string | undefined): T {
+  const frames = framesOf(traceback);
+  if (frames.length === 0) return error;
+  const own = framesOf(error.stack).filter((line) => !frames.includes(line));
+  error.stack = [`${error.name}: ${error.message}`, ...frames, ...own].join("\n");
+  return error;
+}
+
+/** The frames of a stack that are not the engine's. */
+function framesOf(stack: string | undefined): string[] {
+  return (stack ?? "").split("\n").filter((line) => isFrame(line) && !isOurs(line));
 }
 
 /** The code of an error of ours; none of another. */

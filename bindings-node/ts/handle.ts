@@ -9,13 +9,16 @@ import {
   InDoubt,
   InvalidArgument,
   messageOf,
+  shownFirst,
+  Timeout,
   typeName,
   Waiting,
 } from "./errors.js";
 import { type Event, eventOf } from "./events.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
-import type { NativeHandle } from "./native.js";
+import type { NativeAbort, NativeHandle, NativeHub } from "./native.js";
+import { commandOf } from "./quoted.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
 
@@ -106,6 +109,9 @@ export interface ForkOptions {
   input?: unknown;
 }
 
+/** Starts a native call about a run. @internal */
+export type Asking = (native: NativeHandle, hub: NativeHub, token: number) => NativeAbort | void;
+
 /** One run. Handles are cheap, and any number of them may speak of the same run. */
 export class Handle<R = unknown> {
   /** The run's UUID. */
@@ -113,14 +119,16 @@ export class Handle<R = unknown> {
   /** The id it was started with, where that is no UUID. */
   readonly key: string | null;
   /** @internal */
-  readonly client: Client;
-  private readonly native: NativeHandle;
+  client: Client;
+  /** @internal */
+  protected native: NativeHandle;
 
   /** @internal */
   constructor(
     client: Client,
     native: NativeHandle,
-    private readonly signals: Readonly<Record<string, StandardSchema>> = {},
+    /** @internal */
+    protected readonly signals: Readonly<Record<string, StandardSchema>> = {},
   ) {
     this.client = client;
     this.native = native;
@@ -128,14 +136,24 @@ export class Handle<R = unknown> {
     this.key = native.key ?? null;
   }
 
+  /** @internal Asks the engine for something about the run. */
+  protected ask<T>(start: Asking, signal?: AbortSignal): Promise<T> {
+    return hub.call<T>((hub, token) => start(this.native, hub, token), signal);
+  }
+
+  /** @internal The handle of a run that goes on from this one. */
+  protected beside(native: NativeHandle): Handle<R> {
+    return new Handle<R>(this.client, native, this.signals);
+  }
+
   /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
   status(): Promise<Status> {
-    return hub.call((hub, token) => this.native.status(hub, token));
+    return this.ask((native, hub, token) => native.status(hub, token));
   }
 
   /** Everything known about the run; `noWorker` lists the kinds it waits for that no live worker serves. */
   async describe(): Promise<Described> {
-    return facts(await hub.call((hub, token) => this.native.describe(hub, token)));
+    return facts(await this.ask((native, hub, token) => native.describe(hub, token)));
   }
 
   /**
@@ -146,17 +164,51 @@ export class Handle<R = unknown> {
    */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<R> {
     const { timeoutMs, signal } = options;
-    return this.ended(await hub.call((hub, token) => this.native.outcome(hub, token, timeoutMs), signal));
+    return this.explained(async () =>
+      this.ended(await this.ask((native, hub, token) => native.outcome(hub, token, timeoutMs), signal)),
+    );
   }
 
   /** @internal Waits for the end, but not for signals and decisions. */
   async resultOrWait(options: { signal?: AbortSignal } = {}): Promise<R> {
-    return this.ended(await hub.call((hub, token) => this.native.outcomeOrWait(hub, token), options.signal));
+    return this.explained(async () =>
+      this.ended(await this.ask((native, hub, token) => native.outcomeOrWait(hub, token), options.signal)),
+    );
   }
 
   /** @internal Throws what tells who has waited so long what the run waits for. */
   async late(limitMs: number): Promise<never> {
-    return await hub.call<never>((hub, token) => this.native.late(hub, token, limitMs));
+    return this.explained(() => this.ask<never>((native, hub, token) => native.late(hub, token, limitMs)));
+  }
+
+  /** Says of a run that has not ended what it waits for, and what goes on with it. */
+  private async explained<T>(ask: () => Promise<T>): Promise<T> {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof InDoubt || error instanceof Timeout)) throw error;
+      const made = error instanceof InDoubt ? InDoubt : Timeout;
+      // What is known already is worth more than why no more is.
+      const more = await this.facts().catch(() => []);
+      throw new made([error.message, ...more].join("; "), { context: error.context, retryable: error.retryable });
+    }
+  }
+
+  private async facts(): Promise<string[]> {
+    const { noWorker, status, waitReason } = await this.describe();
+    const { url } = this.client;
+    const more = noWorker.map(
+      ({ kind, queue }) => `no worker serves kind "${kind}" of queue "${queue}": start one that does`,
+    );
+    for (const { kind, op, status } of waitReason === "in_doubt" ? await this.tasks() : []) {
+      if (status !== "IN_DOUBT") continue;
+      const command = `${commandOf("resolve", url, op)} --retry (or --result JSON, --error MESSAGE)`;
+      more.push(
+        `task "${kind}" (op ${op}) may or may not have taken effect; say so with ${command}, or handle.resolve("${op}", …)`,
+      );
+    }
+    if (status === "PAUSED") more.push(`go on with: ${commandOf("resume", url, this.key ?? this.id)}`);
+    return more;
   }
 
   private ended([tag, value]: [number, unknown]): R {
@@ -164,9 +216,10 @@ export class Handle<R = unknown> {
     if (tag === 0) return decode(value) as R;
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
-      const cause = causeOf(failure);
       const { error_type: type, message, traceback } = failure;
-      throw new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, ...cause });
+      const context = { goOn: commandOf("retry", this.client.url, name) };
+      const made = new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, context, ...causeOf(failure) });
+      throw shownFirst(made, traceback);
     }
     if (tag === 2) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
     const { status, waitReason, waitsFor, failure } = facts<Execution>(value as string);
@@ -227,7 +280,7 @@ export class Handle<R = unknown> {
     const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
     if (schema !== undefined) await checked(schema, payload, `signal "${name}"`);
     const value = encode(payload);
-    return hub.call((hub, token) => this.native.signal(hub, token, name, value, delivery, idempotencyKey));
+    return this.ask((native, hub, token) => native.signal(hub, token, name, value, delivery, idempotencyKey));
   }
 
   /**
@@ -236,7 +289,7 @@ export class Handle<R = unknown> {
    */
   cancel(options: { mode?: "graceful" | "hard"; timeoutMs?: number } = {}): Promise<Status> {
     const { mode = "graceful", timeoutMs } = options;
-    return hub.call((hub, token) => this.native.cancel(hub, token, mode, timeoutMs));
+    return this.ask((native, hub, token) => native.cancel(hub, token, mode, timeoutMs));
   }
 
   /** Continues a paused run, with fresh limits, and gives its status. */
@@ -257,14 +310,14 @@ export class Handle<R = unknown> {
     const { maxSteps, maxTail, budget, message } = options;
     const settings = { retry, maxSteps, maxTail, budget: budget === undefined ? undefined : json(budget) };
     const said = message === undefined ? undefined : encode(message);
-    return hub.call((hub, token) => this.native.resume(hub, token, settings, said));
+    return this.ask((native, hub, token) => native.resume(hub, token, settings, said));
   }
 
   /** Starts a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one. */
   async fork(options: ForkOptions = {}): Promise<Handle<R>> {
     const { state, input, ...place } = options;
-    const made = await hub.call<NativeHandle>((hub, token) =>
-      this.native.fork(
+    const made = await this.ask<NativeHandle>((native, hub, token) =>
+      native.fork(
         hub,
         token,
         place,
@@ -272,7 +325,7 @@ export class Handle<R = unknown> {
         input === undefined ? undefined : encode(input),
       ),
     );
-    return new Handle<R>(this.client, made, this.signals);
+    return this.beside(made);
   }
 
   /** Answers for a task in doubt: it has this result, or failed with this error, or shall run again. */
@@ -287,26 +340,26 @@ export class Handle<R = unknown> {
       "error" in answer
         ? { code: "TaskFailed", errorType: typeName(answer.error), message: messageOf(answer.error) }
         : undefined;
-    return facts(await hub.call((hub, token) => this.native.resolve(hub, token, op, result, failure)));
+    return facts(await this.ask((native, hub, token) => native.resolve(hub, token, op, result, failure)));
   }
 
   /** Decides a divergence; gives the handle of the run that goes on, the fork's for `fork`. */
   async resolveDivergence(decision: "continue" | "fork" | "stay"): Promise<Handle<R>> {
-    const made = await hub.call<NativeHandle>((hub, token) => this.native.resolveDivergence(hub, token, decision));
-    return new Handle<R>(this.client, made, this.signals);
+    const made = await this.ask<NativeHandle>((native, hub, token) => native.resolveDivergence(hub, token, decision));
+    return this.beside(made);
   }
 
   /** The conversation as of the last commit, from its root to its leaf. */
   async messages(): Promise<Message[]> {
-    return messagesOf(await hub.call((hub, token) => this.native.messages(hub, token)));
+    return messagesOf(await this.ask((native, hub, token) => native.messages(hub, token)));
   }
 
   /** All entries the run appended, on whatever branch. */
   async entries(): Promise<Message[]> {
     const found: Message[] = [];
     for (let after: string | undefined; ; ) {
-      const [items, next] = await hub.call<[unknown[][], string | null]>((hub, token) =>
-        this.native.entries(hub, token, PAGE, after),
+      const [items, next] = await this.ask<[unknown[][], string | null]>((native, hub, token) =>
+        native.entries(hub, token, PAGE, after),
       );
       found.push(...messagesOf(items));
       if (next == null) return found;
@@ -316,12 +369,12 @@ export class Handle<R = unknown> {
 
   /** The run's checkpoints, oldest first. */
   checkpoints(): Promise<CheckpointFacts[]> {
-    return this.listed((after) => hub.call((hub, token) => this.native.checkpoints(hub, token, PAGE, after)));
+    return this.listed((after) => this.ask((native, hub, token) => native.checkpoints(hub, token, PAGE, after)));
   }
 
   /** The run's tasks in order. */
   tasks(): Promise<TaskFacts[]> {
-    return this.listed((after) => hub.call((hub, token) => this.native.tasks(hub, token, PAGE, after)));
+    return this.listed((after) => this.ask((native, hub, token) => native.tasks(hub, token, PAGE, after)));
   }
 
   private async listed<T>(ask: (after: string | undefined) => Promise<string>): Promise<T[]> {

@@ -41,6 +41,7 @@ export {
   type Status,
   type TaskFacts,
 } from "./handle.js";
+export { type LogEntry, type Logger, setLogger } from "./log.js";
 export type { Message } from "./message.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";

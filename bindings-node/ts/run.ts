@@ -7,6 +7,7 @@ import type { Event } from "./events.js";
 import type { Failure, Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
 import type { Toolkit } from "./toolkit/kit.js";
+import { quoted } from "./quoted.js";
 import { type AnyTask, Worker } from "./worker.js";
 
 /** How a run is to be run. */
@@ -39,6 +40,7 @@ export function run<I, R, S>(
 ): Promise<R | undefined>;
 export function run<I, R, S>(agent: Agent<I, R, S>, ...args: [...Arguments<I>, options?: RunOptions]): Promise<R>;
 export async function run(agent: AnyAgent, input?: unknown, options: RunOptions = {}): Promise<never> {
+  checkAgent(agent, input);
   return served(agent, input, options, async (handle) => {
     const done = new AbortController();
     const watching = options.onEvent === undefined ? undefined : tell(handle, options.onEvent, done.signal);
@@ -63,6 +65,7 @@ export async function* stream<I, R, S>(
   ...args: [...Arguments<I>, options?: Omit<RunOptions, "onEvent" | "onWait">]
 ): AsyncGenerator<Event, void, void> {
   const [input, options = {}] = args as unknown as [unknown, RunOptions?];
+  checkAgent(agent, input);
   const client = await connect(options.url);
   let failed = false;
   try {
@@ -83,13 +86,18 @@ export async function* stream<I, R, S>(
   }
 }
 
+/** Refuses what cannot be run before anything is opened: the URL may be in what was given as the input. */
+function checkAgent(agent: unknown, input: unknown): void {
+  if (!(agent instanceof Agent)) throw new InvalidArgument("run() takes what agent(…) gave");
+  agent.checkTaken(input);
+}
+
 async function begun(
   client: Client,
   agent: AnyAgent,
   input: unknown,
   options: RunOptions,
 ): Promise<Handle> {
-  if (!(agent instanceof Agent)) throw new InvalidArgument("run() takes what agent(…) gave");
   const handle = await client.start(agent as Agent, input, { id: options.id });
   const { tasks, toolkit } = options;
   await new Worker(client, { agents: [agent], tasks, toolkit, only: handle.id }).start();
@@ -164,10 +172,6 @@ function limited(options: RunOptions) {
       return handle.late(timeoutMs ?? 0);
     },
   };
-}
-
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 
 function sayWhatFor(handle: Handle, waiting: Waiting): void {

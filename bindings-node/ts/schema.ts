@@ -32,6 +32,16 @@ export async function checked(schema: StandardSchema, value: unknown, what: stri
   }
 }
 
+/** Checks a value that was stored: what was left out is stored as `null`, and a schema may have a default for it. */
+export async function stored(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
+  try {
+    return await checked(schema, value, what);
+  } catch (error) {
+    if (value !== null) throw error;
+    return checked(schema, undefined, what).catch(() => Promise.reject(error as Error));
+  }
+}
+
 async function checkedBy(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
   const result = await schema["~standard"].validate(value);
   if (result.issues === undefined) return result.value;

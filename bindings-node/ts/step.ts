@@ -25,6 +25,7 @@ export interface StepTask {
   readonly spec: NativeTaskSpec;
   readonly fn: (input: never, ctx: never) => unknown;
   readonly detached: boolean;
+  readonly retries: number;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }
 
@@ -44,6 +45,8 @@ export class Step<R> implements Promise<R> {
   input: Wire = "null";
   /** @internal The context to run an attempt in. */
   inContext: AsyncResource | undefined;
+  /** @internal Where the code calls it. */
+  made: Error | undefined;
   /** @internal What its last attempt in this process threw. */
   cause: unknown;
   private readers = 0;
@@ -119,7 +122,7 @@ export class Step<R> implements Promise<R> {
       const facts = JSON.parse(value as string) as FailureFacts;
       // The last attempt may have ended elsewhere, or by its time limit: then what this process knows is not the cause.
       const known = this.cause !== undefined && messageOf(this.cause) === facts.message;
-      outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined) };
+      outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined, this.made) };
     } else if (tag === TIMED_OUT) {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
     } else if (tag === UNREADABLE) {
@@ -132,6 +135,7 @@ export class Step<R> implements Promise<R> {
     this.outcome = outcome;
     this.task = undefined;
     this.inContext = undefined;
+    this.made = undefined;
     this.cause = undefined;
     this.end(outcome);
   }
@@ -144,6 +148,16 @@ export class Step<R> implements Promise<R> {
 
   private get isUnread(): boolean {
     return this.readers > 0 && this.readers <= this.left;
+  }
+
+  /** @internal Whether anybody has awaited it. */
+  get isAwaited(): boolean {
+    return this.readers > 0;
+  }
+
+  /** @internal What it waits for. */
+  get named(): string {
+    return this.what === "" ? "a step of its context" : `signal "${this.what}"`;
   }
 
   /** @internal What it has failed with. */

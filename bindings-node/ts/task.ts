@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName } from "./errors.js";
+import { declarable, givenFor } from "./declared.js";
+import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName, unwrapped } from "./errors.js";
 import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
-import { checked, type StandardSchema } from "./schema.js";
+import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
 import { encode, json } from "./serde.js";
 import { Step } from "./step.js";
@@ -188,6 +189,11 @@ export class Declared {
     return this.settings.key;
   }
 
+  /** How often it is tried again. */
+  get retries(): number {
+    return this.settings.retries ?? 0;
+  }
+
   /** Whether it outlives the run that calls it. */
   get detached(): boolean {
     return this.settings.detached === true;
@@ -196,10 +202,10 @@ export class Declared {
   /** Runs a function of it with a stored input. */
   execute(fn: AnyFunction, input: unknown, ctx: unknown): Promise<unknown> {
     return scopes.run(IN_TASK, async () => {
-      let value = input;
+      let value = givenFor(fn, 0, input);
       if (this.schema !== undefined) {
         try {
-          value = await checked(this.schema, input, `input of task "${this.kind}"`);
+          value = await stored(this.schema, input, `input of task "${this.kind}"`);
         } catch (error) {
           throw new NonRetryable(messageOf(error), { cause: error });
         }
@@ -239,6 +245,9 @@ function ofTheToolkit(): never {
   throw new InvalidArgument("a task of the toolkit runs natively");
 }
 
+/** The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing. */
+export const declaredKinds = new Set<string>();
+
 /** Whether something was declared with `task`. */
 export function isTask(thing: unknown): thing is Task<never, unknown> {
   return typeof thing === "function" && (thing as { declared?: unknown }).declared instanceof Declared;
@@ -267,12 +276,11 @@ export function task(
   last?: AnyFunction,
 ): Task<never, unknown> {
   const options = typeof given === "function" ? {} : given;
-  const fn = typeof given === "function" ? given : last;
-  if (typeof kind !== "string" || kind === "") throw new InvalidArgument("a task needs a kind, its name in journals");
-  if (typeof fn !== "function") throw new InvalidArgument(`task "${kind}" needs a function`);
+  const fn: AnyFunction = declarable("task", kind, typeof given === "function" ? given : last);
   if (options.reconcile !== undefined && options.sideEffects === "at_most_once") {
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }
+  declaredKinds.add(kind);
   const { reconcile, input, noRetry = [], interruptible = false, ...rest } = options;
   const settings: Settings = {
     ...rest,
@@ -299,7 +307,8 @@ export function unwritable(error: unknown): NotSerializable {
 }
 
 /** Describes a task's error; whether it may be tried again. */
-export function failureOf(error: unknown): [failure: FailureDraft, retryable: boolean] {
+export function failureOf(thrown: unknown): [failure: FailureDraft, retryable: boolean] {
+  const error = unwrapped(thrown);
   const fixed =
     isA(error, NonRetryable) ? "NonRetryable" : isA(error, NotSerializable) ? "NotSerializable" : undefined;
   const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };

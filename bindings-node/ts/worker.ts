@@ -13,6 +13,9 @@ import {
   type Wire,
   type WorkerSettings,
 } from "./native.js";
+import { attemptFailed, paused } from "./log.js";
+import { commandOf } from "./quoted.js";
+import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
 import { Stop } from "./stop.js";
@@ -98,7 +101,8 @@ export class Worker {
   readonly fakes = new Map<string, AnyFunction>();
   /** @internal Told of every attempt before it starts, in tests. */
   onAttempt: ((kind: string, id: string) => void) | undefined;
-  private readonly client: Client;
+  /** @internal */
+  readonly client: Client;
   private readonly settings: WorkerSettings;
   private readonly toolkit: Toolkit | false | undefined;
   private readonly opened = new Set<string>();
@@ -277,7 +281,7 @@ export class Worker {
 
   /** @internal Serves a task that an agent called, so that its later attempts find it here. */
   meet(task: Declared): void {
-    if (this.met.has(task.kind) || task.fn === elsewhere) return;
+    if (this.met.has(task.kind) || (task.fn === elsewhere && !this.fakes.has(task.kind))) return;
     if (task.isOfToolkit && !this.fakes.has(task.kind)) {
       if (task.spec.queue === this.settings.queue) this.meetToolkit(task.kind);
       return;
@@ -316,6 +320,21 @@ export class Worker {
   /** @internal Forgets the caller of a task; another copy of its run may have taken its place. */
   forget(step: Step<unknown>): void {
     if (this.callers.get(step.id) === step) this.callers.delete(step.id);
+  }
+
+  /** @internal Says why a run was paused; who runs one alone says so himself. */
+  tellPaused(run: string): void {
+    if (this.settings.only !== undefined) return;
+    const { client } = this;
+    const told = scopes.exit(async () => {
+      const handle = await client.handle(run);
+      const { status, kind, waitReason, failure } = await handle.describe();
+      const why = failure === null ? String(waitReason) : `${failure.errorType}: ${failure.message}`;
+      const name = handle.key ?? run;
+      if (status === "PAUSED") paused(kind, name, why, commandOf("resume", client.url, name));
+    });
+    // The client is being closed, or the store is away, which is said elsewhere.
+    told.catch(() => undefined);
   }
 
   /** @internal Forgets an activation. */
@@ -394,7 +413,7 @@ export class Worker {
       const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
       report = () => ticket.completed(output);
     } catch (error) {
-      report = () => this.unsuccessful(ticket, running, error);
+      report = () => this.unsuccessful(ticket, running, kind, attempt, error);
     }
     if (!this.attempts.delete(id)) return;
     try {
@@ -404,7 +423,7 @@ export class Worker {
     }
   }
 
-  private unsuccessful(ticket: NativeTicket, running: Attempt, error: unknown): void {
+  private unsuccessful(ticket: NativeTicket, running: Attempt, kind: string, attempt: number, error: unknown): void {
     if (isA(error, NotDone)) ticket.notDone();
     else if (running.stop.isAsked) {
       if (running.unwanted || (ticket.isCancelled && this.closing === undefined)) ticket.cancelled();
@@ -412,7 +431,9 @@ export class Worker {
     } else {
       const caller = this.callers.get(running.task);
       if (caller !== undefined) caller.cause = error;
-      ticket.failed(...failureOf(error));
+      const failure = failureOf(error);
+      attemptFailed(kind, attempt, (caller?.task ?? this.tasks.get(kind))?.retries ?? 0, error, failure[1]);
+      ticket.failed(...failure);
     }
   }
 }

@@ -61,15 +61,17 @@ async def test_a_failed_run_goes_on(url: str) -> None:
         told = await down()
         return [paid, told, await ctx.wait_for_signal("word", str)]
 
-    async with flovyn.connect(url) as client, flovyn.Worker(client, [order]):
+    async with flovyn.connect(url) as client:
         handle = await client.start(order, Order(5))
+        # Before anything serves it: a run that has failed takes no signal.
         await handle.signal("word", "kept")
-        with pytest.raises(flovyn.AgentFailed, match="the gateway is down"):
-            await handle.result(20)
-        assert await handle.retry() == "PENDING"
-        assert await handle.result(20) == [5, "down", "kept"]
-        with pytest.raises(flovyn.InvalidTransition, match="cannot retry the run"):
-            await handle.retry()
+        async with flovyn.Worker(client, [order]):
+            with pytest.raises(flovyn.AgentFailed, match="the gateway is down"):
+                await handle.result(20)
+            assert await handle.retry() == "PENDING"
+            assert await handle.result(20) == [5, "down", "kept"]
+            with pytest.raises(flovyn.InvalidTransition, match="cannot retry the run"):
+                await handle.retry()
     assert asked == ["pay", "down", "down"]
 
 

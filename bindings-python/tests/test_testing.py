@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime
+import random
+import re
+import sys
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -143,5 +149,201 @@ async def test_cassettes(tmp_path: Path) -> None:
         assert (await handle.result(timeout=5))["page"] == "page otters"
     report = await check_async(linear, "otters", tasks=replay(path, [fetch]))
     assert report.result["page"] == "page otters"
-    missed = await check_async(linear, "birds", tasks=replay(path, [fetch]))
-    assert "CassetteMiss" in str(missed.result)
+    with pytest.raises(Difference, match="CassetteMiss"):
+        await check_async(linear, "birds", tasks=replay(path, [fetch]))
+
+
+# ── what is wrong with a test is said ───────────────────────────────────────────────────────────────────────────────
+
+
+class Unlucky(Exception):
+    pass
+
+
+@agent
+async def failing(ctx: AgentContext) -> None:
+    await fetch("x")
+    raise Unlucky("as always")
+
+
+def test_an_agent_that_fails_is_red() -> None:
+    with pytest.raises(Difference, match=r"Unlucky: as always.*raises='Unlucky'[^$]*test_testing.py"):
+        check(failing)
+
+
+@pytest.mark.parametrize("raises", [Unlucky, "Unlucky", True, Exception])
+def test_unless_that_is_expected(raises: Any) -> None:
+    assert check(failing, raises=raises).runs > 2
+    with pytest.raises(Difference, match="expected to raise"):
+        check(linear, "otters", raises=raises)
+
+
+def test_another_error_than_the_expected_one_is_red() -> None:
+    with pytest.raises(Difference, match="not KeyError"):
+        check(failing, raises=KeyError)
+
+
+def test_a_stand_in_for_nobody_is_an_error() -> None:
+    with pytest.raises(flovyn.InvalidArgument, match=r"no task 'fecth'.*is 'fetch' meant"):
+        check(linear, "t", tasks={"fecth": lambda url: "fake"})
+    with pytest.raises(flovyn.InvalidArgument, match="no task 'fecth'"):
+        harness([linear], fakes={"fecth": lambda url: "fake"})
+    with pytest.raises(flovyn.InvalidArgument, match="not <function"):
+        check(linear, "t", tasks={fetch.fn: lambda url: "fake"})
+    with pytest.raises(flovyn.InvalidArgument, match="is called instead"):
+        check(linear, "t", tasks={fetch: "fake"})  # type: ignore[dict-item]
+    with pytest.raises(flovyn.InvalidArgument, match=r"'stuck'.*does not call; it called: fetch, flaky"):
+        check(linear, "t", tasks={stuck: lambda: None})
+
+
+async def test_a_stand_in_for_a_kind_that_the_code_names_is_none() -> None:
+    elsewhere = "task_of_another_program"
+
+    @agent
+    async def remote(ctx: AgentContext) -> list[Any]:
+        return [await ctx.schedule_task(elsewhere, 1), await ctx.run("named", lambda: 0)]
+
+    fakes: Any = {elsewhere: lambda input: input + 1, "named": lambda: 5}
+    async with harness([remote], fakes=fakes) as h:
+        assert await (await h.start(remote)).result(5) == [2, 5]
+
+
+def test_a_cassette_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(flovyn.NonRetryable, match=r"no cassette .*tape\.json"):
+        replay(tmp_path / "tape.json", [fetch])
+    (tmp_path / "tape.json").write_text("not a cassette")
+    with pytest.raises(flovyn.InvalidArgument, match=r"tape\.json is no cassette"):
+        replay(tmp_path / "tape.json", [fetch])
+
+
+async def test_a_miss_is_not_tried_again(tmp_path: Path) -> None:
+    record(tmp_path / "tape.json", [flaky])
+
+    @agent
+    async def asks(ctx: AgentContext) -> int:
+        return await flaky(3)
+
+    async with harness([asks], fakes=replay(tmp_path / "tape.json", [flaky])) as h:
+        with pytest.raises(flovyn.AgentFailed, match=r"CassetteMiss.*record it again"):
+            await (await h.start(asks)).result(5)
+
+
+@agent
+async def patient(ctx: AgentContext, turns: int) -> list[str]:
+    words = []
+    for _ in range(turns):
+        words.append(await ctx.wait_for_signal("word"))
+        ctx.append_entry("user", words[-1])
+        await ctx.sleep(60)
+    return words
+
+
+@pytest.mark.parametrize("by", ["start", "client", "handle", "fork"])
+async def test_a_handle_from_before_a_crash_goes_on_after_it(by: str) -> None:
+    async with harness([patient]) as h:
+        handle = await h.start(patient, 2, id="p")
+        if by == "client":
+            handle = await h.client.start(patient, 2, id="p")
+        elif by == "handle":
+            handle = await h.client.handle("p", patient)
+        elif by == "fork":
+            handle = await handle.fork(id="q")
+        waiting = asyncio.ensure_future(handle.result())
+        seen: list[str] = []
+
+        async def watch() -> None:
+            async for event in handle.stream():
+                seen.append(event.content if event.type == "entry" else event.type)
+
+        async def watch_sent() -> bytes:
+            return b"".join([sent async for sent in handle.sse()])
+
+        watching, sent = asyncio.ensure_future(watch()), asyncio.ensure_future(watch_sent())
+        for word in ("one", "two"):
+            await h.settle()
+            await h.crash()
+            await handle.signal("word", word)
+            await h.crash()
+            await h.advance(61)
+        assert await asyncio.wait_for(waiting, 5) == ["one", "two"]
+        assert await handle.status() == "COMPLETED" and await handle.result(5) == ["one", "two"]
+        await asyncio.wait_for(watching, 5)
+        assert [text for text in seen if text in ("one", "two")] == ["one", "two"]
+        assert (await asyncio.wait_for(sent, 5)).count(b"event: entry") == 2
+
+
+async def test_a_wait_at_a_handle_can_be_given_up() -> None:
+    async with harness([patient]) as h:
+        handle = await h.start(patient, 1)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(handle.result(), 0.1)
+        await h.crash()
+        with pytest.raises(flovyn.Timeout):
+            await handle.result(0.1)
+
+
+def differing(name: str) -> Any:
+    """An agent that is not the same in every process, and the place of its fault."""
+    seeded = random.Random(5)
+
+    @agent
+    async def clock(ctx: AgentContext) -> float:
+        seeded.random(), seeded.randint(1, 6)
+        await fetch("a")
+        return time.time()
+
+    @agent
+    async def now(ctx: AgentContext) -> str:
+        await fetch("a")
+        return datetime.datetime.now().isoformat()
+
+    @agent
+    async def chance(ctx: AgentContext) -> None:
+        await fetch(f"a{random.randint(1, 10**9)}")
+        await fetch("b")
+
+    @agent
+    async def named(ctx: AgentContext) -> None:
+        ctx.append_entry("user", str(uuid.uuid4()))
+        await fetch("b")
+
+    @agent
+    def blocking(ctx: flovyn.SyncAgentContext) -> float:
+        fetch("b").result()
+        return random.random()
+
+    return {each.kind: each for each in (clock, now, chance, named, blocking)}[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("clock", r"time\.time\(\)"),
+        ("now", r"datetime\.now\(\)"),
+        ("chance", r"random\.randint\(\)"),
+        ("named", r"uuid\.uuid4\(\)"),
+        ("blocking", r"random\.random\(\)"),
+    ],
+)
+def test_a_difference_says_why(name: str, call: str) -> None:
+    faulty = differing(name)
+    with pytest.raises(Difference) as raised:
+        check(faulty)
+    found = re.findall(r"(\w+\.\w+\(\)) at (\w+\.py):(\d+), so use ctx\.\w+\(\)", str(raised.value))
+    assert len(found) == 1 and re.fullmatch(call, found[0][0]) and found[0][1] == "test_testing.py", raised.value
+    line = Path(__file__).read_text().splitlines()[int(found[0][2]) - 1]
+    assert re.search(call.replace(r"\)", ""), line)
+    assert sys.getprofile() is None
+
+
+def test_a_difference_without_a_call_says_where_to_look() -> None:
+    entered = [0]
+
+    @agent
+    async def counting(ctx: AgentContext) -> int:
+        entered[0] += 1
+        await fetch("x")
+        return entered[0]
+
+    with pytest.raises(Difference, match=r"no clock and no chance .*globals"):
+        check(counting)

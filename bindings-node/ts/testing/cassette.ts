@@ -2,13 +2,13 @@
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
-import { FlovynError } from "../errors.js";
+import { InvalidArgument, messageOf, NonRetryable } from "../errors.js";
 import { encode, json } from "../serde.js";
 import type { AnyTask } from "../worker.js";
 import type { Fakes } from "./harness.js";
 
-/** A task was called with an input that the cassette does not know. */
-export class CassetteMiss extends FlovynError {}
+/** A task was called with an input that the cassette does not know, or there is no cassette. */
+export class CassetteMiss extends NonRetryable {}
 
 type Plain = (input: unknown, ctx: unknown) => unknown;
 
@@ -16,29 +16,40 @@ type Plain = (input: unknown, ctx: unknown) => unknown;
 export class Cassette {
   private readonly path: string;
   private readonly tracks: Record<string, unknown[]>;
+  private readonly isThere: boolean;
 
   constructor(path: string) {
     this.path = path;
-    this.tracks = existsSync(path) ? (JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown[]>) : {};
+    this.isThere = existsSync(path);
+    this.tracks = this.isThere ? tracksOf(path) : {};
   }
 
   /** Stand-ins that call the tasks and keep what they gave; pass them as fakes. */
   record(tasks: readonly AnyTask[]): Fakes {
+    this.save();
     return new Map(
       tasks.map((task) => [
         task,
         async (input: unknown, ctx: unknown): Promise<unknown> => {
           const result = await (task.fn as unknown as Plain)(input, ctx);
           (this.tracks[key(task, input)] ??= []).push(JSON.parse(json(result ?? null)));
-          writeFileSync(this.path, json(this.tracks) + "\n");
+          this.save();
           return result;
         },
       ]),
     );
   }
 
-  /** Stand-ins that give what was recorded for the same input; `CassetteMiss` for another. */
+  private save(): void {
+    writeFileSync(this.path, json(this.tracks) + "\n");
+  }
+
+  /**
+   * Stand-ins that give what was recorded for the same input; `CassetteMiss` for another. That there is no cassette is said
+   * here: an agent might take it for a failure of its task.
+   */
   replay(tasks: readonly AnyTask[]): Fakes {
+    if (!this.isThere) throw new CassetteMiss(`there is no cassette ${this.path}; make it by a run with record("${this.path}", …)`);
     return new Map(
       tasks.map((task) => [
         task,
@@ -51,6 +62,14 @@ export class Cassette {
         },
       ]),
     );
+  }
+}
+
+function tracksOf(path: string): Record<string, unknown[]> {
+  try {
+    return JSON.parse(readFileSync(path, "utf8")) as Record<string, unknown[]>;
+  } catch (error) {
+    throw new InvalidArgument(`${path} is no cassette: ${messageOf(error)}; remove it and record it again`, { cause: error });
   }
 }
 

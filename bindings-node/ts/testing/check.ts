@@ -8,7 +8,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Agent, AnyAgent } from "../agent.js";
 import type { Client } from "../client.js";
-import { FlovynError, Waiting } from "../errors.js";
+import { lookedAt } from "../debug.js";
+import { AgentFailed, FlovynError, Waiting } from "../errors.js";
 import type { Handle } from "../handle.js";
 import { hub } from "../hub.js";
 import { encode, facts, json } from "../serde.js";
@@ -23,9 +24,13 @@ const PAUSE_MS = 2;
 const STILL_POLLS = 5;
 /** How long nothing may happen before a signal is missed: the code may have a timer of its own. */
 const STUCK_MS = 1_000;
+const MOST_CALLS = 5;
+const NOTHING_SEEN =
+  "no clock and no chance was asked in its own code: look for what outlives a run there, such as globals, caches, files and " +
+  "the environment; let a task return what is read of them";
 const ENDED = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
 
-/** An agent did not end as in its undisturbed run. */
+/** An agent did not end as in its undisturbed run, or that one did not end as it should. */
 export class Difference extends Error {
   override readonly name = "Difference";
 }
@@ -36,6 +41,11 @@ export interface CheckOptions {
   signals?: readonly (readonly [name: string, payload: unknown])[];
   /** Functions that stand in for tasks; they must give the same result whenever they are called. */
   tasks?: Fakes;
+  /**
+   * That the agent shall fail: the name of its error's type, what its text must match, or `true` for any error. Without it
+   * an agent that fails, or is cancelled, is a `Difference`.
+   */
+  throws?: string | RegExp | true;
   /** The limit of each run. */
   timeoutMs?: number;
   /** Crashes at no more commits than this. */
@@ -56,7 +66,8 @@ export interface Report {
  * Runs an agent with forced re-entry and with a crash at every commit; throws `Difference` at the first one.
  *
  * An `at_most_once` task that a crash leaves in doubt is answered with "run it again", as by a person who found that it
- * did not happen. Durable sleeps cost no time.
+ * did not happen. Durable sleeps cost no time. Where runs differ, the agent is run once more to say which calls in its code
+ * differ in every process, such as `Date.now()` at `agents.ts:26`.
  */
 export async function check<I, R, S>(
   agent: Agent<I, R, S>,
@@ -65,19 +76,36 @@ export async function check<I, R, S>(
   const [input, options = {}] = args as unknown as [unknown, CheckOptions?];
   const made = new Case(agent, input, options);
   const expected = await made.run("undisturbed", {});
+  checkEnd(expected, options.throws);
   let runs = 2;
-  compare(expected, await made.run("re-entered at every wait", { maxParked: 0 }), "re-entered at every wait");
+  await made.compare(expected, "re-entered at every wait", { maxParked: 0 });
   for (let n = 1; n <= Math.min(expected.commits, options.maxCommits ?? 200); n++) {
     for (const how of ["before", "after", "answer_lost"]) {
       const what = `crash at commit ${n}, ${how}`;
-      compare(expected, await made.run(what, { crash: [n, how] }), what);
+      await made.compare(expected, what, { crash: [n, how] });
       runs += 1;
     }
   }
   return { outcome: expected.outcome, commits: expected.commits, runs };
 }
 
+/** Refuses an end that nobody expects. */
+function checkEnd({ outcome, failure }: Seen, throws: CheckOptions["throws"]): void {
+  if (failure === undefined) {
+    if (throws === undefined) return;
+    throw new Difference(`undisturbed: the agent gave ${json(outcome)}, but was expected to throw ${String(throws)}`);
+  }
+  const type = failure instanceof AgentFailed ? failure.type : failure.name;
+  const isExpected = throws instanceof RegExp ? throws.test(failure.message) : throws === true || throws === type;
+  if (isExpected) return;
+  const wanted = throws === undefined ? "" : `, not ${String(throws)}`;
+  const stack = failure instanceof AgentFailed && failure.traceback !== undefined ? `\n\n${failure.traceback}` : "";
+  const message = `undisturbed: ${failure.message}${wanted}; where that is right, pass throws: "${type}"${stack}`;
+  throw new Difference(message, { cause: failure });
+}
+
 interface Seen {
+  failure: FlovynError | undefined;
   outcome: unknown;
   entries: unknown[];
   ops: string[];
@@ -100,6 +128,28 @@ class Case {
     private readonly input: unknown,
     private readonly options: CheckOptions,
   ) {}
+
+  /** Runs once more and throws the first difference, with what may be its cause. */
+  async compare(expected: Seen, what: string, disturbance: Disturbance): Promise<void> {
+    try {
+      compare(expected, await this.run(what, disturbance), what);
+    } catch (error) {
+      if (!(error instanceof Difference)) throw error;
+      throw new Difference(`${error.message}; ${await this.why()}`);
+    }
+  }
+
+  private async why(): Promise<string> {
+    const found = new Map<string, string>();
+    const told = (call: string, place: string, advice: string): void => {
+      found.set(`${call} at ${place.replace(/^.*[/\\]/, "").replace(/:\d+$/, "")}`, advice);
+    };
+    // What is seen until it fails may still be the cause.
+    await lookedAt(told, () => this.run("looked at", {})).catch(() => undefined);
+    if (found.size === 0) return NOTHING_SEEN;
+    const calls = [...found].slice(0, MOST_CALLS).map(([call, advice]) => `${call}, so ${advice}`);
+    return `its code calls what differs in every process: ${calls.join("; ")}`;
+  }
 
   async run(what: string, disturbance: Disturbance): Promise<Seen> {
     const { timeoutMs = 60_000 } = this.options;
@@ -141,7 +191,7 @@ class Case {
 
   private async serve(client: Client, handle: Handle, maxParked: number | undefined): Promise<void> {
     const worker = client.worker({ agents: [this.agent], tasks: [...this.met.values()], maxParked });
-    for (const [kind, fake] of byKind(this.options.tasks)) worker.fakes.set(kind, fake);
+    for (const [kind, fake] of byKind(this.options.tasks, [this.agent])) worker.fakes.set(kind, fake);
     const done = new Set<string>();
     for (const task of await handle.tasks()) if (task.status === "COMPLETED") done.add(task.id);
     this.repeated = undefined;
@@ -212,17 +262,20 @@ async function answer(handle: Handle): Promise<void> {
 
 async function seen(client: Client, handle: Handle): Promise<Omit<Seen, "commits">> {
   let outcome: unknown;
+  let failure: FlovynError | undefined;
   try {
     outcome = shown(await handle.result({ timeoutMs: 10_000 }));
   } catch (error) {
     if (!(error instanceof FlovynError)) throw error;
     outcome = [error.name, error.message];
+    failure = error;
   }
   const entries = (await handle.messages()).map(({ role, entryType, content }) => [role, entryType, shown(content)]);
   const text = await hub.call<string>((hub, token) => client.native.journal(hub, token, handle.id));
   const ops = facts<{ segment: number; label: string; kind: string }[]>(text);
   return {
     outcome,
+    failure,
     entries,
     ops: ops.filter(({ kind }) => !TIMING.has(kind)).map(({ segment, label }) => `${segment}: ${label}`),
   };

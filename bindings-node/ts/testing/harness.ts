@@ -7,9 +7,11 @@ import { Client, type StartOptions } from "../client.js";
 import type { Handle } from "../handle.js";
 import { hub } from "../hub.js";
 import { native, natively, type NativeStage } from "../native.js";
-import { type Arguments, isTask } from "../task.js";
+import { InvalidArgument } from "../errors.js";
+import { type Arguments, declaredKinds, isTask } from "../task.js";
 import type { Toolkit } from "../toolkit/kit.js";
 import type { AnyTask, Worker } from "../worker.js";
+import { Lives } from "./lives.js";
 
 /** Functions that stand in for tasks, by task or kind. */
 export type Fakes = ReadonlyMap<AnyTask | string, (input: never, ctx: never) => unknown>;
@@ -62,6 +64,7 @@ export class Harness {
   worker!: Worker;
   private readonly options: HarnessOptions;
   private readonly stage = new Stage();
+  private readonly lives = new Lives();
 
   /** @internal */
   constructor(options: HarnessOptions) {
@@ -71,9 +74,9 @@ export class Harness {
   /** @internal */
   async begin(): Promise<this> {
     const { agents, tasks, maxParked, fakes, toolkit } = this.options;
-    this.client = this.stage.beginLife();
+    this.client = this.lives.begin(this.stage.native.life());
     this.worker = this.client.worker({ agents, tasks, maxParked, toolkit });
-    for (const [kind, fake] of byKind(fakes)) this.worker.fakes.set(kind, fake);
+    for (const [kind, fake] of byKind(fakes, agents, tasks)) this.worker.fakes.set(kind, fake);
     await this.worker.start();
     return this;
   }
@@ -108,7 +111,10 @@ export class Harness {
     }
   }
 
-  /** Ends the process as by kill -9 and begins a new one: nothing that was not durable is left. */
+  /**
+   * Ends the process as by kill -9 and begins a new one: nothing that was not durable is left. Handles go on in the new
+   * one, and so does whoever waits at them.
+   */
   async crash(): Promise<void> {
     await bury(this.client);
     await this.begin();
@@ -135,9 +141,33 @@ export async function bury(client: Client): Promise<void> {
   await hub.call((hub, token) => client.native.bury(hub, token));
 }
 
-/** Stand-ins by the kind of their task. @internal */
-export function byKind(fakes: Fakes | undefined): Map<string, (input: never, ctx: never) => unknown> {
+/** Stand-ins by the kind of their task; refuses one for a task that nobody has heard of. @internal */
+export function byKind(
+  fakes: Fakes | undefined,
+  agents: readonly AnyAgent[],
+  tasks: readonly AnyTask[] = [],
+): Map<string, (input: never, ctx: never) => unknown> {
   const found = new Map<string, (input: never, ctx: never) => unknown>();
-  for (const [of, fake] of fakes ?? []) found.set(isTask(of) ? of.kind : String(of), fake);
+  for (const [of, fake] of fakes ?? []) {
+    if (typeof fake !== "function") throw new InvalidArgument("a stand-in is a function that is called instead of a task");
+    if (isTask(of)) found.set(of.kind, fake);
+    else if (typeof of !== "string") throw new InvalidArgument("a stand-in is for what task(…) gave, or its kind as text");
+    else {
+      checkKnown(of, agents, tasks);
+      found.set(of, fake);
+    }
+  }
   return found;
+}
+
+/**
+ * What a function calls cannot be seen from outside; but a kind that no task of this process has, and that no agent has in
+ * its text, is misspelt.
+ */
+function checkKnown(kind: string, agents: readonly AnyAgent[], tasks: readonly AnyTask[]): void {
+  if (/^(llm|tool)\./.test(kind) || declaredKinds.has(kind) || tasks.some((task) => task.kind === kind)) return;
+  const literal = new RegExp(`["'\`]${kind.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}["'\`]`);
+  if (agents.some((agent) => literal.test(String(agent.fn)))) return;
+  const known = [...declaredKinds].sort().join(", ") || "none";
+  throw new InvalidArgument(`there is no task "${kind}" to stand in for; the tasks of this process are: ${known}`);
 }

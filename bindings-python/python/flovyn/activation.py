@@ -31,12 +31,14 @@ from .errors import (
     message_of,
     traceback_of,
     type_name,
+    unwrapped,
 )
+from .log import agent_failed, attempt_failed, lost, never_awaited
 from .scope import current, in_attempt, once_name
 from .step import CANCELLED, VALUE, Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
-from .threads import in_thread
+from .threads import called
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -163,6 +165,7 @@ class Activation:
         try:
             self.state = self.fitted(self.agent.initial_state, self.session.state())
             output = await self._enter(AgentContext(self))
+            self._tell_unawaited()
             effects = self.fitted(stored, lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             if self.sealed and isinstance(error, asyncio.CancelledError):
@@ -172,8 +175,12 @@ class Activation:
             self._act(effects)
 
     def _enter(self, context: Any) -> Any:
-        args, kwargs = self.fitted(self.agent.arguments, self.session.input())
+        args, kwargs = self.fitted(self.agent.arguments, self.session.input(), self._has_begun)
         return self.agent.fn(context, *args, **kwargs)
+
+    def _has_begun(self) -> bool:
+        """Whether an earlier copy of the run has got as far as to have something recorded."""
+        return self.session.is_replaying() or self.session.state() is not None
 
     def fitted(self, make: Callable[..., R], *args: Any) -> R:
         """Read or write a value as its type: what that raises is a matter of its form, not of the agent's work."""
@@ -199,6 +206,8 @@ class Activation:
 
     def _failed(self, error: BaseException) -> list[Any]:
         """Tell the engine of the error that the function ended with; it cannot fail."""
+        error = unwrapped(error)
+        agent_failed(self.agent.kind, self.session.execution_id(), error)
         code = code_of(error, "AgentFailed")
         # The class of an unreadable state is known by its code alone.
         name = code if type(error) is UnreadableState else type_name(error)
@@ -222,6 +231,22 @@ class Activation:
     def drop(self) -> None:
         """Put the copy away without a word to the engine."""
         self._close("dropped")
+
+    def _tell_close(self, reason: str, detail: str) -> None:
+        """Say what a close is worth saying of."""
+        if reason == "lost":
+            lost(self.agent.kind, self.session.execution_id(), detail)
+        elif reason == "finished" and detail == "PAUSED":
+            self.worker.tell_paused(self.session.execution_id())
+
+    def _tell_unawaited(self) -> None:
+        """Say which steps the code has not awaited."""
+        for step in list(self._steps.values()):
+            called = step.called()
+            if step.awaited or (called is not None and called[0].detached):
+                continue
+            what = f"task {called[0].kind!r}" if called is not None else step.named or "a step of its context"
+            never_awaited(self.agent.kind, self.session.execution_id(), what, step.made_at)
 
     def _close(self, reason: str) -> None:
         self.sealed = True
@@ -449,6 +474,7 @@ class Activation:
                 self._asked = True
                 self._stir()
             else:
+                self._tell_close(*effect[1:])
                 self._close(effect[1])
                 return
         if delivered:
@@ -500,10 +526,8 @@ class Activation:
             if task.signature.takes_context:
                 args = (TaskContext(uuid, attempt, link), *args)
             fn = self.worker.fn_of(task, uuid)
-            if task.is_async if fn is task.fn else asyncio.iscoroutinefunction(fn):
-                output = await fn(*args, **kwargs)
-            else:
-                output = await in_thread(contextvars.copy_context(), fn, args, kwargs)
+            is_async = task.is_async if fn is task.fn else asyncio.iscoroutinefunction(fn)
+            output = await called(fn, is_async, args, kwargs)
             if self.sealed or link.cancelled:
                 return
             effects = stored(lambda: self.session.task_completed(op, attempt, task.signature.returned(output)))
@@ -515,7 +539,9 @@ class Activation:
             if self.sealed or link.cancelled:
                 return
             self._causes[op] = error
-            effects = self.session.task_failed(op, attempt, *failure_of(error))
+            failure = failure_of(error)
+            attempt_failed(task, attempt, error, not failure[-1])
+            effects = self.session.task_failed(op, attempt, *failure)
         finally:
             running = self._attempts.get(op)
             if running is not None and running[1] is link:
@@ -536,6 +562,7 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 def failure_of(error: BaseException) -> Failure:
     """Describe a task's error: code, type, message, traceback, whether it may be tried again. It cannot fail."""
+    error = unwrapped(error)
     code, retryable = "TaskFailed", True
     if issubclass(type(error), NonRetryable):
         code, retryable = "NonRetryable", False

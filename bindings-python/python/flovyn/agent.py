@@ -11,22 +11,24 @@ from typing import (
     Generic,
     Literal,
     NoReturn,
+    Protocol,
     TypeVar,
-    cast,
     get_origin,
     is_typeddict,
     overload,
 )
 
+from .declared import check_agent
 from .errors import InvalidArgument, WrongStateType
-from .serde import STRICT, Codec, Rebuild, Signature, Unfit, codec_of, local_names
+from .inputs import NOT_GIVEN, input_of
+from .serde import STRICT, Codec, Rebuild, Signature, Unfit, accepted, codec_of, local_names
 
 if TYPE_CHECKING:
     from .blocking import SyncAgentContext
     from .context import AgentContext
     from .task import Task
 
-I = TypeVar("I")  # noqa: E741 - the input
+I = TypeVar("I", contravariant=True)  # noqa: E741 - the input
 R = TypeVar("R")
 OnDivergence = Literal["continue", "fail", "pause"]
 OnError = Literal["fail", "pause"]
@@ -74,8 +76,6 @@ class Agent(Generic[I, R]):
         cancellable: bool,
         signature: Signature,
     ) -> None:
-        if not signature.takes_context and not _has_parameters(fn):
-            raise InvalidArgument(f"agent {kind!r} must take its context as the first parameter")
         self.fn: Callable[..., Any] = fn
         """The plain function, for tests: ``agent.fn(ctx, input)``."""
         self.kind: str = kind
@@ -113,23 +113,32 @@ class Agent(Generic[I, R]):
             self._rebuild = self._signature.returns()
         return self._rebuild
 
-    def wire(self, input: Any) -> Any:
-        """Return the value that stands for the input."""
-        names = self._signature.names
-        if len(names) > 1 and not isinstance(cast("object", input), dict):
-            raise InvalidArgument(f"agent {self.kind!r} takes one input or none; make it one dataclass or dict")
-        return self._signature.check_input(input) if names else input
+    def wire(self, input: Any = NOT_GIVEN) -> Any:
+        """Return the value that stands for the input; refuse one that the function cannot take."""
+        return input_of(self.kind, self._signature, input)
 
     def output(self, output: Any) -> Any:
         """Return the result of a run; refuse one that ``handle.result()`` would give as something else."""
         return self._signature.returned(output)
 
-    def arguments(self, input: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments after the context for a stored input."""
+    def arguments(self, input: Any, begun: Callable[[], bool] = lambda: False) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments after the context for a stored input.
+
+        What validators have against it is not heard where the run has ``begun`` with it.
+        """
         names = self._signature.names
         if len(names) == 1 and input is None and names[0] in self._signature.defaults:
             return [], {}
-        return self._signature.unwire(input)
+        try:
+            return self._signature.unwire(input)
+        except Exception:
+            if not begun():
+                raise
+            token = accepted.set(True)
+            try:
+                return self._signature.unwire(input)
+            finally:
+                accepted.reset(token)
 
     def initial_state(self, stored: tuple[Any] | None) -> Any:
         """Return the state to start with: the stored one, migrated and rebuilt, or a new one."""
@@ -207,11 +216,6 @@ def _is_of(value: Any, cls: Any) -> bool:
     return isinstance(value, dict if is_typeddict(cls) else cls)
 
 
-def _has_parameters(fn: Callable[..., Any]) -> bool:
-    code = getattr(fn, "__code__", None)
-    return code is None or code.co_argcount > 0
-
-
 def _fingerprint(fn: Callable[..., Any]) -> str:
     import hashlib
 
@@ -237,33 +241,51 @@ def _fingerprint(fn: Callable[..., Any]) -> str:
 
 
 if TYPE_CHECKING:
-    _AsyncWith = Callable[[AgentContext[Any], I], Coroutine[Any, Any, R]]
+    G = TypeVar("G")
+    _AsyncWith = Callable[[AgentContext[Any], G], Coroutine[Any, Any, R]]
     _AsyncWithout = Callable[[AgentContext[Any]], Coroutine[Any, Any, R]]
-    _SyncWith = Callable[[SyncAgentContext[Any], I], R]
+    _SyncWith = Callable[[SyncAgentContext[Any], G], R]
     _SyncWithout = Callable[[SyncAgentContext[Any]], R]
+    RC = TypeVar("RC", covariant=True)
+
+    class _AsyncMaybe(Protocol[I, RC]):
+        """An input with a default."""
+
+        def __call__(self, ctx: AgentContext[Any], input: I = ..., /) -> Coroutine[Any, Any, RC]: ...
+
+    class _SyncMaybe(Protocol[I, RC]):
+        def __call__(self, ctx: SyncAgentContext[Any], input: I = ..., /) -> RC: ...
 
     class AgentDecorator:
         """What ``agent(...)`` with options gives: it declares the function it is put on."""
 
         @overload
+        def __call__(self, fn: _AsyncMaybe[G, R], /) -> Agent[G | None, R]: ...
+        @overload
         def __call__(self, fn: _AsyncWithout[R], /) -> Agent[None, R]: ...
         @overload
-        def __call__(self, fn: _AsyncWith[I, R], /) -> Agent[I, R]: ...
+        def __call__(self, fn: _AsyncWith[G, R], /) -> Agent[G, R]: ...
+        @overload
+        def __call__(self, fn: _SyncMaybe[G, R], /) -> Agent[G | None, R]: ...
         @overload
         def __call__(self, fn: _SyncWithout[R], /) -> Agent[None, R]: ...
         @overload
-        def __call__(self, fn: _SyncWith[I, R], /) -> Agent[I, R]: ...
+        def __call__(self, fn: _SyncWith[G, R], /) -> Agent[G, R]: ...
         def __call__(self, fn: Any, /) -> Any: ...
 
 
 @overload
+def agent(fn: _AsyncMaybe[G, R], /) -> Agent[G | None, R]: ...
+@overload
 def agent(fn: _AsyncWithout[R], /) -> Agent[None, R]: ...
 @overload
-def agent(fn: _AsyncWith[I, R], /) -> Agent[I, R]: ...
+def agent(fn: _AsyncWith[G, R], /) -> Agent[G, R]: ...
+@overload
+def agent(fn: _SyncMaybe[G, R], /) -> Agent[G | None, R]: ...
 @overload
 def agent(fn: _SyncWithout[R], /) -> Agent[None, R]: ...
 @overload
-def agent(fn: _SyncWith[I, R], /) -> Agent[I, R]: ...
+def agent(fn: _SyncWith[G, R], /) -> Agent[G, R]: ...
 @overload
 def agent(
     *,
@@ -317,7 +339,9 @@ def agent(
     """
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Agent[Any, Any]:
-        signature = Signature(fn, "AgentContext", local_names(fn, depth), first_is_context=True)
+        local = local_names(fn, depth)
+        check_agent(fn, local)
+        signature = Signature(fn, "AgentContext", local, first_is_context=True)
         return Agent(
             fn,
             kind=kind or fn.__name__,

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation, stored
 from .branches import NOTHING
 from .context import Context, S
+from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncActivation", "SyncAgentContext", "SyncClient", "SyncHandle", "SyncWorker", "connect_sync"]
 
+Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -60,6 +62,7 @@ class SyncActivation(Activation):
             else:
                 for_thread.append(effect)
                 if kind == CLOSE:
+                    self._tell_close(*effect[1:])
                     if effect[1] == "finished":
                         for step in list(self._steps.values()):
                             self.stop_queued(step)
@@ -87,6 +90,7 @@ class SyncActivation(Activation):
         try:
             self.state = self.fitted(self.agent.initial_state, self.session.state())
             output = self._enter(SyncAgentContext[Any](self))
+            self._tell_unawaited()
             effects = self.fitted(stored, lambda: self.session.completed(self.agent.output(output)))
         except BaseException as error:
             try:
@@ -143,6 +147,7 @@ class SyncActivation(Activation):
     def wait(self, steps: Sequence[Step[Any]], enough: Callable[[], bool]) -> None:
         """Await steps in the agent's thread until it is enough."""
         for step in (*steps, *self._limits):
+            step.awaited = True
             op = step._native_op  # pyright: ignore[reportPrivateUsage]
             if step.done() or op == CHECKPOINT:
                 continue
@@ -214,14 +219,19 @@ class SyncAgentContext(Context[S]):
         """Read the conversation at this point of the journal."""
         return self.load_messages()
 
-    def run(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run any callable as a durable inline step of this name."""
-        return self._inline(name, fn, args).result()
+    @overload
+    def run(self, name: str, fn: Callable[Q, Coroutine[Any, Any, R]], *args: Q.args, **kwargs: Q.kwargs) -> R: ...
+    @overload
+    def run(self, name: str, fn: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R: ...
+    def run(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run any callable with these arguments as a durable inline step of this name."""
+        return self._inline(name, fn, args, kwargs).result()
 
-    def once(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+    def once(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run something once per execution, across checkpoints; later calls return the first result."""
         self._activation.check_open()
-        given = list(args)
+        check_step("once", name, fn)
+        given: list[Any] = [*args, kwargs] if kwargs else list(args)
         how, value = self._session.once_begin(name, given)
         if how == 0:
             return value
@@ -229,7 +239,7 @@ class SyncAgentContext(Context[S]):
             return self._activation.step(value).result()
         token = once_name.set(name)
         try:
-            result = fn(*args)
+            result = fn(*args, **kwargs)
             if isinstance(result, Step):
                 result = result.result()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         finally:

@@ -13,9 +13,10 @@ from uuid import UUID
 
 from . import _native
 from .agent import Agent
-from .errors import FlovynError
+from .errors import FlovynError, InvalidArgument
 from .handle import Facts, Handle
 from .hub import Hub
+from .inputs import NOT_GIVEN
 from .serde import checked, described
 from .task import Task
 from .threads import in_thread
@@ -71,13 +72,15 @@ class Client:
         return self.native.url
 
     @overload
-    async def start(self, agent: Agent[I, R], input: I = ..., **options: Unpack[StartOptions]) -> Handle[R]: ...
+    async def start(self, agent: Agent[None, R], input: None = None, **options: Unpack[StartOptions]) -> Handle[R]: ...
+    @overload
+    async def start(self, agent: Agent[I, R], input: I, **options: Unpack[StartOptions]) -> Handle[R]: ...
     @overload
     async def start(self, agent: str, input: Any = None, **options: Unpack[StartOptions]) -> Handle[Any]: ...
     async def start(
         self,
         agent: Any,
-        input: Any = None,
+        input: Any = NOT_GIVEN,
         *,
         id: str | UUID | None = None,
         queue: str | None = None,
@@ -96,13 +99,14 @@ class Client:
         """Start a run and return its handle; the run is durable when this returns.
 
         The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
-        ``agent`` is a declared agent or a kind. ``delay`` and ``timeout`` are seconds. Of the runs with one
-        ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says, one without it; those that wait
-        do not count.
+        ``agent`` is a declared agent or a kind. An input that the agent does not take, or that does not fit its
+        annotation, is ``InvalidArgument``: here, and not again once the run has begun. ``delay`` and ``timeout`` are
+        seconds. Of the runs with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says,
+        one without it; those that wait do not count.
         """
-        declared = cast("Agent[Any, Any] | None", agent if isinstance(agent, Agent) else None)
+        declared = _declared(agent)
         kind = cast(str, agent) if declared is None else declared.kind
-        value = declared.wire(input) if declared is not None else checked(input)
+        value = checked(None if input is NOT_GIVEN else input) if declared is None else declared.wire(input)
         limit = timeout if timeout is not None or declared is None else declared.timeout
         native = await Hub.current().call(
             self.native.start,
@@ -122,13 +126,31 @@ class Client:
             delay=delay,
             traceparent=traceparent,
         )
-        if declared is None:
-            return Handle(self, native)
-        return Handle(self, native, declared.rebuild, declared.signals)
+        return self._handle(native, declared)
 
-    async def handle(self, id_or_key: str | UUID) -> Handle[Any]:
-        """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise."""
-        return Handle(self, await Hub.current().call(self.native.handle, str(id_or_key)))
+    @overload
+    async def handle(self, id_or_key: str | UUID) -> Handle[Any]: ...
+    @overload
+    async def handle(self, id_or_key: str | UUID, agent: Agent[Any, R]) -> Handle[R]: ...
+    async def handle(self, id_or_key: str | UUID, agent: Agent[Any, Any] | None = None) -> Handle[Any]:
+        """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise.
+
+        With its ``agent`` the handle knows the types of the result and of the signals, as the one that ``start``
+        returned; without it they are JSON.
+        """
+        native = await Hub.current().call(self.native.handle, str(id_or_key))
+        if agent is None:
+            return self._handle(native, None)
+        declared = _declared(agent)
+        found = self._handle(native, declared)
+        kind = (await found.describe()).kind
+        if declared is None or kind != declared.kind:
+            raise InvalidArgument(f"run {found.key or str(found.id)!r} is one of agent {kind!r}, not of {agent!r}")
+        return found
+
+    def _handle(self, native: _native.Handle, agent: Agent[Any, Any] | None) -> Handle[Any]:
+        """Make the handle of a run; it knows what its agent says of results and signals."""
+        return Handle(self, native) if agent is None else Handle(self, native, agent.rebuild, agent.signals)
 
     async def runs(
         self,
@@ -244,6 +266,15 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<flovyn client of {self.url}>"
+
+
+def _declared(agent: Any) -> Agent[Any, Any] | None:
+    """Return a declared agent; none for a kind."""
+    if isinstance(agent, Agent):
+        return cast("Agent[Any, Any]", agent)
+    if not isinstance(agent, str):
+        raise InvalidArgument(f"an agent is a function declared with @agent, or its kind as text, not {agent!r}")
+    return None
 
 
 class Connecting:

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
 from .flag import Flag
 from .reducers import reduce_fields
@@ -31,6 +32,7 @@ else:
     S = TypeVar("S")
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -238,12 +240,13 @@ class Context(Generic[S]):
         self._activation.saved()
         return self._activation.step(op)
 
-    def _inline(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Step[Any]:
+    def _inline(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step[Any]:
+        check_step("run", name, fn)
         if isinstance(fn, Task):
             task: Task[..., Any] = Task(fn.fn, name, {"side_effects": "idempotent"}, signature=fn.signature)
         else:
             task = Task(fn, name, {"side_effects": "idempotent"}, signature=Signature(fn, "TaskContext"))
-        return self._activation.schedule(task, args, {})
+        return self._activation.schedule(task, args, kwargs)
 
 
 class AgentContext(Context[S]):
@@ -279,14 +282,19 @@ class AgentContext(Context[S]):
         hub = self._activation.worker.hub
         return _messages(await hub.call(self._session.branch, self._thread))
 
-    def run(self, name: str, fn: Callable[..., Any], *args: Any) -> Step[Any]:
-        """Run any callable as a durable inline step of this name."""
-        return self._inline(name, fn, args)
+    @overload
+    def run(self, name: str, fn: Callable[Q, Coroutine[Any, Any, R]], *args: Q.args, **kwargs: Q.kwargs) -> Step[R]: ...
+    @overload
+    def run(self, name: str, fn: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> Step[R]: ...
+    def run(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Step[Any]:
+        """Run any callable with these arguments as a durable inline step of this name."""
+        return self._inline(name, fn, args, kwargs)
 
-    async def once(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+    async def once(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run something once per execution, across checkpoints; later calls return the first result."""
         self._activation.check_open()
-        given = list(args)
+        check_step("once", name, fn)
+        given: list[Any] = [*args, kwargs] if kwargs else list(args)
         how, value = self._session.once_begin(name, given)
         if how == 0:
             self._activation.touched()
@@ -295,7 +303,7 @@ class AgentContext(Context[S]):
             return await self._activation.step(value)
         token = once_name.set(name)
         try:
-            result: Any = fn(*args)
+            result: Any = fn(*args, **kwargs)
             if isinstance(result, Awaitable):
                 result = await result  # pyright: ignore[reportUnknownVariableType]
         finally:

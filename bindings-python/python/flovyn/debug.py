@@ -25,7 +25,12 @@ class NotDurable(UserWarning):
 
 
 _seen: set[tuple[str, int]] = set()
-_library = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), __file__.rpartition("debug.py")[0]})
+_libraries = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), __file__.rpartition("debug.py")[0]})
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is Python's own, of a package, or ours."""
+    return path.startswith(_libraries)
 
 
 def install() -> None:
@@ -57,7 +62,7 @@ def _watch(module: Any, name: str, advice: str, when: Callable[..., bool] | None
 def _warn(text: str) -> None:
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     place = (frame.f_code.co_filename, frame.f_lineno)
-    if place in _seen or place[0].startswith(_library):
+    if place in _seen or is_library(place[0]):
         return
     _seen.add(place)
     warnings.warn_explicit(text, NotDurable, *place)

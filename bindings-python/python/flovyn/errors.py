@@ -61,6 +61,10 @@ __all__ = [
 ]
 
 
+_OURS = __file__.rpartition("errors.py")[0]
+_PAGES = "https://github.com/flovyn/flovyn/blob/main/docs/errors/"
+
+
 class FlovynError(Exception):
     """The root of all errors."""
 
@@ -79,6 +83,15 @@ class FlovynError(Exception):
         self.context: dict[str, Any] = dict(context or {})
         if retryable is not None:
             self.retryable = retryable
+        if self.page is not None:
+            # What shows an error shows its notes, from Python 3.11 on; its text stays what programs know.
+            self.__notes__ = [f"See {self.page}"]
+
+    @property
+    def page(self) -> str | None:
+        """The address of the page about this error; none for those that are no code of the engine."""
+        has_page = self.code in __all__ and self.code not in ("FlovynError", "NotDone")
+        return f"{_PAGES}{self.code}.md" if has_page else None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -122,6 +135,13 @@ class AgentFailed(FlovynError):
         super().__init__(message, **options)
         self.type: str = type
         self.traceback: str | None = traceback
+
+
+class AsRaised(Exception):
+    """Stands for an error that ended an agent, wherever that was: its own traceback is its text."""
+
+    def __str__(self) -> str:
+        return f"\n\n{str(self.args[0]).rstrip()}"
 
 
 class AgentCancelled(FlovynError):
@@ -371,14 +391,48 @@ def message_of(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """Return an error's traceback with its causes, as far as they can be told."""
 
+    error = unwrapped(error)
+
     def whole() -> str:
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__)[-30:])
+        told = traceback.TracebackException(type(error), error, error.__traceback__)
+        if any(not is_ours(frame.filename) for one in _chain(told) for frame in one.stack):
+            for one in _chain(told):
+                one.stack[:] = [frame for frame in one.stack if not is_ours(frame.filename)]
+                one.__notes__ = None
+        return "".join(list(told.format())[-30:])
 
     def frames() -> str:
         head = "Traceback (most recent call last):\n" + "".join(traceback.format_tb(error.__traceback__)[-30:])
         return f"{head}{type_name(error)}: {message_of(error)}\n"
 
     return _told(whole, lambda: _told(frames, lambda: f"{type_name(error)}: {message_of(error)}\n"))
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file is the engine's, whose frames say nothing to who looks for a fault in an agent."""
+    return path.startswith(_OURS)
+
+
+def _chain(told: Any) -> list[Any]:
+    """An error as it is told, with all that it comes from and is made of."""
+    found: list[Any] = []
+    waiting = [told]
+    while waiting and len(found) < 1_000:
+        one = waiting.pop()
+        found.append(one)
+        others = (one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ()))
+        waiting += [other for other in others if other is not None]
+    return found
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """Return what a group of one error is about; a ``TaskGroup`` makes one of whatever goes wrong in it."""
+    for _ in range(100):
+        members = _members(error)
+        if len(members) != 1 or all(cls.__name__ != "ExceptionGroup" for cls in type(error).__mro__):
+            break
+        error = members[0]
+    return error
 
 
 def consists_of(error: BaseException, cls: type[BaseException]) -> bool:

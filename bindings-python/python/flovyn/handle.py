@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
 from . import _native
-from .errors import AgentCancelled, AgentFailed, FlovynError, InDoubt, InvalidArgument, Waiting
+from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, InvalidArgument, Timeout, Waiting
 from .hub import Hub
+from .log import way_on
 from .serde import checked, codec_of, described, rebuilder
 
 if TYPE_CHECKING:
@@ -51,16 +53,24 @@ class Handle(Generic[R]):
         self.id: UUID = UUID(native.id)
         self.key: str | None = native.key
 
+    async def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Ask the engine for something about the run, and wait for it."""
+        return await Hub.current().call(getattr(self._native, name), *args, **kwargs)
+
+    def _beside(self, native: _native.Handle) -> Handle[R]:
+        """Return the handle of a run that goes on from this one."""
+        return Handle(self._client, native, self._rebuild, self._signals)
+
     async def status(self) -> str:
         """Return the status word, such as ``RUNNING``, ``WAITING`` or ``COMPLETED``."""
-        return await Hub.current().call(self._native.status)
+        return await self._ask("status")
 
     async def describe(self) -> Facts:
         """Return everything known about the run.
 
         ``no_worker`` lists the kinds it waits for that no live worker serves, with their queues.
         """
-        return Facts(await Hub.current().call(self._native.describe))
+        return Facts(await self._ask("describe"))
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the end and return the agent's result.
@@ -68,15 +78,52 @@ class Handle(Generic[R]):
         Raises ``AgentFailed`` or ``AgentCancelled``; past ``timeout`` seconds ``Timeout`` (a ``TimeoutError``), or
         ``InDoubt`` where a decision is waited for.
         """
-        return self._ended(*await Hub.current().call(self._native.outcome, timeout))
+        try:
+            return self._ended(*await self._ask("outcome", timeout))
+        except (Timeout, InDoubt) as late:
+            raise await self._explained(late) from None
 
     async def _result_or_wait(self) -> R:
         """Wait for the end, but not for signals and decisions."""
-        return self._ended(*await Hub.current().call(self._native.outcome_or_wait))
+        try:
+            return self._ended(*await self._ask("outcome_or_wait"))
+        except InDoubt as late:
+            raise await self._explained(late) from None
 
     async def _late(self, limit: float) -> NoReturn:
         """Raise what tells who has waited so long what the run waits for."""
-        raise await Hub.current().call(self._native.late, limit)
+        try:
+            await self._ask("late", limit)
+        except (Timeout, InDoubt) as late:
+            raise await self._explained(late) from None
+        raise Timeout(f"run {self.key or str(self.id)!r} has not ended within {limit:g} s")
+
+    async def _explained(self, late: FlovynError) -> FlovynError:
+        """Return an error about a run that has not ended, with what it waits for and what goes on with it."""
+        more: list[str] = []
+        try:
+            facts = await self.describe()
+            more += [
+                f"no worker serves kind {each['kind']!r} of queue {each['queue']!r}: start one that does"
+                for each in facts.no_worker
+            ]
+            for task in await self.tasks() if facts.wait_reason == "in_doubt" else ():
+                if task.status == "IN_DOUBT":
+                    command = shlex.join(["flovyn", "runs", "resolve", self._client.url, task.op])
+                    more.append(
+                        f"task {task.kind!r} (op {task.op}) may or may not have taken effect; say so with "
+                        f"{command} --retry (or --result JSON, --error MESSAGE), or handle.resolve({task.op!r}, …)"
+                    )
+            if facts.status == "PAUSED":
+                more.append(way_on(self._client.url, self.key or str(self.id)))
+        except FlovynError:
+            pass  # What is known already is worth more than that.
+        return type(late)("; ".join([late.message, *more]), context=late.context, retryable=late.retryable)
+
+    @staticmethod
+    def _add_note(error: BaseException, note: str) -> None:
+        notes: Any = getattr(error, "__notes__", None)
+        setattr(error, "__notes__", [*(notes or ()), note])  # noqa: B010 - from Python 3.11 on
 
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)
@@ -85,7 +132,11 @@ class Handle(Generic[R]):
         if tag == 1:
             code, type_, message, _, _, _, traceback = value
             error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
+            self._add_note(error, way_on(self._client.url, name, "retry"))
             error.__cause__ = _known(code, message)
+            if traceback:
+                # What is shown of an error begins with where it comes from: the user's own failing line.
+                (error.__cause__ or error).__cause__ = AsRaised(traceback)
             raise error
         if tag == 2:
             raise AgentCancelled(f"run {name!r} was cancelled", output=value)
@@ -143,13 +194,13 @@ class Handle(Generic[R]):
         """
         of = self._signals.get(name)
         value = checked(payload) if of is None else _fitting(name, of, payload)
-        id = await Hub.current().call(self._native.signal, name, value, delivery, idempotency_key)
+        id = await self._ask("signal", name, value, delivery, idempotency_key)
         return UUID(id)
 
     async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
         """Ask the run to stop and return its status. Graceful: awaits raise ``Cancelled``, and the run may tidy up for
         ``timeout`` seconds (30). Hard: it ends at once."""
-        return await Hub.current().call(self._native.cancel, mode, timeout)
+        return await self._ask("cancel", mode, timeout)
 
     async def resume(
         self,
@@ -186,7 +237,7 @@ class Handle(Generic[R]):
             "budget": described(budget),
             "message": checked(message),
         }
-        return await Hub.current().call(self._native.resume, **options)
+        return await self._ask("resume", **options)
 
     async def fork(
         self,
@@ -199,8 +250,8 @@ class Handle(Generic[R]):
         input: Any = _UNSET,
     ) -> Handle[R]:
         """Start a run that shares this one's past up to a checkpoint, an entry or an op; the last point without one."""
-        native = await Hub.current().call(
-            self._native.fork,
+        native = await self._ask(
+            "fork",
             checkpoint=checkpoint,
             entry=None if entry is None else str(entry),
             op=op,
@@ -208,7 +259,7 @@ class Handle(Generic[R]):
             state=None if state is _UNSET else (checked(state),),
             input=None if input is _UNSET else (checked(input),),
         )
-        return Handle(self._client, native, self._rebuild, self._signals)
+        return self._beside(native)
 
     async def resolve(
         self, op_id: str, *, result: Any = _UNSET, error: BaseException | str | None = None, retry: bool = False
@@ -223,18 +274,18 @@ class Handle(Generic[R]):
         elif error is not None:
             failed = ("Error", error)
         value = None if result is _UNSET else (checked(result),)
-        return Facts(await Hub.current().call(self._native.resolve, op_id, result=value, error=failed))
+        return Facts(await self._ask("resolve", op_id, result=value, error=failed))
 
     async def resolve_divergence(self, decision: Literal["continue", "fork", "stay"]) -> Handle[R]:
         """Decide a divergence; returns the fork's handle for ``fork``."""
-        native = await Hub.current().call(self._native.resolve_divergence, decision)
-        return Handle(self._client, native, self._rebuild, self._signals)
+        native = await self._ask("resolve_divergence", decision)
+        return self._beside(native)
 
     async def messages(self) -> list[Message]:
         """Return the conversation as of the last commit, from its root to its leaf."""
         from .message import Message
 
-        return [Message.of(parts) for parts in await Hub.current().call(self._native.messages)]
+        return [Message.of(parts) for parts in await self._ask("messages")]
 
     async def entries(self) -> list[Message]:
         """Return all entries the run appended, on whatever branch."""
@@ -243,24 +294,24 @@ class Handle(Generic[R]):
         found: list[Message] = []
         after: str | None = None
         while True:
-            items, after = await Hub.current().call(self._native.entries, _PAGE, after)
+            items, after = await self._ask("entries", _PAGE, after)
             found.extend(Message.of(parts) for parts in items)
             if after is None:
                 return found
 
     async def checkpoints(self) -> list[Facts]:
         """Return the run's checkpoints, oldest first."""
-        return await self._listed(self._native.checkpoints)
+        return await self._listed("checkpoints")
 
     async def tasks(self) -> list[Facts]:
         """Return the run's tasks in order."""
-        return await self._listed(self._native.tasks)
+        return await self._listed("tasks")
 
-    async def _listed(self, ask: Any) -> list[Facts]:
+    async def _listed(self, name: str) -> list[Facts]:
         found: list[Facts] = []
         after: str | None = None
         while True:
-            page: Mapping[str, Any] = await Hub.current().call(ask, _PAGE, after)
+            page: Mapping[str, Any] = await self._ask(name, _PAGE, after)
             found.extend(Facts(item) for item in page["items"])
             after = page["next"]
             if after is None:

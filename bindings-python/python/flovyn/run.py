@@ -8,17 +8,20 @@ import shlex
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
 
 from .agent import Agent
 from .client import Client, connect
 from .ends import ended_in_order
-from .errors import InvalidArgument, Waiting
+from .errors import FlovynError, InvalidArgument, Waiting
 from .handle import Handle
+from .inputs import NOT_GIVEN
 from .task import Task
 from .worker import Worker
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .events import Event
     from .toolkit import Toolkit
 
@@ -27,9 +30,30 @@ R = TypeVar("R")
 OnWait = Literal["block", "return"]
 
 
+class StreamOptions(TypedDict, total=False):
+    """How a run is to be streamed; see ``run``."""
+
+    id: str | None
+    url: str | None
+    tasks: Iterable[Task[..., Any]]
+    toolkit: Toolkit | None
+    timeout: float | None
+
+
+class RunOptions(StreamOptions, total=False):
+    """How a run is to be run; see ``run``."""
+
+    on_wait: OnWait
+    on_event: Callable[[Event], Any] | None
+
+
+@overload
+def run(agent: Agent[None, R], input: None = None, **options: Unpack[RunOptions]) -> R: ...
+@overload
+def run(agent: Agent[I, R], input: I, **options: Unpack[RunOptions]) -> R: ...
 def run(
-    agent: Agent[I, R],
-    input: Any = None,
+    agent: Agent[Any, Any],
+    input: Any = NOT_GIVEN,
     *,
     id: str | None = None,
     url: str | None = None,
@@ -38,7 +62,7 @@ def run(
     timeout: float | None = None,
     on_wait: OnWait = "block",
     on_event: Callable[[Event], Any] | None = None,
-) -> R:
+) -> Any:
     """Run an agent to its end and return its result.
 
     The same ``id`` again resumes the run, or returns its recorded result. Serves this run alone: the agent, the tasks
@@ -63,9 +87,13 @@ def run(
             )
         )
 
-    if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
-        return work()
-    return on_thread(work)
+    try:
+        if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
+            return work()
+        return on_thread(work)
+    except FlovynError as error:
+        # The frames from here on are the engine's and asyncio's.
+        raise error.with_traceback(None) from error.__cause__
 
 
 def on_thread(work: Callable[[], Any]) -> Any:
@@ -87,9 +115,13 @@ def on_thread(work: Callable[[], Any]) -> Any:
     return outcome[1]
 
 
+@overload
+async def run_async(agent: Agent[None, R], input: None = None, **options: Unpack[RunOptions]) -> R: ...
+@overload
+async def run_async(agent: Agent[I, R], input: I, **options: Unpack[RunOptions]) -> R: ...
 async def run_async(
-    agent: Agent[I, R],
-    input: Any = None,
+    agent: Agent[Any, Any],
+    input: Any = NOT_GIVEN,
     *,
     id: str | None = None,
     url: str | None = None,
@@ -98,7 +130,7 @@ async def run_async(
     timeout: float | None = None,
     on_wait: OnWait = "block",
     on_event: Callable[[Event], Any] | None = None,
-) -> R:
+) -> Any:
     """Run an agent to its end on the running loop and return its result; see ``run``."""
     _check(agent)
     with ended_in_order():
@@ -127,9 +159,13 @@ async def _run(
                     await _finish(watch)
 
 
+@overload
+def stream(agent: Agent[None, Any], input: None = None, **options: Unpack[StreamOptions]) -> AsyncIterator[Event]: ...
+@overload
+def stream(agent: Agent[I, Any], input: I, **options: Unpack[StreamOptions]) -> AsyncIterator[Event]: ...
 async def stream(
-    agent: Agent[I, R],
-    input: Any = None,
+    agent: Agent[Any, Any],
+    input: Any = NOT_GIVEN,
     *,
     id: str | None = None,
     url: str | None = None,

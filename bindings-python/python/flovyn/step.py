@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Generator
 from contextvars import Context
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, task_failed
+from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, is_ours, task_failed
 from .stopping import never
 
 if TYPE_CHECKING:
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     from .task import Task
 
 R = TypeVar("R")
+
+
+def _call_site() -> tuple[CodeType, int] | None:
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lineno)
+
 
 VALUE, FAILED, TIMED_OUT, CANCELLED, UNREADABLE = range(5)
 
@@ -45,6 +55,8 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         "_value",
         "_waiters",
         "_what",
+        "awaited",
+        "made_at",
     )
 
     def __init__(
@@ -64,6 +76,15 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
         self._context: Context | None = None
+        self.awaited = False
+        """Whether anybody has awaited it."""
+        self.made_at = _call_site()
+        """Where the code calls it: the code and the line."""
+
+    @property
+    def named(self) -> str:
+        """What it waits for, where that has a name."""
+        return f"signal {self._what!r}" if self._what else ""
 
     @property
     def id(self) -> UUID:
@@ -102,6 +123,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
 
     def __await__(self) -> Generator[Any, Any, R]:
         activation = self._activation
+        self.awaited = True
         if activation.sealed and (not self._settled or type(self._error) is Suspended):
             activation.check_open()
             yield from never(activation)

@@ -16,6 +16,7 @@ from .agent import Agent
 from .client import Client, StartOptions, connect
 from .events import Event
 from .handle import Delivery, Facts, Handle
+from .inputs import NOT_GIVEN
 from .message import Message
 from .task import Task
 from .worker import Worker, closed_beside
@@ -89,16 +90,22 @@ class SyncClient:
         return self._client.url
 
     @overload
-    def start(self, agent: Agent[I, R], input: I = ..., **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
+    def start(self, agent: Agent[None, R], input: None = None, **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
+    @overload
+    def start(self, agent: Agent[I, R], input: I, **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
     @overload
     def start(self, agent: str, input: Any = None, **options: Unpack[StartOptions]) -> SyncHandle[Any]: ...
-    def start(self, agent: Any, input: Any = None, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
+    def start(self, agent: Any, input: Any = NOT_GIVEN, **options: Unpack[StartOptions]) -> SyncHandle[Any]:
         """Start a run and return its handle; takes the options of ``Client.start``."""
         return SyncHandle(self._portal, self._portal.call(self._client.start(agent, input, **options)))
 
-    def handle(self, id_or_key: str | UUID) -> SyncHandle[Any]:
-        """Return the handle of a run that exists; ``ExecutionNotFound`` otherwise."""
-        return SyncHandle(self._portal, self._portal.call(self._client.handle(id_or_key)))
+    @overload
+    def handle(self, id_or_key: str | UUID) -> SyncHandle[Any]: ...
+    @overload
+    def handle(self, id_or_key: str | UUID, agent: Agent[Any, R]) -> SyncHandle[R]: ...
+    def handle(self, id_or_key: str | UUID, agent: Any = None) -> SyncHandle[Any]:
+        """Return the handle of a run that exists; see ``Client.handle``."""
+        return SyncHandle(self._portal, self._portal.call(self._client.handle(id_or_key, agent)))
 
     def runs(
         self,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from . import _native
+from .declared import check_task
 from .errors import InvalidArgument
 from .scope import current
 from .serde import Rebuild, Signature, local_names
 from .step import LocalStep, Step
-from .threads import in_thread
+from .threads import called
 
 if TYPE_CHECKING:
     from .flag import Flag
@@ -23,6 +23,9 @@ R = TypeVar("R")
 SideEffects = Literal["idempotent", "at_most_once"]
 
 _UNSET: Any = object()
+
+declared_kinds: set[str] = set()
+"""The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing."""
 
 
 class TaskContext:
@@ -128,6 +131,7 @@ class Task(Generic[P, R]):
         """Whether its first attempt runs in the process of the agent that calls it."""
         self.detached: bool = detached
         self.timeout: float | None = options.get("timeout")
+        self.retries: int = options.get("retries") or 0
         self.may_return: bool = not inline or bool(options.get("retries"))
         """Whether an attempt may come from the queue while the call is waited for, a lost process aside."""
         self._rebuild: Rebuild | None = _UNSET
@@ -204,9 +208,7 @@ class Task(Generic[P, R]):
     async def _run_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.signature.takes_context:
             args = (TaskContext(UUID(int=0).bytes, 1, TaskLink()), *args)
-        if self.is_async:
-            return await self.fn(*args, **kwargs)
-        return await in_thread(contextvars.copy_context(), self.fn, args, kwargs)
+        return await called(self.fn, self.is_async, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<flovyn task {self.kind!r}>"
@@ -281,9 +283,11 @@ def task(
         options["max_losses"] = max_losses
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Task[..., Any]:
+        check_task(fn)
         name = kind or getattr(fn, "__name__", "")
         if not name or name == "<lambda>":
             raise InvalidArgument("a task without a name needs kind=")
+        declared_kinds.add(name)
         signature = Signature(fn, "TaskContext", local_names(fn, depth))
         if interruptible and not signature.takes_context:
             raise InvalidArgument(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, cast
 
 from .errors import message_of, type_name
 
@@ -67,6 +68,18 @@ def _work() -> None:
             _idle -= 1
             job = _jobs.popleft()
         job()
+
+
+async def called(fn: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function, a blocking one in a thread, and wait for what it gives.
+
+    What gives an awaitable without being ``async def`` is waited for, too: ``lambda: fetch(url)``.
+    """
+    if is_async:
+        return await fn(*args, **kwargs)
+    given: Any = await in_thread(contextvars.copy_context(), fn, args, kwargs)
+    of: Any = cast(Any, type(given))
+    return await given if hasattr(of, "__await__") else given
 
 
 async def in_thread(context: Context, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,10 +15,11 @@ from .agent import Agent
 from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
+from .log import attempt_failed, stopped
 from .scope import current, in_attempt, once_name
 from .serde import Signature
 from .task import Task, TaskContext, TaskLink
-from .threads import in_thread
+from .threads import called
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -115,6 +116,7 @@ class Worker:
         self._attempts: dict[tuple[bytes, int], tuple[OwnTask, TicketLink]] = {}
         self.steps: weakref.WeakValueDictionary[bytes, Step[Any]] = weakref.WeakValueDictionary()
         """Steps of agents here whose task may come back from the queue, by its id."""
+        self._telling: set[asyncio.Task[None]] = set()
         self._closed: asyncio.Event | None = None
         self.met: set[str] = set()
         """Kinds of tasks that agents called and that are served."""
@@ -233,7 +235,7 @@ class Worker:
 
     def meet(self, task: Task[..., Any]) -> None:
         """Serve a task that an agent called, so that its later attempts find it here."""
-        if task.fn is _elsewhere:
+        if task.fn is _elsewhere and task.kind not in self.fakes:
             return
         self.met.add(task.kind)
         if task.kind not in self._tasks:
@@ -278,6 +280,14 @@ class Worker:
         if self._closed is not None:
             self._closed.set()
         self.hub.__exit__()
+
+    def tell_paused(self, run: str) -> None:
+        """Say why a run was paused; who runs one alone says so himself."""
+        if self._options["only"] is None and not self.hub.loop.is_closed():
+            # In a context of its own: it is no branch of the agent.
+            telling = contextvars.Context().run(self.hub.loop.create_task, stopped(self._client, run))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
 
     def closed(self, activation: Activation) -> None:
         """Forget an activation."""
@@ -371,10 +381,7 @@ class Worker:
             args, kwargs = task.signature.unwire(input)
             if not reconciles and task.signature.takes_context:
                 args = [TaskContext(uuid, attempt, link), *args]
-            if asyncio.iscoroutinefunction(fn):
-                output = await fn(*args, **kwargs)
-            else:
-                output = await in_thread(contextvars.copy_context(), fn, tuple(args), kwargs)
+            output = await called(fn, asyncio.iscoroutinefunction(fn), tuple(args), kwargs)
             if not link.superseded:
                 stored(lambda: ticket.completed(task.signature.returned(output)))
         except NotDone:
@@ -383,17 +390,21 @@ class Worker:
             if ends_process(error):
                 ticket.released()
                 raise
-            self._failed(ticket, link, task, error)
+            self._failed(ticket, link, task, attempt, error)
         finally:
             if link.timer is not None:
                 link.timer.cancel()
             self._attempts.pop((uuid, attempt), None)
 
-    def _failed(self, ticket: _native.Ticket, link: TicketLink, task: Task[..., Any], error: BaseException) -> None:
+    def _failed(
+        self, ticket: _native.Ticket, link: TicketLink, task: Task[..., Any], attempt: int, error: BaseException
+    ) -> None:
         if link.superseded:
             return
         if not issubclass(type(error), asyncio.CancelledError):
-            ticket.failed(*failure_of(error))
+            failure = failure_of(error)
+            attempt_failed(task, attempt, error, not failure[-1])
+            ticket.failed(*failure)
         elif link.limit is not None:
             message = f"task {task.kind!r} ran longer than {link.limit:g} s and was stopped"
             ticket.failed("TaskTimeout", "TaskTimeout", message, None, True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .codec import Codec, Rebuild, checked, codec_of, rebuilder
 from .resolve import hints_of, local_names
-from .shapes import STRICT, Unfit
+from .shapes import STRICT, Unfit, accepted
 from .signature import Signature
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Rebuild",
     "Signature",
     "Unfit",
+    "accepted",
     "checked",
     "codec_of",
     "described",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from .records import unknown
-from .shapes import EXACT, LENIENT, STRICT, Shape, Unfit, is_exact, shown
+from .shapes import EXACT, LENIENT, STRICT, Shape, Unfit, accepted, is_exact, shown
 
 Certain = Callable[[Any], bool]
 """Tells that a part of a model comes back as it is, whatever pydantic makes of other ones."""
@@ -43,6 +43,8 @@ class Model(Shape):
         try:
             made = self._validated(value)
         except ValueError as error:
+            if accepted.get() and (unchecked := self._unchecked(value, error)) is not None:
+                return unchecked
             # Whoever awaits a result gets pydantic's own error; a state and a union have to say where it is.
             if level == LENIENT or not hasattr(error, "errors"):
                 raise
@@ -52,6 +54,22 @@ class Model(Shape):
         if level == STRICT:
             _check_kept(value, made)
         return made
+
+    def _unchecked(self, value: Any, error: Any) -> Any:
+        """Make one of fields that were accepted once; none where it lacks one, as no validator could help."""
+        from .hints import shape_of
+
+        cls, given = self._cls, _by_alias(self._cls, value)
+        if not isinstance(given, dict) or any(each["type"] == "missing" for each in error.errors()):
+            return None
+        items = cast("dict[str, Any]", given)
+        parts: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            known = [name, field.alias, field.validation_alias]
+            stored = next((each for each in known if isinstance(each, str) and each in items), None)
+            if stored is not None:
+                parts[name] = _part(field, shape_of(field.annotation), items[stored])
+        return cls.model_construct(**parts)
 
     def _validated(self, value: Any) -> Any:
         cls = self._cls
@@ -83,6 +101,16 @@ class Model(Shape):
             and parts.keys() == known.keys()
             and all(certain(parts[name]) for name, certain in known.items())
         )
+
+
+def _part(field: Any, shape: Shape, value: Any) -> Any:
+    import pydantic
+
+    try:
+        # The type alone makes a date of its text; what else was said of the field is what it does not pass.
+        return pydantic.TypeAdapter(field.annotation).validate_python(value)
+    except ValueError:
+        return shape.read(value, LENIENT)
 
 
 def _unfit_by(error: Any, wanted: str) -> Unfit:

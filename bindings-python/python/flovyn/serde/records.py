@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from .shapes import ANY, EXACT, LENIENT, STRICT, Shape, Unfit, shown
+from .shapes import ANY, EXACT, LENIENT, STRICT, Shape, Unfit, accepted, shown
 
 Shapes = Callable[[], Mapping[str, Shape]]
 """The shapes of a class's fields, once they are needed: a class may hold itself."""
@@ -98,25 +98,32 @@ class Record(Shape):
     def _made(self, parts: dict[str, Any], level: int) -> Any:
         cls = self._cls
         if self._bare:
-            made = cls.__new__(cls)
-            for name, make in self._bound.items():
-                if name not in parts:
-                    object.__setattr__(made, name, make())
-            restored = parts
+            made, restored = self._filled(parts), parts
         else:
             given = {name: part for name, part in parts.items() if name not in self._later} if self._later else parts
+            restored = parts if self._restored else {name: parts[name] for name in self._later if name in parts}
             try:
                 made = cls(**given)
             except Unfit:
                 raise
             except Exception as error:
-                if level == LENIENT:
+                if accepted.get():
+                    made, restored = self._filled(parts), parts
+                elif level == LENIENT:
                     raise
-                raise Unfit("an object", f"{self.wanted}() raised {type(error).__name__}: {error}") from error
-            restored = parts if self._restored else {name: parts[name] for name in self._later if name in parts}
+                else:
+                    raise Unfit("an object", f"{self.wanted}() raised {type(error).__name__}: {error}") from error
         for name, part in restored.items():
             # The fields were already what `__post_init__` had made of them; a frozen class is filled too.
             object.__setattr__(made, name, part)
+        return made
+
+    def _filled(self, parts: dict[str, Any]) -> Any:
+        """Make one without its ``__init__``, with the defaults of what is absent."""
+        made = self._cls.__new__(self._cls)
+        for name, make in self._bound.items():
+            if name not in parts:
+                object.__setattr__(made, name, make())
         return made
 
     def fits(self, value: Any) -> bool:

@@ -8,6 +8,7 @@ wrote it. ``fits`` tells, without writing anything, that a value is sure to come
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any, cast
 
@@ -29,6 +30,10 @@ KINDS: dict[type, str] = {
     bool: "a boolean",
     type(None): "null",
 }
+
+
+accepted: ContextVar[bool] = ContextVar("flovyn_accepted", default=False)
+"""Whether what is read was accepted when it was stored: what validators have against it now is not heard."""
 
 
 class Unfit(TypeError):

@@ -73,7 +73,13 @@ class Signature:
         positional: list[str] = []
         keyword: list[str] = []
         defaults: dict[str, Any] = {}
-        for name, parameter in inspect.signature(fn).parameters.items():
+        try:
+            parameters = inspect.signature(fn).parameters
+        except ValueError:
+            # Of `str` and others that are written in C nobody knows; they take what they take.
+            self._many, self._options = "args", "kwargs"
+            return positional, keyword, defaults
+        for name, parameter in parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 self._many = name
             elif parameter.kind is parameter.VAR_KEYWORD:
@@ -102,6 +108,19 @@ class Signature:
         """All parameters beside the context, in order."""
         more = [name for name in (self._many, self._options) if name is not None]
         return (*self._positional, *self._keyword, *more)
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """The parameters beside the context that stand for one value each: not ``*args`` and ``**kwargs``."""
+        return (*self._positional, *self._keyword)
+
+    def codec(self, name: str) -> Codec:
+        """What reads and checks the values of a parameter."""
+        return self._known()[name]
+
+    def is_annotated(self, name: str) -> bool:
+        """Whether a parameter says what it takes."""
+        return name in (getattr(self._fn, "__annotations__", None) or {})
 
     def wire(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, travels: bool = False) -> Any:
         """Return the one value that stands for the arguments, defaults filled in.

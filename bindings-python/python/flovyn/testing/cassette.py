@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from .. import _native
-from ..errors import FlovynError
+from ..errors import FlovynError, InvalidArgument, NonRetryable
 from ..task import Task
-from ..threads import in_thread
+from ..threads import called
 
 
-class CassetteMiss(FlovynError):
-    """A task was called with an input that the cassette does not know."""
+class CassetteMiss(NonRetryable):
+    """A task was called with an input that the cassette does not know, or there is no cassette."""
 
 
 class Cassette:
@@ -24,15 +22,27 @@ class Cassette:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._tracks: dict[str, list[Any]] = {}
-        if self._path.exists():
-            self._tracks = _native.decode_json(self._path.read_bytes())
+        self._is_there = self._path.exists()
+        if self._is_there:
+            try:
+                self._tracks = dict(_native.decode_json(self._path.read_bytes()))
+            except (FlovynError, TypeError, ValueError) as error:
+                raise InvalidArgument(f"{self._path} is no cassette: {error}; remove it and record it again") from error
 
     def record(self, tasks: Iterable[Task[..., Any]]) -> dict[str, Callable[..., Any]]:
         """Return stand-ins that call the tasks and keep what they gave; pass them as fakes."""
+        self.save()
         return {task.kind: self._recorder(task) for task in tasks}
 
     def replay(self, tasks: Iterable[Task[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """Return stand-ins that give what was recorded for the same input; ``CassetteMiss`` for another."""
+        """Return stand-ins that give what was recorded for the same input; ``CassetteMiss`` for another.
+
+        That there is no cassette is said here: an agent might take it for a failure of its task.
+        """
+        if not self._is_there:
+            raise CassetteMiss(
+                f"there is no cassette {self._path}; make it by a run with record({str(self._path)!r}, …)"
+            )
         return {task.kind: self._player(task) for task in tasks}
 
     def save(self) -> None:
@@ -41,10 +51,7 @@ class Cassette:
 
     def _recorder(self, task: Task[..., Any]) -> Callable[..., Any]:
         async def recorded(*args: Any, **kwargs: Any) -> Any:
-            if asyncio.iscoroutinefunction(task.fn):
-                result = await task.fn(*args, **kwargs)
-            else:
-                result = await in_thread(contextvars.copy_context(), task.fn, args, kwargs)
+            result = await called(task.fn, task.is_async, args, kwargs)
             track = self._tracks.setdefault(_key(task, args, kwargs), [])
             track.append(_native.decode_json(_native.encode_json(result)))
             self.save()

@@ -10,16 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from ..agent import Agent
 from ..client import Client
-from ..errors import FlovynError, Waiting
+from ..errors import AgentFailed, FlovynError, InvalidArgument, Waiting
 from ..handle import Handle
 from ..hub import Hub
+from ..inputs import NOT_GIVEN
 from ..run import on_thread
-from .harness import Fakes, Stage, fakes_by_kind
+from ..task import Task
+from .fakes import Fakes, fakes_by_kind
+from .harness import Stage
+
+if TYPE_CHECKING:
+    from .suspects import Suspects
 
 Signals = Sequence[tuple[str, Any]] | Mapping[str, Any]
 
@@ -32,8 +38,11 @@ _STUCK_S = 1.0
 """How long nothing may happen before a signal is missed: the code may have a timer of its own."""
 
 
+Raises = type[BaseException] | str | bool
+
+
 class Difference(AssertionError):
-    """An agent did not end as in its undisturbed run."""
+    """An agent did not end as in its undisturbed run, or that one did not end as it should."""
 
 
 @dataclass
@@ -56,6 +65,7 @@ class _Seen:
     """How a run ended."""
 
     outcome: Any
+    failure: FlovynError | None
     entries: list[tuple[str, str, Any]]
     ops: list[str]
     commits: int
@@ -63,14 +73,19 @@ class _Seen:
 
 def check(
     agent: Agent[Any, Any],
-    input: Any = None,
+    input: Any = NOT_GIVEN,
     *,
     signals: Signals = (),
     tasks: Fakes | None = None,
+    raises: Raises = False,
     timeout: float = 60.0,
     max_commits: int = 200,
 ) -> Report:
     """Run an agent with forced re-entry and with a crash at every commit; raise ``Difference`` at the first one.
+
+    An agent that fails, or is cancelled, raises it too, unless that is expected: ``raises`` is the type of the error,
+    its name, or True for any. Where runs differ, the agent is run once more to say which calls in its code differ in
+    every process, such as ``time.time() at mod.py:26``.
 
     ``signals`` are sent at the start, in order; ``tasks`` maps tasks to stand-ins, which must give the same result
     whenever they are called. An ``at_most_once`` task that a crash leaves in doubt is answered with "run it again", as
@@ -79,7 +94,9 @@ def check(
 
     def work() -> Report:
         return asyncio.run(
-            check_async(agent, input, signals=signals, tasks=tasks, timeout=timeout, max_commits=max_commits)
+            check_async(
+                agent, input, signals=signals, tasks=tasks, raises=raises, timeout=timeout, max_commits=max_commits
+            )
         )
 
     if asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]
@@ -89,24 +106,51 @@ def check(
 
 async def check_async(
     agent: Agent[Any, Any],
-    input: Any = None,
+    input: Any = NOT_GIVEN,
     *,
     signals: Signals = (),
     tasks: Fakes | None = None,
+    raises: Raises = False,
     timeout: float = 60.0,
     max_commits: int = 200,
 ) -> Report:
     """Do what ``check`` does, on the running loop."""
     case = _Case(agent, input, list(signals.items() if isinstance(signals, Mapping) else signals), tasks, timeout)
     expected = await case.run("undisturbed")
+    _check_end(expected, raises)
+    case.check_fakes()
     report = Report(expected.outcome, expected.commits, 1, expected.entries, expected.ops)
-    _compare(expected, await case.run("re-entered at every wait", max_parked=0))
+    await case.compare(expected, "re-entered at every wait", max_parked=0)
     report.runs += 1
     for n in range(1, min(expected.commits, max_commits) + 1):
         for how in ("before", "after", "answer_lost"):
-            _compare(expected, await case.run(f"crash at commit {n}, {how}", crash=(n, how)))
+            await case.compare(expected, f"crash at commit {n}, {how}", crash=(n, how))
             report.runs += 1
     return report
+
+
+def _check_end(seen: _Seen, raises: Raises) -> None:
+    failure = seen.failure
+    if failure is None:
+        if raises is not False:
+            raise Difference(
+                f"undisturbed: the agent gave {seen.outcome!r}, but was expected to raise {_named(raises)}"
+            )
+        return
+    found = failure.type if isinstance(failure, AgentFailed) else type(failure).__name__
+    if raises is True or (isinstance(raises, str) and raises == found):
+        return
+    if isinstance(raises, type) and (raises in (Exception, BaseException) or raises.__qualname__ == found):
+        return
+    wanted = "" if raises is False else f", not {_named(raises)}"
+    told = getattr(failure, "traceback", None)
+    raise Difference(
+        f"undisturbed: {failure}{wanted}; where that is right, pass raises={found!r}" + (f"\n\n{told}" if told else "")
+    ) from failure
+
+
+def _named(raises: Raises) -> str:
+    return raises.__qualname__ if isinstance(raises, type) else "an error" if raises is True else str(raises)
 
 
 class _Case:
@@ -118,7 +162,9 @@ class _Case:
         self._agent = agent
         self._input = input
         self._signals = signals
-        self._fakes = fakes_by_kind(tasks)
+        self._fakes = fakes_by_kind(tasks, [agent])
+        self._given = tasks
+        self._attempted: set[str] = set()
         self._timeout = timeout
 
     async def run(self, what: str, *, max_parked: int | None = None, crash: tuple[int, str] | None = None) -> _Seen:
@@ -128,6 +174,34 @@ class _Case:
             raise Difference(f"{what}: {difference}") from None
         except asyncio.TimeoutError:
             raise Difference(f"{what}: the run has not ended within {self._timeout:g} s") from None
+
+    async def compare(
+        self, expected: _Seen, what: str, *, max_parked: int | None = None, crash: tuple[int, str] | None = None
+    ) -> None:
+        """Run once more and raise the first difference, with what may be its cause."""
+        try:
+            seen = await self.run(what, max_parked=max_parked, crash=crash)
+            _compare(expected, seen, what)
+        except Difference as difference:
+            raise Difference(f"{difference}; {await self._why()}") from None
+
+    async def _why(self) -> Suspects:
+        from .suspects import looked_for
+
+        with looked_for() as suspects:
+            try:
+                await self.run("looked at")
+            except Exception:
+                pass  # What was seen until then may still be the cause.
+        return suspects
+
+    def check_fakes(self) -> None:
+        """Refuse a stand-in for a task that the agent's code neither names nor has called."""
+        named = {task.kind for task in self._agent.own_tasks()} | self._attempted
+        for given in self._given or ():
+            if isinstance(given, Task) and given.kind not in named:
+                called = ", ".join(sorted(self._attempted)) or "none"
+                raise InvalidArgument(f"tasks= has {given!r}, which {self._agent!r} does not call; it called: {called}")
 
     async def _run(self, max_parked: int | None, crash: tuple[int, str] | None) -> _Seen:
         stage = Stage()
@@ -150,7 +224,8 @@ class _Case:
             client = stage.begin_life()
             handle = await client.handle(_KEY)
         try:
-            return _Seen(await _outcome(handle), await _entries(handle), await _ops(client, handle), commits)
+            outcome, failure = await _outcome(handle)
+            return _Seen(outcome, failure, await _entries(handle), await _ops(client, handle), commits)
         finally:
             await client.close()
 
@@ -161,6 +236,7 @@ class _Case:
         repeated: list[str] = []
 
         def attempt(kind: str, uuid: bytes) -> None:
+            self._attempted.add(kind)
             if str(_uuid(uuid)) in done:
                 repeated.append(kind)
 
@@ -215,12 +291,12 @@ async def _answer(handle: Handle[Any]) -> None:
             await handle.resolve(task["op"], retry=True)
 
 
-async def _outcome(handle: Handle[Any]) -> Any:
+async def _outcome(handle: Handle[Any]) -> tuple[Any, FlovynError | None]:
     try:
         result = await handle.result(timeout=10)
     except FlovynError as error:
-        return (type(error).__name__, str(error))
-    return _native.decode_json(_native.encode_json(result)) if not isinstance(result, bytes) else result
+        return (type(error).__name__, str(error)), error
+    return _native.decode_json(_native.encode_json(result)) if not isinstance(result, bytes) else result, None
 
 
 async def _entries(handle: Handle[Any]) -> list[tuple[str, str, Any]]:
@@ -232,18 +308,18 @@ async def _ops(client: Client, handle: Handle[Any]) -> list[str]:
     return [f"{op['segment']}: {op['label']}" for op in ops if op["kind"] not in _TIMING]
 
 
-def _compare(expected: _Seen, seen: _Seen) -> None:
+def _compare(expected: _Seen, seen: _Seen, what: str) -> None:
     if seen.outcome != expected.outcome:
-        raise Difference(f"the outcome is {seen.outcome!r}, but undisturbed it is {expected.outcome!r}")
+        raise Difference(f"{what}: the outcome is {seen.outcome!r}, but undisturbed it is {expected.outcome!r}")
     if seen.entries != expected.entries:
-        raise Difference(f"the conversation is {seen.entries!r}, but undisturbed it is {expected.entries!r}")
+        raise Difference(f"{what}: the conversation is {seen.entries!r}, but undisturbed it is {expected.entries!r}")
     # Which of several branches calls first depends on which outcome comes first; what they call may not.
     ops, wanted = sorted(seen.ops), sorted(expected.ops)
     for number, (one, other) in enumerate(zip(ops, wanted, strict=False)):
         if one != other:
-            raise Difference(f"op {number} is {one!r}, but undisturbed it is {other!r}")
+            raise Difference(f"{what}: op {number} is {one!r}, but undisturbed it is {other!r}")
     if len(ops) != len(wanted):
-        raise Difference(f"there are {len(ops)} ops, but undisturbed {len(wanted)}")
+        raise Difference(f"{what}: there are {len(ops)} ops, but undisturbed {len(wanted)}")
 
 
 def _uuid(raw: bytes) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from .. import _native
@@ -11,11 +11,13 @@ from ..agent import Agent
 from ..client import Client
 from ..handle import Handle
 from ..hub import Hub
+from ..inputs import NOT_GIVEN
 from ..task import Task
 from ..worker import Worker
+from .fakes import Fakes, fakes_by_kind
+from .lives import Lives
 
 R = TypeVar("R")
-Fakes = Mapping[Any, Callable[..., Any]]
 
 _PAUSE_S = 0.002
 _SETTLE_S = 5.0
@@ -59,16 +61,17 @@ class Harness:
     ) -> None:
         self._agents = list(agents)
         self._tasks = list(tasks)
-        self._fakes = fakes_by_kind(fakes)
+        self._fakes = fakes_by_kind(fakes, self._agents, self._tasks)
         self._max_parked = max_parked
         self._stage = Stage()
+        self._lives = Lives()
         self.client: Client
         """The client of the backend."""
         self.worker: Worker
         """The worker that serves the agents."""
 
     async def __aenter__(self) -> Harness:
-        self.client = self._stage.begin_life()
+        self.client = self._lives.begin(self._stage.native.life()).attach_hub()
         self.worker = self.client.worker(self._agents, self._tasks, max_parked=self._max_parked)
         self.worker.fakes.update(self._fakes)
         await self.worker.start()
@@ -77,7 +80,7 @@ class Harness:
     async def __aexit__(self, *_: object) -> None:
         await self.client.close()
 
-    async def start(self, agent: Agent[Any, R], input: Any = None, **options: Any) -> Handle[R]:
+    async def start(self, agent: Agent[Any, R], input: Any = NOT_GIVEN, **options: Any) -> Handle[R]:
         """Start a run; takes the options of ``Client.start``."""
         return await self.client.start(agent, input, **options)
 
@@ -108,7 +111,10 @@ class Harness:
             calm = 0 if busy else calm + 1
 
     async def crash(self) -> None:
-        """End the process as by kill -9 and begin a new one: nothing that was not durable is left."""
+        """End the process as by kill -9 and begin a new one: nothing that was not durable is left.
+
+        Handles go on in the new one, and so does whoever waits at them.
+        """
         dead = self.client
         dead.forget()
         await Hub.current().call(dead.native.bury)
@@ -127,8 +133,3 @@ def harness(
     ``fakes`` maps tasks (or kinds) to functions that stand in for them.
     """
     return Harness(agents, tasks, fakes=fakes, max_parked=max_parked)
-
-
-def fakes_by_kind(fakes: Fakes | None) -> dict[str, Callable[..., Any]]:
-    """Return stand-ins by the kind of their task."""
-    return {key.kind if isinstance(key, Task) else str(key): fake for key, fake in (fakes or {}).items()}  # pyright: ignore[reportUnknownMemberType]

@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, cast
 
 from ..agent import Agent
 from ..errors import InvalidArgument
+from ..inputs import NOT_GIVEN
 from ..serde import Signature
 from ..task import Task
 from .approvals import ApprovalPolicy
@@ -178,7 +179,7 @@ class _Declared:
     tools: list[Tool] = field(default_factory=list[Tool])
 
 
-class ReactAgent(Agent["str | RunInput | Mapping[str, Any]", RunOutcome]):
+class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome]):
     """An agent of the built-in kind; ``react_agent`` makes one."""
 
     is_native = True
@@ -215,11 +216,13 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any]", RunOutcome]):
         """Its tools that are tasks of one's own."""
         return tuple(self._declared.tools)
 
-    def wire(self, input: Any) -> Any:
+    def wire(self, input: Any = NOT_GIVEN) -> Any:
         """Return the value that stands for the input: a prompt, or an object."""
         if isinstance(input, RunInput):
             return input.describe()
-        if input is None or isinstance(input, (str, Mapping)):
+        if input is NOT_GIVEN or input is None:
+            return ""
+        if isinstance(input, (str, Mapping)):
             return cast("Any", input) or ""
         raise InvalidArgument(
             f"agent {self.kind!r} takes a prompt, a RunInput or its JSON, not a {type(input).__qualname__}"
