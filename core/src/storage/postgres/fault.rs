@@ -79,7 +79,20 @@ pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) 
             ),
         )
     };
+    let refused = |advice: &str| Error::new(Code::InvalidArgument, format!("{asked}: \"{said}\"; {outcome}; {advice}"));
     let made = match (error.code(), class) {
+        // What poolers say before PostgreSQL hears of it.
+        _ if said.contains("statement pooling") => refused(
+            "the pooler gives each statement another session, in which no transaction can be; set pool_mode = transaction or \
+             session in it, or connect to PostgreSQL itself",
+        ),
+        _ if said.contains("unsupported startup parameter") => refused(
+            "the pooler takes no such option; leave it out of the URL, or set it in the pooler (PgBouncer: connect_query) or for the \
+             user (ALTER ROLE … SET)",
+        ),
+        (Some(code), _) if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) => {
+            unavailable("if a pooler of transactions stands between, say so in the URL: ?pooler=transaction")
+        }
         (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => Error::new(
             Code::InvalidArgument,
             format!("{asked}: an id in the request is taken by another row (\"{said}\"); use a fresh one"),
