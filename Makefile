@@ -61,8 +61,8 @@ $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NOD
 
 node: $(NODE)/dist/.built ## Build the Node package
 
-# What the tests start themselves: PostgreSQL, NATS, a sandbox for the commands of the host tools and processes with a wrong
-# clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which may need a compiler
+# What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools and
+# processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which may need a compiler
 # from there.
 system: | $(VENV)/.tools
 	@missing=(); \
@@ -70,6 +70,7 @@ system: | $(VENV)/.tools
 	command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing+=(nats-server); \
 	command -v bwrap >/dev/null || missing+=(bubblewrap); \
 	command -v faketime >/dev/null || missing+=(faketime); \
+	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer); \
 	[ $${#missing[@]} = 0 ] && exit; \
 	echo "==> installing $${missing[*]}"; \
 	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 "$${missing[@]}" >/dev/null; } \

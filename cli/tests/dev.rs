@@ -9,7 +9,7 @@ use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::{ClaimRequest, WorkSource};
 use flovyn_core::testing::postgres::Cluster;
-use house::{Serving, flovyn, json, serve};
+use house::{Serving, flovyn, json, serve_by, signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A server of the folder's database, wherever there is room.
+const ANYWHERE: &str = "db = \"sqlite:agents.db\"\ngrpc = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n";
 
 /// A developer's server in a folder of its own; it ends with this.
 struct Dev {
@@ -72,10 +74,6 @@ fn ask(http: &str, path: &str, headers: &[&str]) -> std::io::Result<(u16, String
 
 fn ready(http: &str) -> bool {
     ask(http, "/_/ready", &[&format!("host: {http}")]).is_ok_and(|(status, _)| status == 200)
-}
-
-fn signal(name: &str, child: &Child) {
-    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Waits for a process's end, not for ever.
@@ -269,19 +267,27 @@ fn a_server_that_is_terminated_ends_in_order() {
     let run = json(folder, &["runs", "start", "nobody", "--id", "r"])["id"].as_str().unwrap().to_owned();
     let key = json(folder, &["keys", "create", "--name", "ci"]);
     let token = key["token"].as_str().unwrap();
-    let mut server = serve(folder, "sqlite:agents.db", 0);
+    let config = format!("{ANYWHERE}drain = \"2s\"\n");
+    let mut server = serve_by(folder, "flovyn.toml", &config);
     let http = server.http.clone();
     let (mut events, mut upload) = (follow(&http, token, &run), begin_upload(&http, token));
     assert!(ready(&http));
 
+    let told = Instant::now();
     signal("-TERM", &server.child);
+    while ready(&http) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(told.elapsed() < Duration::from_secs(2), "it says at once that it is not to be called");
+    let (own, bearer) = (format!("host: {http}"), format!("authorization: Bearer {token}"));
+    let list = || ask(&http, "/api/orgs/default/agent-executions", &[&own, &bearer]).unwrap().0;
+    assert_eq!(list(), 200, "whoever is not taken elsewhere yet is answered");
     let mut rest = String::new();
     events.read_to_string(&mut rest).unwrap();
+    assert!(told.elapsed() >= Duration::from_secs(2), "it goes on for as long as the file says");
     assert!(rest.ends_with("0\r\n\r\n"), "the stream ends as streams do: {rest}");
-    let own = format!("host: {http}");
     assert_eq!(ask(&http, "/_/ready", &[&own]).unwrap().0, 503);
-    let (status, told) = ask(&http, "/api/orgs/default/agent-executions", &[&own]).unwrap();
-    assert!(status == 503 && told.contains("told to end"), "{told}");
+    assert_eq!(list(), 200);
     assert!(server.child.try_wait().unwrap().is_none(), "a call is in flight");
 
     upload.write_all(&[7; 10_000]).unwrap();
@@ -289,6 +295,51 @@ fn a_server_that_is_terminated_ends_in_order() {
     upload.read_to_string(&mut stored).unwrap();
     assert!(stored.starts_with("HTTP/1.1 201"), "{stored}");
     assert_eq!(end_of(&mut server.child).code(), Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_reads_its_file_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    json(folder, &["migrate"]);
+    let key = json(folder, &["keys", "create", "--name", "ci"]);
+    let mut server = serve_by(folder, "flovyn.toml", ANYWHERE);
+    let http = server.http.clone();
+    let (own, bearer) = (format!("host: {http}"), format!("authorization: Bearer {}", key["token"].as_str().unwrap()));
+    // A start that says nothing is refused, after it was counted.
+    let start = || {
+        let mut connection = TcpStream::connect(&http).unwrap();
+        let path = "/api/orgs/default/agent-executions";
+        write!(
+            connection,
+            "POST {path} HTTP/1.1\r\nconnection: close\r\n{own}\r\n{bearer}\r\ncontent-length: 0\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer.get(9..12).map(str::to_owned).unwrap()
+    };
+    let often = || (0..20).any(|_| start() == "429");
+    assert!(!often());
+    let again = |text: &str| {
+        std::fs::write(folder.join("flovyn.toml"), format!("{ANYWHERE}{text}")).unwrap();
+        signal("-HUP", &server.child);
+    };
+    again("[limits]\ncreate = 1\n");
+    let since = Instant::now();
+    while !often() {
+        assert!(since.elapsed() < PATIENCE, "the file was not read again");
+    }
+    // One that cannot be gone by changes nothing, and ends nothing.
+    again("[limits]\ncreate = \"many\"\n");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(often() && ready(&http));
+
+    let told = Instant::now();
+    signal("-INT", &server.child);
+    assert_eq!(end_of(&mut server.child).code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(5), "whoever ends it by hand does not wait");
 }
 
 #[cfg(unix)]

@@ -20,6 +20,9 @@ pub struct Config {
     pub http: SocketAddr,
     /// Removes runs so long after their end: `"30d"` or `"12h"`. All are kept without it.
     pub retention: Option<String>,
+    /// How long the server goes on taking calls after it was told to end, while it says that it is not ready: until whatever
+    /// distributes calls has noticed. `"5s"`.
+    pub drain: String,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     pub plaintext: bool,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it those who have a token are told, on
@@ -52,6 +55,7 @@ impl Default for Config {
             grpc: (Ipv4Addr::LOCALHOST, 9090).into(),
             http: (Ipv4Addr::LOCALHOST, 8080).into(),
             retention: None,
+            drain: "5s".to_owned(),
             plaintext: false,
             metrics: None,
             nats: None,
@@ -78,6 +82,37 @@ impl Config {
     /// Errors: `InvalidArgument`.
     pub fn retention(&self) -> Result<Option<Duration>> {
         self.retention.as_deref().map(parse_age).transpose()
+    }
+
+    /// How long the server goes on taking calls after it was told to end.
+    ///
+    /// Errors: `InvalidArgument`.
+    pub fn drain(&self) -> Result<Duration> {
+        let read = [("ms", 1), ("s", 1_000), ("m", 60_000)].into_iter().find_map(|(unit, millis)| {
+            let number: u32 = self.drain.strip_suffix(unit)?.parse().ok()?;
+            Some(Duration::from_millis(u64::from(number) * millis))
+        });
+        let wrong = || format!("drain = {:?} is no time that passes; write 5s, 500ms or 1m", self.drain);
+        read.ok_or_else(|| Error::new(Code::InvalidArgument, wrong()))
+    }
+
+    /// The settings in which another file differs and that a server which is running cannot change.
+    pub fn fixed(&self, other: &Self) -> Vec<&'static str> {
+        let (limits, theirs) = (&self.limits, &other.limits);
+        let pairs = [
+            ("db", self.db != other.db),
+            ("grpc", self.grpc != other.grpc),
+            ("http", self.http != other.http),
+            ("plaintext", self.plaintext != other.plaintext),
+            ("metrics", self.metrics != other.metrics),
+            ("nats", self.nats != other.nats),
+            ("nats_prefix", self.nats_prefix != other.nats_prefix),
+            ("otlp", self.otlp != other.otlp),
+            ("tls, to have one or none", self.tls.is_some() != other.tls.is_some()),
+            ("limits.connections", limits.connections != theirs.connections),
+            ("limits.connections_each", limits.connections_each != theirs.connections_each),
+        ];
+        pairs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
 
     /// The URL of the backend.
@@ -157,6 +192,25 @@ mod tests {
         assert_eq!(kept("").unwrap(), None);
         assert_eq!(kept("retention = \"30d\"").unwrap(), Some(Duration::from_secs(30 * 86_400)));
         assert!(kept("retention = \"soon\"").unwrap_err().message().contains("30d"));
+    }
+
+    #[test]
+    fn a_time_to_drain_is_read() {
+        let drain = |text: &str| read(text).unwrap().drain();
+        assert_eq!(drain("").unwrap(), Duration::from_secs(5));
+        for (word, millis) in [("0s", 0), ("250ms", 250), ("2m", 120_000)] {
+            assert_eq!(drain(&format!("drain = {word:?}")).unwrap(), Duration::from_millis(millis));
+        }
+        for wrong in ["5", "s", "-1s", "soon", "5 s"] {
+            assert!(drain(&format!("drain = {wrong:?}")).unwrap_err().message().contains("500ms"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_needs_another_start_is_named() {
+        let fixed = |text: &str| Config::default().fixed(&read(text).unwrap());
+        assert!(fixed("drain = \"1s\"\nretention = \"9d\"\n[limits]\npoll = 1\nstrangers = 5").is_empty());
+        assert_eq!(fixed("grpc = \"127.0.0.1:1\"\n[limits]\nconnections = 1"), ["grpc", "limits.connections"]);
     }
 
     #[test]

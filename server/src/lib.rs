@@ -7,8 +7,10 @@
 
 mod access;
 mod addresses;
+mod certificate;
 mod config;
 mod dev;
+mod ending;
 mod faults;
 mod grpc;
 mod http;
@@ -24,22 +26,24 @@ mod request_id;
 mod rest;
 mod service;
 mod sse;
+mod throttle;
 
 pub use access::{Access, Identity};
+pub use certificate::Certificate;
 pub use config::Config;
 pub use dev::{Dev, DevOptions, dev};
 pub use limits::Limits;
-pub use listen::Certificate;
 pub use replica::Replica;
 
-use crate::addresses::Strangers;
-use crate::limits::Gauges;
-use crate::listen::Door;
+use crate::certificate::Papers;
+use crate::ending::Ending;
+use crate::listen::{Door, Latch};
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
 use crate::orgs::Orgs;
 use crate::otlp::Traces;
 use crate::service::{Catalog, Service};
+use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::Guarded;
@@ -53,7 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::server::Connected;
 use tracing::warn;
@@ -85,8 +89,8 @@ const GRACE: Duration = Duration::from_secs(20);
 pub struct Serving {
     grpc: SocketAddr,
     http: SocketAddr,
-    encrypted: bool,
-    stop: watch::Sender<bool>,
+    papers: Option<Arc<Papers>>,
+    ending: Ending,
     listening: Vec<JoinHandle<Result<()>>>,
     service: Service,
     bus: Option<Bus>,
@@ -115,7 +119,7 @@ impl Serving {
     }
 
     fn scheme(&self) -> &'static str {
-        if self.encrypted { "https" } else { "http" }
+        if self.papers.is_some() { "https" } else { "http" }
     }
 
     /// Listens for `GET /metrics` at an address of its own, without a token; tells where.
@@ -147,15 +151,39 @@ impl Serving {
         Ok(())
     }
 
-    /// Takes no new calls, ends the streams, lets the calls in flight end; cuts those that take longer than 20 s. Until the
-    /// last has ended, `/_/ready` and health say that this server is not to be called.
+    /// Shows another certificate to those who connect from now on, and holds callers to other limits; the limits of connections
+    /// stay as they are.
+    ///
+    /// Errors: `InvalidArgument` for a certificate that cannot be used: then all is as it was.
+    pub fn renew(&self, limits: Option<&Limits>, certificate: Option<&Certificate>) -> Result<()> {
+        if let (Some(papers), Some(certificate)) = (&self.papers, certificate) {
+            papers.read(certificate)?;
+        }
+        if let Some(limits) = limits {
+            self.service.gauges.set(limits);
+        }
+        Ok(())
+    }
+
+    /// Says that this server will end: `/_/ready` and health do, and each answer asks its caller to go elsewhere
+    /// (`Connection: close`, GOAWAY). All calls are taken as before.
+    pub fn drain(&self) {
+        self.ending.drain();
+    }
+
+    /// Ends the streams, lets the calls in flight end, and cuts those that take longer than 20 s; then sends the traces that wait.
+    /// Until the last call has ended HTTP answers whoever comes, and says that this server is not to be called.
     pub async fn stop(self) -> Result<()> {
-        self.stop.send_replace(true);
+        self.ending.stop();
         let until = tokio::time::Instant::now() + GRACE;
+        let mut broken = None;
         for mut task in self.listening {
             match tokio::time::timeout_at(until, &mut task).await {
-                Ok(ended) => ended
-                    .map_err(|error| Error::new(Code::StorageUnavailable, format!("the server broke: {error}")))??,
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(error))) => broken = Some(error),
+                Ok(Err(error)) => {
+                    broken = Some(Error::new(Code::StorageUnavailable, format!("the server broke: {error}")));
+                }
                 Err(_) => {
                     warn!(
                         "calls were in flight for {} s after the server was told to end; they are cut",
@@ -165,7 +193,10 @@ impl Serving {
                 }
             }
         }
-        Ok(())
+        if let Some(traces) = self.traces {
+            traces.finish().await;
+        }
+        broken.map_or(Ok(()), Err)
     }
 }
 
@@ -197,23 +228,26 @@ impl Bound {
         doors: &Doors,
     ) -> Result<Serving> {
         let Self { grpc: (grpc_listener, grpc), http: (http_listener, http) } = self;
-        let (grpc_door, grpc_address) = Door::open(grpc_listener, doors, &[b"h2"])?;
-        let (http_door, http_address) = Door::open(http_listener, doors, &[b"h2", b"http/1.1"])?;
-        let (stop, stopping) = watch::channel(false);
-        let service = service(storage, chunks, access, &doors.limits, stopping);
+        let papers = doors.certificate.as_ref().map(Papers::of).transpose()?;
+        let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors.limits, papers.as_ref(), protocols);
+        let (grpc_door, grpc_address) = open(grpc_listener, &[b"h2"])?;
+        let (http_door, http_address) = open(http_listener, &[b"h2", b"http/1.1"])?;
+        let ending = Ending::default();
+        let service = service(storage, chunks, access, &doors.limits, &ending);
         let (calls, called) = oneshot::channel();
-        let of_grpc = grpc::serve(service.clone(), grpc_door.connections());
+        let (grpc_latch, http_latch) = (grpc_door.latch(), http_door.latch());
+        let of_grpc = grpc::serve(service.clone(), grpc_door.connections(), grpc_latch);
+        let (guests, loopback) = (http_door.guests(), http.ip().is_loopback());
         let listening = vec![
             tokio::spawn(async move {
                 let _calls: oneshot::Sender<()> = calls;
                 of_grpc.await
             }),
-            tokio::spawn(http::serve(service.clone(), http_door.guests(), http.ip().is_loopback(), called.map(drop))),
+            tokio::spawn(http::serve(service.clone(), guests, loopback, http_latch, called.map(drop))),
             tokio::spawn(grpc_address.map(|_| Ok(()))),
             tokio::spawn(http_address.map(|_| Ok(()))),
         ];
-        let encrypted = doors.certificate.is_some();
-        Ok(Serving { grpc, http, encrypted, stop, listening, service, bus: None, traces: None })
+        Ok(Serving { grpc, http, papers, ending, listening, service, bus: None, traces: None })
     }
 }
 
@@ -242,30 +276,26 @@ pub async fn serve_connections<C>(
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     access: Access,
-    grpc: impl Stream<Item = std::io::Result<C>>,
+    grpc: impl Stream<Item = std::io::Result<C>> + Send,
     http: impl Stream<Item = std::io::Result<C>>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let (_stop, stopping) = watch::channel(false);
-    let service = service(storage, chunks, access, &Limits::none(), stopping);
+    let ending = Ending::default();
+    let service = service(storage, chunks, access, &Limits::none(), &ending);
     let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
-    try_join(grpc::serve(service.clone(), grpc), http::serve(service, guests, false, ready(()))).await.map(drop)
+    let connections = pin!(grpc);
+    let grpc = grpc::serve(service.clone(), connections, Latch::default());
+    try_join(grpc, http::serve(service, guests, false, Latch::default(), ready(()))).await.map(drop)
 }
 
-fn service(
-    storage: Arc<dyn Storage>,
-    chunks: Chunks,
-    access: Access,
-    limits: &Limits,
-    stopping: watch::Receiver<bool>,
-) -> Service {
+fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, limits: &Limits, ending: &Ending) -> Service {
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
-    let (gauges, orgs) = (Gauges::of(limits), Orgs::default());
-    let strangers = Strangers::of(limits.strangers);
-    Service { storage, chunks, access, gauges, orgs, strangers, metrics, catalog: Catalog::default(), stopping }
+    let (draining, stopping) = ending.heard();
+    let (gauges, orgs) = (Throttle::of(limits), Orgs::default());
+    Service { storage, chunks, access, gauges, orgs, metrics, catalog: Catalog::default(), draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -1,27 +1,22 @@
 //! The doors: connections are accepted, counted and, where there is a certificate, encrypted, for gRPC and HTTP alike.
 
-use crate::Doors;
 use crate::addresses::{Entered, Neighbours};
-use flovyn_core::error::{Code, Error, Result};
-use futures::{Stream, stream};
-use serde::Deserialize;
+use crate::certificate::Papers;
+use crate::limits::Limits;
+use flovyn_core::error::Result;
+use futures::{FutureExt, Stream, stream};
 use std::io;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tracing::{debug, warn};
@@ -33,114 +28,127 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Handshakes at a time.
 const SHAKING: usize = 256;
 
-/// The table `[tls]` of a server's file: what it shows and how it proves it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Certificate {
-    /// A file in PEM: the server's certificate, then those between it and what clients trust.
-    pub cert: PathBuf,
-    /// A file in PEM: the private key.
-    pub key: PathBuf,
+/// Where connections come in, ready to be served.
+pub(crate) struct Door {
+    comes: mpsc::Receiver<Connection>,
+    latch: Latch,
 }
 
-impl Certificate {
-    /// How connections are encrypted that speak one of these protocols.
-    fn acceptor(&self, protocols: &[&[u8]]) -> Result<TlsAcceptor> {
-        let wrong = |file: &Path, why: String| {
-            let message = format!("the file {} cannot be used for TLS: {why}; give one in PEM", file.display());
-            Error::new(Code::InvalidArgument, message)
-        };
-        let of_cert = |error: &dyn std::fmt::Display| wrong(&self.cert, error.to_string());
-        let chain = CertificateDer::pem_file_iter(&self.cert).map_err(|error| of_cert(&error))?;
-        let chain = chain.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| of_cert(&error))?;
-        if chain.is_empty() {
-            return Err(of_cert(&"it has no certificate"));
-        }
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong(&self.key, error.to_string()))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(|error| of_cert(&error))?;
-        let config = config.with_no_client_auth().with_single_cert(chain, key);
-        let mut config = config.map_err(|error| wrong(&self.key, error.to_string()))?;
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(TlsAcceptor::from(Arc::new(config)))
+/// What closes a door: who has come to it is let in, nobody else. Those who connect later are refused, so that whatever
+/// distributes connections takes them to another server.
+#[derive(Clone, Default)]
+pub(crate) struct Latch(Arc<Notify>);
+
+impl Latch {
+    pub(crate) fn fall(&self) {
+        self.0.notify_one();
     }
 }
 
-/// Where connections come in, ready to be served.
-pub(crate) struct Door(mpsc::Receiver<Connection>);
-
 impl Door {
-    /// Opens a door at a listener. It closes when it is dropped; the address is free once the task that is told too has ended.
-    pub(crate) fn open(listener: TcpListener, doors: &Doors, protocols: &[&[u8]]) -> Result<(Self, JoinHandle<()>)> {
-        let tls = doors.certificate.as_ref().map(|certificate| certificate.acceptor(protocols)).transpose()?;
-        let room = match doors.limits.connections {
+    /// Opens a door at a listener. It closes by its latch, or when it is dropped; the address is free once the task that is told
+    /// too has ended.
+    pub(crate) fn open(
+        listener: TcpListener,
+        limits: &Limits,
+        papers: Option<&Arc<Papers>>,
+        protocols: &[&[u8]],
+    ) -> Result<(Self, JoinHandle<()>)> {
+        let tls = papers.map(|papers| papers.acceptor(protocols)).transpose()?;
+        let room = match limits.connections {
             0 => Semaphore::MAX_PERMITS,
             connections => connections.min(Semaphore::MAX_PERMITS),
         };
-        let neighbours = Neighbours::of(doors.limits.connections_each);
         let (ready, comes) = mpsc::channel(1);
-        let accepting = tokio::spawn(accept(listener, tls, Arc::new(Semaphore::new(room)), neighbours, ready));
-        Ok((Self(comes), accepting))
+        let latch = Latch::default();
+        let hall = Hall {
+            tls,
+            room: Arc::new(Semaphore::new(room)),
+            neighbours: Neighbours::of(limits.connections_each),
+            shaking: Arc::new(Semaphore::new(SHAKING)),
+            ready,
+        };
+        let accepting = tokio::spawn(accept(listener, hall, latch.clone()));
+        Ok((Self { comes, latch }, accepting))
+    }
+
+    /// What closes it.
+    pub(crate) fn latch(&self) -> Latch {
+        self.latch.clone()
     }
 
     /// All connections, until nobody listens any more.
-    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> {
-        stream::unfold(self.0, |mut door| async { Some((Ok(door.recv().await?), door)) })
+    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> + Send + Unpin {
+        Box::pin(stream::unfold(self.comes, |mut comes| async { Some((Ok(comes.recv().await?), comes)) }))
     }
 
     /// As [`connections`](Self::connections), each with where it comes from.
     pub(crate) fn guests(self) -> impl Stream<Item = (Connection, Option<IpAddr>)> + Send + Unpin {
-        Box::pin(stream::unfold(self.0, |mut door| async {
-            let connection = door.recv().await?;
+        Box::pin(stream::unfold(self.comes, |mut comes| async {
+            let connection = comes.recv().await?;
             let address = connection.address();
-            Some(((connection, address), door))
+            Some(((connection, address), comes))
         }))
     }
 }
 
-/// Accepts until nobody takes connections any more. A handshake keeps nobody else waiting.
-async fn accept(
-    listener: TcpListener,
+/// Where whoever was accepted waits to be served.
+struct Hall {
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
     neighbours: Neighbours,
+    shaking: Arc<Semaphore>,
     ready: mpsc::Sender<Connection>,
-) {
-    let shaking = Arc::new(Semaphore::new(SHAKING));
+}
+
+/// Accepts until the latch falls, or nobody takes connections any more.
+async fn accept(listener: TcpListener, hall: Hall, latch: Latch) {
     loop {
         // Whoever comes when there is no room waits in the system's line.
         let accepted = async {
-            let permit = room.clone().acquire_owned().await.ok()?;
+            let permit = hall.room.clone().acquire_owned().await.ok()?;
             Some((listener.accept().await, permit))
         };
         let (accepted, permit) = tokio::select! {
-            () = ready.closed() => return,
+            () = hall.ready.closed() => return,
+            () = latch.0.notified() => break,
             accepted = accepted => match accepted {
                 Some(accepted) => accepted,
                 None => return,
             },
         };
-        let (tcp, peer) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok(accepted) => hall.receive(accepted, permit).await,
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
-                continue;
             }
-        };
-        let Some(entered) = neighbours.enter(peer.ip()) else {
+        }
+    }
+    // Those whom the system has let in already would be cut off with the listener.
+    while let Ok(permit) = hall.room.clone().try_acquire_owned()
+        && let Some(Ok(accepted)) = listener.accept().now_or_never()
+    {
+        hall.receive(accepted, permit).await;
+    }
+}
+
+impl Hall {
+    /// Takes a connection in. A handshake keeps nobody else waiting.
+    async fn receive(&self, (tcp, peer): (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
+        let Some(entered) = self.neighbours.enter(peer.ip()) else {
             debug!(%peer, "an address has as many connections as it may");
-            continue;
+            return;
         };
         let place = (permit, entered);
         // An event is not to wait for the acknowledgement of the one before.
         let _ = tcp.set_nodelay(true);
-        let Some(tls) = tls.clone() else {
-            let _ = ready.send(Connection::new(Wire::Plain(tcp), place)).await;
-            continue;
+        let Some(tls) = self.tls.clone() else {
+            let _ = self.ready.send(Connection::new(Wire::Plain(tcp), place)).await;
+            return;
         };
-        let Ok(turn) = shaking.clone().acquire_owned().await else { return };
-        let ready = ready.clone();
+        let Ok(turn) = self.shaking.clone().acquire_owned().await else { return };
+        let ready = self.ready.clone();
         tokio::spawn(async move {
             let shaken = tokio::time::timeout(HANDSHAKE, tls.accept(tcp)).await;
             drop(turn);

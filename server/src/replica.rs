@@ -1,15 +1,19 @@
 //! One of the servers of an installation: any number serve one database, and none knows of the others.
 
-use crate::{Access, Config, Doors, ServerConfig, Serving, serve_behind};
+use crate::{Access, Config, Doors, Limits, ServerConfig, Serving, serve_behind};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::time::Duration;
+use tracing::warn;
 
 /// A server that is ready.
 pub struct Replica {
     serving: Serving,
     metrics: Option<SocketAddr>,
     runtime: Runtime,
+    config: Mutex<Config>,
 }
 
 impl Replica {
@@ -19,7 +23,7 @@ impl Replica {
     /// the backend.
     pub async fn start(config: &Config) -> Result<Self> {
         config.check_addresses()?;
-        let retention = config.retention()?;
+        let (retention, _) = (config.retention()?, config.drain()?);
         let runtime = Runtime::open(&config.db()?).await?;
         if let Some(keep) = retention {
             runtime.keep_ended(keep);
@@ -38,7 +42,38 @@ impl Replica {
             Some(address) => Some(serving.metrics_at(address).await?),
             None => None,
         };
-        Ok(Self { serving, metrics, runtime })
+        Ok(Self { serving, metrics, runtime, config: Mutex::new(config.clone()) })
+    }
+
+    /// Goes by another file from now on: the certificate, the limits of keys and addresses, retention, the time to drain. What
+    /// takes another start stays as it was, and is warned of.
+    ///
+    /// Errors: `InvalidArgument` for what cannot be gone by: then all is as it was.
+    pub fn reload(&self, config: &Config) -> Result<()> {
+        config.check_addresses()?;
+        let (retention, _) = (config.retention()?, config.drain()?);
+        let mut known = self.config.lock();
+        let Limits { connections, connections_each, .. } = known.limits;
+        let limits = Limits { connections, connections_each, ..config.limits };
+        self.serving.renew((limits != known.limits).then_some(&limits), config.tls.as_ref())?;
+        match retention {
+            _ if config.retention == known.retention => {}
+            Some(keep) => self.runtime.keep_ended(keep),
+            None => self.runtime.keep_all(),
+        }
+        let fixed = known.fixed(config);
+        if !fixed.is_empty() {
+            warn!(settings = fixed.join(", "), "these settings have changed and hold once the server is started again");
+        }
+        let tls = config.tls.clone().filter(|_| known.tls.is_some()).or_else(|| known.tls.clone());
+        let (retention, drain) = (config.retention.clone(), config.drain.clone());
+        *known = Config { limits, tls, retention, drain, ..known.clone() };
+        Ok(())
+    }
+
+    /// How long it is to go on taking calls once it was told to end.
+    pub fn drain_time(&self) -> Duration {
+        self.config.lock().drain().unwrap_or_default()
     }
 
     /// Where it listens.

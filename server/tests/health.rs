@@ -12,6 +12,7 @@ use flovyn_core::wire::{CHUNK, raw};
 use flovyn_server::{Access, Identity, ServerConfig, serve};
 use futures::stream;
 use house::House;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -82,6 +83,99 @@ async fn heard(connection: &mut TcpStream) -> (u16, String) {
     connection.read_to_string(&mut answer).await.expect("it answers");
     let status = answer.get(9..12).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {answer}"));
     (status, answer)
+}
+
+const QUEUES: &str = "/api/orgs/default/queues";
+
+/// Asks over a connection of its own that may be used further; the status, and whether the server keeps it.
+async fn kept(http: SocketAddr, path: &str) -> (u16, bool) {
+    let mut connection = TcpStream::connect(http).await.expect("it listens");
+    kept_open(&mut connection, http, path).await
+}
+
+async fn kept_open(connection: &mut TcpStream, http: SocketAddr, path: &str) -> (u16, bool) {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {http}\r\nauthorization: Bearer {}\r\n\r\n", house::TOKEN);
+    connection.write_all(head.as_bytes()).await.expect("it is heard");
+    let mut answer = Vec::new();
+    let mut ended = false;
+    // Whole once its body has come, however it is cut.
+    while !ended && !whole(&answer) {
+        ended = connection.read_buf(&mut answer).await.expect("it answers") == 0;
+    }
+    let answer = String::from_utf8(answer).expect("a text");
+    let says = answer.contains("\r\nconnection: close\r\n");
+    if says {
+        assert_eq!(connection.read(&mut [0]).await.expect("it is closed in order"), 0);
+    }
+    (answer[9..12].parse().expect("a status"), !says)
+}
+
+/// Whether an answer is all there, by its length.
+fn whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse::<usize>().ok());
+    length.is_some_and(|length| body.len() >= length)
+}
+
+/// A server that will end takes calls as before, and asks with each answer to be called no further; over gRPC it sends word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_will_end_takes_its_callers_elsewhere() {
+    let house = House::open().await;
+    let http = house.serving.http();
+    let mut before = TcpStream::connect(http).await.expect("it listens");
+    assert_eq!(kept_open(&mut before, http, QUEUES).await, (200, true));
+    let mut old = h2(house.serving.grpc()).await;
+    assert_eq!(old.call().await, Ok(200));
+    house.post(house::BASE, json!({ "kind": "nobody", "id": "r" })).await;
+    let mut events = house.events(&format!("{}/r/stream", house::BASE), None).await;
+    assert_eq!(events.next().await.expect("the start").name, "agent.started");
+
+    house.serving.drain();
+    assert_eq!(kept(http, "/_/ready").await, (503, false));
+    assert_eq!(kept_open(&mut before, http, QUEUES).await, (200, false), "the next answer says so");
+    for _ in 0..3 {
+        assert_eq!(kept(http, QUEUES).await, (200, false));
+    }
+    house.post(&format!("{}/r/signal", house::BASE), json!({ "signalName": "more" })).await;
+    assert!(events.next().await.is_some(), "streams go on");
+
+    // GOAWAY: the client is told that no call is taken on this connection any more, and the next one takes all.
+    tokio::time::timeout(Duration::from_secs(10), old.gone).await.expect("it is told").expect("in order");
+    let mut new = h2(house.serving.grpc()).await;
+    assert_eq!(new.call().await, Ok(200));
+    tokio::time::timeout(Duration::from_secs(10), new.gone).await.expect("it is told").expect("in order");
+
+    house.serving.stop().await.expect("it ends");
+    assert_eq!(events.next().await, None);
+    assert!(TcpStream::connect(http).await.is_err(), "whoever distributes connections takes them elsewhere");
+}
+
+/// A connection of HTTP/2, and what ends with it.
+struct H2 {
+    sender: hyper::client::conn::http2::SendRequest<http_body_util::Empty<hyper::body::Bytes>>,
+    gone: tokio::task::JoinHandle<()>,
+}
+
+async fn h2(grpc: SocketAddr) -> H2 {
+    let tcp = TokioIo::new(TcpStream::connect(grpc).await.expect("it listens"));
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), tcp).await.expect("it speaks HTTP/2");
+    let gone = tokio::spawn(async move { connection.await.expect("it ends in order") });
+    H2 { sender, gone }
+}
+
+impl H2 {
+    async fn call(&mut self) -> std::result::Result<u16, String> {
+        let path = "http://localhost/grpc.health.v1.Health/Check";
+        let request = hyper::Request::post(path).header("content-type", "application/grpc");
+        let request = request.body(http_body_util::Empty::new()).expect("a request");
+        self.sender
+            .send_request(request)
+            .await
+            .map(|answer| answer.status().as_u16())
+            .map_err(|error| error.to_string())
+    }
 }
 
 fn known<T>(message: T) -> Request<T> {
@@ -159,10 +253,10 @@ async fn a_server_that_ends_finishes_what_it_has_begun() {
     };
     tokio::time::timeout(Duration::from_secs(15), ended).await.expect("streams end although calls are in flight");
 
+    // Whoever is not taken elsewhere is answered, and asked to go.
     assert_eq!(ask(http, "/_/ready").await.0, 503);
     assert_eq!(ask(http, "/_/health").await.0, 200);
-    let (status, told) = ask(http, "/api/orgs/default/queues").await;
-    assert!(status == 503 && told.contains("retry-after: 1") && told.contains("told to end"), "{told}");
+    assert_eq!(kept(http, QUEUES).await, (200, false));
     assert!(!ending.is_finished(), "calls are in flight");
 
     put.write_all(&bytes).await.expect("it is heard");

@@ -140,3 +140,64 @@ async fn a_certificate_that_cannot_be_used_is_refused_at_the_start() {
         assert!(refused.code() == Code::InvalidArgument && refused.message().contains(told), "{refused}");
     }
 }
+
+const READY: &str = "GET /_/ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+/// Writes what one certificate's files hold into another's.
+fn replace(old: &Certificate, new: &Certificate) {
+    std::fs::copy(&new.cert, &old.cert).unwrap();
+    std::fs::copy(&new.key, &old.key).unwrap();
+}
+
+async fn trusted(address: std::net::SocketAddr, ca: &Path) -> bool {
+    ask(address, ca, READY).await.is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewed_files_are_shown_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (papers(folder.path(), "old"), papers(folder.path(), "new"));
+    let (_runtime, serving) = serving(old.certificate.clone()).await;
+    let (http, grpc) = (serving.http(), serving.grpc());
+    assert!(trusted(http, &old.ca).await && !trusted(http, &new.ca).await);
+    // Half of it: nothing can be shown of it, so what was there is shown further.
+    std::fs::copy(&new.certificate.key, &old.certificate.key).unwrap();
+    assert!(serving.renew(None, Some(&old.certificate)).unwrap_err().message().contains("old-key.pem"));
+    assert!(trusted(http, &old.ca).await);
+    replace(&old.certificate, &new.certificate);
+    let renewed = async {
+        while !trusted(http, &new.ca).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), renewed).await.expect("the files are looked at");
+    assert!(!trusted(http, &old.ca).await);
+    let url = format!("https://localhost:{}", grpc.port());
+    let options = RemoteOptions { token: Some(TOKEN.into()) };
+    RemoteStorage::connect_trusting(&url, options, Some(&new.ca)).await.expect("both doors show it");
+    serving.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_read_again_counts_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = (papers(folder.path(), "own"), papers(folder.path(), "other"));
+    let anywhere = ([127, 0, 0, 1], 0).into();
+    let tls = Some(own.certificate);
+    let config = Config { db: Some("memory:".into()), grpc: anywhere, http: anywhere, tls, ..Config::default() };
+    let replica = flovyn_server::Replica::start(&config).await.unwrap();
+    let http = replica.serving().http();
+    assert!(trusted(http, &own.ca).await);
+
+    let nowhere = Certificate { cert: folder.path().join("nowhere.pem"), ..other.certificate.clone() };
+    let wrong = Config { tls: Some(nowhere), drain: "7s".into(), ..config.clone() };
+    assert!(replica.reload(&wrong).unwrap_err().message().contains("nowhere.pem"));
+    assert!(replica.reload(&Config { drain: "soon".into(), ..config.clone() }).is_err());
+    assert!(trusted(http, &own.ca).await && replica.drain_time() == Duration::from_secs(5), "all stays as it was");
+
+    let fresh = Config { tls: Some(other.certificate), drain: "7s".into(), ..config };
+    replica.reload(&fresh).unwrap();
+    assert!(trusted(http, &other.ca).await && !trusted(http, &own.ca).await);
+    assert_eq!(replica.drain_time(), Duration::from_secs(7));
+    replica.stop().await.unwrap();
+}

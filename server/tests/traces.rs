@@ -167,3 +167,29 @@ async fn a_collector_that_is_away_costs_no_run_anything() {
     let (_, mut taken) = collector(away).await;
     assert!(next(&mut taken).await.iter().any(|span| span.name == "invoke_agent thinker"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_sends_what_it_has() {
+    // It comes too late for the first try.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut house = House::open().await;
+    house.serving.trace_to(&format!("http://{address}")).unwrap();
+    for number in 0..20 {
+        let id = format!("t-{number}");
+        house.post(house::BASE, json!({ "kind": "thinker", "id": id })).await;
+        house.post(&format!("{}/{id}/cancel", house::BASE), json!({ "mode": "hard" })).await;
+    }
+    let House { serving, runtime: _runtime, folder: _folder } = house;
+    let (stopped, (_, mut taken)) = tokio::join!(serving.stop(), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        collector(address).await
+    });
+    stopped.unwrap();
+    let mut told = HashSet::new();
+    while let Ok(request) = taken.try_recv() {
+        let spans =
+            request.resource_spans.into_iter().flat_map(|spans| spans.scope_spans).flat_map(|spans| spans.spans);
+        told.extend(spans.map(|span| attributes(&span)["gen_ai.conversation.id"].to_string()));
+    }
+    assert_eq!(told.len(), 20, "{told:?}");
+}

@@ -43,14 +43,23 @@ impl Drop for Serving {
 
 /// Starts a server over a database; it listens when this returns. Port 0 picks one.
 pub fn serve(folder: &Path, db: &str, grpc_port: u16) -> Serving {
-    let file = format!("flovyn-{grpc_port}.toml");
     let config = format!("db = {db:?}\ngrpc = \"127.0.0.1:{grpc_port}\"\nhttp = \"127.0.0.1:0\"\n");
-    std::fs::write(folder.join(&file), config).unwrap();
-    let mut command = flovyn(folder, &["server", "--json", "--config", &file]);
+    serve_by(folder, &format!("flovyn-{grpc_port}.toml"), &config)
+}
+
+/// Starts a server by a file that says this; it listens when this returns.
+pub fn serve_by(folder: &Path, file: &str, config: &str) -> Serving {
+    std::fs::write(folder.join(file), config).unwrap();
+    let mut command = flovyn(folder, &["server", "--json", "--config", file]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let told: Value = serde_json::from_str(&line).expect("a server that started tells where it listens");
     let word = |name: &str| told[name].as_str().unwrap().to_owned();
     Serving { child, grpc: word("grpc"), http: word("http").replace("http://", "") }
+}
+
+/// Sends a signal, as `kill` names it.
+pub fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }

@@ -43,6 +43,8 @@ struct Inner {
     workers: Mutex<Vec<Weak<worker::Core>>>,
     /// What runs beside: housekeeping, and what carries previews.
     beside: Mutex<Vec<tokio::task::AbortHandle>>,
+    /// What removes runs that ended long ago.
+    removing: Mutex<Option<tokio::task::AbortHandle>>,
 }
 
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
@@ -118,14 +120,20 @@ impl Runtime {
             beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
         }
         let (chunks, org) = (storage.chunks(), storage.org());
-        Self(Arc::new(Inner { storage, chunks, org, workers: Mutex::default(), beside: Mutex::new(beside) }))
+        let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());
+        Self(Arc::new(Inner { storage, chunks, org, workers, beside, removing }))
     }
 
     /// Removes runs with all they have so long after their end, as long as it is open; otherwise all are kept. Several
-    /// processes over one backend may do so: none waits for another.
+    /// processes over one backend may do so: none waits for another. Of several ages the last that was said holds.
     pub fn keep_ended(&self, keep: Duration) {
-        let removing = tokio::spawn(remove_ended(Arc::downgrade(&self.0.storage), keep));
-        self.0.beside.lock().push(removing.abort_handle());
+        let removing = tokio::spawn(remove_ended(Arc::downgrade(&self.0.storage), keep)).abort_handle();
+        self.0.stop_removing(Some(removing));
+    }
+
+    /// Removes no run any more, however long ago it ended.
+    pub fn keep_all(&self) {
+        self.0.stop_removing(None);
     }
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -184,7 +192,14 @@ impl Runtime {
 }
 
 impl Inner {
+    fn stop_removing(&self, instead: Option<tokio::task::AbortHandle>) {
+        if let Some(removing) = std::mem::replace(&mut *self.removing.lock(), instead) {
+            removing.abort();
+        }
+    }
+
     fn end_beside(&self) {
+        self.stop_removing(None);
         self.beside.lock().iter().for_each(tokio::task::AbortHandle::abort);
     }
 }

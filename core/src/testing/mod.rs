@@ -17,6 +17,8 @@ mod harness;
 pub mod hostile;
 mod observe;
 #[cfg(all(feature = "postgres", unix))]
+pub mod pgbouncer;
+#[cfg(all(feature = "postgres", unix))]
 pub mod postgres;
 
 pub use crate::clock::ManualClock;

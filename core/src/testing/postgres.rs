@@ -112,6 +112,20 @@ impl Cluster {
         Ok(format!("{url}?options=-csearch_path%3D{name}"))
     }
 
+    /// The name of a user who has an empty schema of that name, and whom row-level security holds: also where a URL can say
+    /// nothing of schemas, as behind a pooler.
+    pub fn fresh_user(&self) -> Result<String> {
+        let name = format!("user_{}", self.schemas.fetch_add(1, Ordering::Relaxed));
+        let made = "CREATE ROLE $ LOGIN; ALTER ROLE $ SET search_path = $; CREATE SCHEMA $ AUTHORIZATION $";
+        self.sql("postgres", &made.replace('$', &name))?;
+        Ok(name)
+    }
+
+    /// Where its socket is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Runs statements by `psql`; what they print, without decoration.
     pub fn sql(&self, database: &str, statements: &str) -> Result<String> {
         let run = Command::new(self.programs.join("psql"))
@@ -184,7 +198,7 @@ fn programs() -> Result<PathBuf> {
 }
 
 /// Whom to run the server as, where this process is root.
-fn unprivileged(folder: &Path) -> Result<Option<(u32, u32)>> {
+pub(super) fn unprivileged(folder: &Path) -> Result<Option<(u32, u32)>> {
     use std::os::unix::fs::MetadataExt;
     if std::fs::metadata(folder)?.uid() != 0 {
         return Ok(None);
@@ -198,7 +212,7 @@ fn unprivileged(folder: &Path) -> Result<Option<(u32, u32)>> {
     found.map(Some).ok_or_else(|| Error::other("PostgreSQL refuses to run as root, and there is no user nobody"))
 }
 
-fn as_user(program: impl AsRef<OsStr>, user: Option<(u32, u32)>) -> Command {
+pub(super) fn as_user(program: impl AsRef<OsStr>, user: Option<(u32, u32)>) -> Command {
     let mut command = Command::new(program);
     if let Some((user, group)) = user {
         command.uid(user).gid(group);

@@ -36,9 +36,9 @@ pub(super) async fn open() -> (HealthReporter, HealthServer<impl Health>) {
     (reporter, service)
 }
 
-/// Keeps health true until the server is told to end, and says that it ends.
+/// Keeps health true until the server is told to end, and says that it ends: at once, and to those who watch until it stops.
 pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
-    let mut stopped = pin!(service.stopped());
+    let mut drained = pin!(service.drained());
     let (mut told, mut away) = (Serving, None::<Instant>);
     loop {
         let looked = async {
@@ -46,7 +46,7 @@ pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
             answers(service).await
         };
         let status = tokio::select! {
-            () = &mut stopped => break,
+            () = &mut drained => break,
             looked = looked => match looked {
                 Ok(()) => {
                     away = None;
@@ -63,13 +63,12 @@ pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
         }
     }
     tell(&health, NotServing).await;
-    tokio::spawn(async move {
-        tokio::time::sleep(TOLD).await;
-        // Whoever watches would hold the server.
-        for name in NAMES {
-            health.clear_service_status(name).await;
-        }
-    });
+    service.stopped().await;
+    tokio::time::sleep(TOLD).await;
+    // Whoever watches would hold the server.
+    for name in NAMES {
+        health.clear_service_status(name).await;
+    }
 }
 
 async fn tell(health: &HealthReporter, status: ServingStatus) {
@@ -81,6 +80,7 @@ async fn tell(health: &HealthReporter, status: ServingStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ending::Ending;
     use crate::{Access, Limits};
     use flovyn_core::clock::SystemClock;
     use flovyn_core::error::{Code, Error, Result};
@@ -89,7 +89,6 @@ mod tests {
     use flovyn_core::streaming::Chunks;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use tokio::sync::watch;
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
 
@@ -110,9 +109,8 @@ mod tests {
         let gone = Arc::new(AtomicBool::new(false));
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
-        let (stop, stopping) = watch::channel(false);
-        let access = Access::of([]);
-        let service = crate::service(storage, Chunks::default(), access, &Limits::none(), stopping);
+        let ending = Ending::default();
+        let service = crate::service(storage, Chunks::default(), Access::of([]), &Limits::none(), &ending);
         let (reporter, served) = open().await;
         let kept = tokio::spawn(async move { keep(reporter, &service).await });
         let mut client = HealthClient::new(served);
@@ -140,8 +138,11 @@ mod tests {
         assert_eq!(next().await, Some(Serving as i32));
         assert!(since.elapsed() <= AWAY + LOOK * 4, "{:?}", since.elapsed());
 
-        stop.send_replace(true);
-        assert_eq!((next().await, next().await), (Some(NotServing as i32), None));
+        ending.drain();
+        assert_eq!(next().await, Some(NotServing as i32));
+        assert!(tokio::time::timeout(AWAY, next()).await.is_err(), "it is told for as long as it is watched");
+        ending.stop();
+        assert_eq!(next().await, None);
         kept.await.unwrap();
     }
 }

@@ -17,6 +17,7 @@ use self::v1::V1;
 use crate::Identity;
 use crate::faults::{self, contain_grpc};
 use crate::limits::retry_after;
+use crate::listen::Latch;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
@@ -33,7 +34,9 @@ use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
 use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
 use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
 use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
-use futures::Stream;
+use futures::future::join3;
+use futures::{Stream, StreamExt, stream};
+use parking_lot::Mutex;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -48,13 +51,22 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 const STREAMS: u32 = 1_024;
 /// Bytes of the headers of a call.
 const HEADERS: u32 = 16 << 10;
+/// How long whoever connects to a server that is about to end is not asked to go elsewhere: the first calls are answered in peace.
+const STAY: Duration = Duration::from_millis(500);
+/// How long the last who have connected may take to be encrypted.
+const LAST: Duration = Duration::from_secs(1);
 
 /// What the services share.
 #[derive(Clone)]
 struct Grpc(Service, Links, Queues, Room);
 
-/// Serves what connects until told to stop, and then the calls in flight.
-pub(crate) async fn serve<C>(service: Service, connections: impl Stream<Item = std::io::Result<C>>) -> Result<()>
+/// Serves what connects until told to stop, and then the calls in flight. Whoever is connected when the server is about to end is
+/// asked to go elsewhere at once (GOAWAY, which cuts no call), whoever connects after that a moment later.
+pub(crate) async fn serve<C>(
+    service: Service,
+    connections: impl Stream<Item = std::io::Result<C>> + Send + Unpin,
+    latch: Latch,
+) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
@@ -74,6 +86,26 @@ where
         .layer(from_fn_with_state(grpc.0.clone(), admit))
         .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls))
         .layer(from_fn(request_id::mark));
+    let connections = Mutex::new(connections);
+    let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
+    let early = protocol().add_routes(Routes::from(routes.clone()));
+    let early = early.serve_with_incoming_shutdown(next(), grpc.0.drained());
+    let late = async {
+        grpc.0.drained().await;
+        let stop = async {
+            grpc.0.stopped().await;
+            latch.fall();
+            tokio::time::sleep(LAST).await;
+        };
+        let late = protocol().max_connection_age(STAY).add_routes(Routes::from(routes.clone()));
+        late.serve_with_incoming_shutdown(next(), stop).await
+    };
+    let ((), early, late) = join3(health::keep(health, &grpc.0), early, late).await;
+    early.and(late).map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
+}
+
+/// What every connection is held to.
+fn protocol() -> Server {
     Server::builder()
         .initial_connection_window_size(8 << 20)
         .initial_stream_window_size(4 << 20)
@@ -81,10 +113,6 @@ where
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(STREAMS))
         .http2_max_header_list_size(Some(HEADERS))
-        .add_routes(Routes::from(routes))
-        .serve_with_incoming_shutdown(connections, health::keep(health, &grpc.0))
-        .await
-        .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
 }
 
 impl Grpc {

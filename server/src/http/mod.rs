@@ -1,10 +1,13 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
+mod connections;
 mod outside;
 
 pub(crate) use outside::answers;
 
+use self::connections::Connections;
 use crate::faults::contain_http;
+use crate::listen::Latch;
 use crate::metrics::http_calls;
 use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
@@ -18,17 +21,12 @@ use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Error, Result};
 use futures::future::join;
 use futures::{Stream, StreamExt};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tower::Layer;
-use tower::util::MapRequestLayer;
-use tracing::debug;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -39,59 +37,58 @@ const HEADERS: usize = 64 << 10;
 /// Requests at a time on one connection of HTTP/2.
 const STREAMS: u32 = 256;
 
+/// How long the last who have connected may take to be encrypted.
+const LAST: Duration = Duration::from_secs(1);
+
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
-/// Serves until told to stop, and then until the calls in flight have ended, here and where `calls_ended` waits for them.
-/// Whoever comes meanwhile is told that this server ends.
+/// Serves until told to stop, and then until the calls in flight have ended, here and where `calls_ended` waits for them. Whoever
+/// comes meanwhile is answered; then the latch falls.
 pub(crate) async fn serve<C>(
     service: Service,
-    guests: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
+    mut guests: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
     loopback: bool,
+    latch: Latch,
     calls_ended: impl Future<Output = ()>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut guests = guests.fuse();
+    let (app, protocol) = (app(service.clone(), loopback), protocol());
+    let (mut early, mut late) = (Connections::new(), Connections::new());
     let mut stopped = pin!(service.stopped());
-    let (app, protocol) = (app(service, loopback), protocol());
-    let take = |(connection, address): (C, _), ending: &GracefulShutdown| {
-        let peer = Peer(address);
-        let from = MapRequestLayer::new(move |mut request: axum::http::Request<_>| {
-            request.extensions_mut().insert(peer);
-            request
-        });
-        let app = TowerToHyperService::new(from.layer(app.clone()));
-        let served = protocol.serve_connection_with_upgrades(TokioIo::new(connection), app).into_owned();
-        let served = ending.watch(served);
-        tokio::spawn(async move {
-            if let Err(error) = served.await {
-                debug!(%error, "a connection ended before its time");
-            }
-        });
-    };
-    let early = GracefulShutdown::new();
     loop {
         tokio::select! {
             guest = guests.next() => match guest {
-                Some(guest) => take(guest, &early),
+                Some(guest) => early.take(guest, &app, &service, &protocol),
                 None => break,
             },
             () = &mut stopped => break,
         }
     }
-    let late = GracefulShutdown::new();
-    let mut ended = pin!(join(early.shutdown(), calls_ended));
+    let mut guests = guests.fuse();
+    let mut ended = pin!(join(early.end(), calls_ended));
     loop {
         tokio::select! {
-            Some(guest) = guests.next() => take(guest, &late),
+            Some(guest) = guests.next() => late.take(guest, &app, &service, &protocol),
             _ = &mut ended => break,
         }
     }
-    drop(guests);
-    late.shutdown().await;
+    latch.fall();
+    // Those who stand in the door.
+    let mut last = pin!(tokio::time::sleep(LAST));
+    loop {
+        tokio::select! {
+            guest = guests.next() => match guest {
+                Some(guest) => late.take(guest, &app, &service, &protocol),
+                None => break,
+            },
+            () = &mut last => break,
+        }
+    }
+    late.end().await;
     Ok(())
 }
 
@@ -104,12 +101,14 @@ fn app(service: Service, loopback: bool) -> Router {
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn(contain_http))
-        .layer(from_fn_with_state(service.clone(), outside::unless_ending))
         .layer(from_fn_with_state(service.metrics.clone(), http_calls));
     if loopback {
         app = app.layer(from_fn(of_this_machine));
     }
-    app.layer(from_fn(request_id::mark)).layer(map_response(as_declared)).with_state(service)
+    app.layer(from_fn(request_id::mark))
+        .layer(map_response(as_declared))
+        .layer(from_fn_with_state(service.clone(), connections::say))
+        .with_state(service)
 }
 
 /// Lets no browser take an answer for something else than it says it is.

@@ -5,10 +5,9 @@ use crate::access::bearer;
 use crate::metrics;
 use crate::rest::Problem;
 use crate::service::Service;
-use axum::extract::{Extension, Request, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{ExecutionFilter, PageRequest, Scope};
@@ -42,7 +41,7 @@ pub(super) async fn health() -> &'static str {
     responses((status = 200, content_type = "text/plain"), (status = 503, content_type = "text/plain"))
 )]
 pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, String) {
-    if *service.stopping.borrow() {
+    if *service.draining.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server was told to end".into());
     }
     match answers(&service).await {
@@ -77,14 +76,4 @@ pub(super) async fn metrics(
         return Err(Problem::denied(detail));
     }
     Ok(metrics::answer(&service.metrics, &*service.storage).await?)
-}
-
-/// Once the server is told to end, answers only those who look after it.
-pub(super) async fn unless_ending(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let ends = *service.stopping.borrow();
-    if ends && request.uri().path().starts_with("/api/") {
-        let detail = "this server was told to end; ask again: another one answers, or this one once it is back";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, Code::StorageUnavailable, detail).into_response();
-    }
-    next.run(request).await
 }

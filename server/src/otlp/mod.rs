@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 /// Changes of runs that wait to be looked at; more are passed over.
 const QUEUE: usize = 16_384;
@@ -30,10 +30,14 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(2
 
 type Run = (OrgId, ExecutionId);
 
+/// How long a server that ends may take to send what waits.
+const FINISH: Duration = Duration::from_secs(10);
+
 /// Sends traces until dropped.
 pub(crate) struct Traces {
-    _listening: Listening,
-    sending: AbortHandle,
+    /// Holds the sender of what is to be looked at.
+    listening: Option<Listening>,
+    sending: JoinHandle<()>,
 }
 
 impl Traces {
@@ -51,8 +55,19 @@ impl Traces {
                 let _ = sender.try_send(((change.org, change.execution), change.high));
             }
         });
-        let sending = tokio::spawn(send(storage, exporter, changed)).abort_handle();
-        Ok(Self { _listening: listening, sending })
+        let sending = tokio::spawn(send(storage, exporter, changed));
+        Ok(Self { listening: Some(listening), sending })
+    }
+
+    /// Sends the traces of the runs that have ended so far.
+    pub(crate) async fn finish(mut self) {
+        drop(self.listening.take());
+        if tokio::time::timeout(FINISH, &mut self.sending).await.is_err() {
+            tracing::warn!(
+                "traces of runs that ended before this server did were not taken by the collector within {} s and are given up",
+                FINISH.as_secs()
+            );
+        }
     }
 }
 

@@ -13,10 +13,11 @@ pub(crate) use start::start;
 pub(crate) use steps::steps_at;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
-use crate::addresses::Strangers;
-use crate::limits::{Gauges, OpenStream, Rate};
+use crate::ending::told;
+use crate::limits::{OpenStream, Rate};
 use crate::metrics::Metrics;
 use crate::orgs::{OrgStream, Orgs};
+use crate::throttle::Throttle;
 use crate::{Access, Identity};
 use flovyn_core::client::Client;
 use flovyn_core::error::Result;
@@ -42,11 +43,12 @@ pub(crate) struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
-    pub(crate) gauges: Gauges,
+    pub(crate) gauges: Throttle,
     pub(crate) orgs: Orgs,
-    pub(crate) strangers: Strangers,
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
+    /// Once the server is about to end: callers are asked to go elsewhere.
+    pub(crate) draining: watch::Receiver<bool>,
     /// Ends every stream when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -92,11 +94,11 @@ impl Service {
     pub(crate) async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
         // Whoever is known goes on beside a neighbour who guesses.
         if let Some(ip) = from.filter(|_| !self.access.remembers(token)) {
-            self.strangers.hear(ip)?;
+            self.gauges.hear(ip)?;
         }
         let identity = self.access.identify(token).await?;
         if let Some(ip) = from.filter(|_| identity.is_none()) {
-            self.strangers.note(ip);
+            self.gauges.note(ip);
         }
         Ok(identity)
     }
@@ -116,9 +118,11 @@ impl Service {
 
     /// Ends when the server stops.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut stopping = self.stopping.clone();
-        async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-        }
+        told(self.stopping.clone())
+    }
+
+    /// Ends when the server is about to stop.
+    pub(crate) fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
+        told(self.draining.clone())
     }
 }

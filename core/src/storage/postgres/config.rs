@@ -1,6 +1,7 @@
 //! How a database is reached: its URL read, what it trusts, and its name without a password.
 
 use super::link;
+use super::statements::Types;
 use crate::error::{Code, Error, Result};
 use crate::storage::trust;
 use std::path::Path;
@@ -13,10 +14,22 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+/// What a pooler between here and the database lends: `?pooler=` of the URL, where it is not to be found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pooler {
+    /// A session for as long as the connection is open.
+    Session,
+    /// Another one for each transaction.
+    Transaction,
+}
+
 /// How a database is reached, and whose rows its sessions see.
 #[derive(Clone)]
 pub(super) struct Reach {
     pub config: Config,
+    pub pooler: Option<Pooler>,
+    /// What is known of statements that are not prepared.
+    pub types: Types,
     pub tls: Option<MakeRustlsConnect>,
     /// Whether sessions see the rows of every org; else those of the org that a transaction names.
     pub all_orgs: bool,
@@ -25,9 +38,10 @@ pub(super) struct Reach {
 impl Reach {
     /// Of a URL, trusting the certificates of a file, else the system's.
     pub(super) fn of(url: &str, ca: Option<&Path>) -> Result<Self> {
-        let config = configure(url)?;
+        let (url, pooler) = split_pooler(url)?;
+        let config = configure(&url)?;
         let tls = if config.get_ssl_mode() == SslMode::Require { Some(encrypted(ca)?) } else { None };
-        Ok(Self { config, tls, all_orgs: true })
+        Ok(Self { config, pooler, types: Types::default(), tls, all_orgs: true })
     }
 
     /// Whether it may be reached through a socket of this machine, which has no host name.
@@ -62,6 +76,26 @@ fn encrypted(ca: Option<&Path>) -> Result<MakeRustlsConnect> {
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::new(Code::InvalidArgument, format!("connections cannot be encrypted: {error}")))?;
     Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Takes what is said of a pooler out of a URL.
+fn split_pooler(url: &str) -> Result<(String, Option<Pooler>)> {
+    let Some((server, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
+    let (mut pooler, mut others) = (None, Vec::new());
+    for option in query.split('&') {
+        match option.strip_prefix("pooler=") {
+            Some("session") => pooler = Some(Pooler::Session),
+            Some("transaction") => pooler = Some(Pooler::Transaction),
+            Some(other) => {
+                let message =
+                    format!("the PostgreSQL URL says pooler={other}; write pooler=session or pooler=transaction");
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+            None => others.push(option),
+        }
+    }
+    let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+    Ok((format!("{server}{query}"), pooler))
 }
 
 /// Reads a URL and fills in what it leaves open. All ways of asking for encryption check the certificate and its name.

@@ -73,6 +73,21 @@ pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) 
     let said = words(&error);
     let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or_default());
     let (code, found, advice) = match (error.code(), class) {
+        // What poolers say before PostgreSQL hears of it.
+        _ if said.contains("statement pooling") => (
+            Code::InvalidArgument,
+            "a pooler gives each statement another session, in which no transaction can be",
+            "set pool_mode = transaction or session in it, or connect to PostgreSQL itself",
+        ),
+        _ if said.contains("unsupported startup parameter") => (
+            Code::InvalidArgument,
+            "a pooler takes no such option",
+            "leave it out of the URL, or set it in the pooler (PgBouncer: connect_query) or for the user (ALTER ROLE … SET)",
+        ),
+        (Some(code), _) if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) => {
+            let advice = "if a pooler of transactions stands between, say so in the URL: ?pooler=transaction";
+            (Code::StorageUnavailable, REFUSED, advice)
+        }
         (Some(code), _) if *code == SqlState::UNIQUE_VIOLATION => {
             (Code::InvalidArgument, "an id in the request is taken by another row", "use a fresh one")
         }

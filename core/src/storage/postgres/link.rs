@@ -1,39 +1,29 @@
-//! One connection: opened when it is first needed, driven by the thread that owns it, its statements prepared once.
+//! One connection: opened when it is first needed, driven by the thread that owns it.
 //!
 //! What is asked together travels together: [`Link::exchange`] sends all statements, and one Sync, before it waits for the
 //! first answer, so a transaction costs as many round trips as it has decisions to make, not statements. The thread's own little event
 //! loop drives the socket: no other thread is woken for an answer, and a caller who goes away interrupts nothing.
 
-use super::config::Reach;
+use super::config::{Pooler, Reach};
 use super::fault::{Done, Fault, explain};
-use super::pipeline::{Over, Plain};
+use super::pipeline::{Key, Over, Pipelined, Plain};
+use super::statements::Session;
 use crate::error::{Code, Error, Result};
 use futures::future::{MaybeDone, maybe_done};
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio_postgres::config::{SslMode, SslNegotiation};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::ChannelBinding;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Connection, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, Connection, NoTls, Row, SimpleQueryMessage};
 
 /// How long opening a connection may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What every session is told. Each statement has an index made for it that brings its rows in their order, and plans are
-/// made once: what the planner knows of tables that were empty a minute ago must not talk it into reading all of them, nor all
-/// rows of a run to sort them for the last one. A list of keys is given with a limit, which it takes for few rows: it looks each
-/// of them up, however small the table.
-const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
-                       SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET client_min_messages = warning; \
-                       SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '20s'";
-
-/// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
-const ALL_ORGS: &str = "SET flovyn.org = '*'";
 
 /// A statement with its parameters.
 pub(super) struct Ask<'a> {
@@ -57,8 +47,7 @@ pub(super) struct Link {
 
 struct Open {
     client: Client,
-    /// By the address of their text, which is static.
-    statements: HashMap<(usize, usize), Statement>,
+    session: Session,
 }
 
 impl Link {
@@ -76,26 +65,14 @@ impl Link {
             return Ok(());
         }
         self.open = None;
-        let reach = self.reach.clone();
-        let opened = self.runtime.block_on(async move {
-            let client = match reach.tls.clone() {
-                None if reach.is_local() => follow(reach.config.connect(NoTls).await?),
-                None => {
-                    let mut config = reach.config.clone();
-                    config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
-                    follow(config.connect(Plain).await?)
-                }
-                Some(tls) => follow(reach.config.connect(Over(tls)).await?),
-            };
-            client.batch_execute(SESSION).await?;
-            if reach.all_orgs {
-                client.batch_execute(ALL_ORGS).await?;
-            }
-            Ok::<_, tokio_postgres::Error>(client)
-        });
-        let client = opened.map_err(|error| explain("connect to PostgreSQL", error, "nothing was changed"))?;
-        self.open = Some(Open { client, statements: HashMap::new() });
+        let opened = self.runtime.block_on(open(&self.reach));
+        self.open = Some(opened?);
         Ok(())
+    }
+
+    /// Whether each transaction may be given another session: a pooler stands between.
+    pub(super) fn is_lent(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.session.is_lent())
     }
 
     /// Whether the connection is open.
@@ -110,15 +87,15 @@ impl Link {
 
     /// Runs several statements of the simple protocol, for migrations.
     pub(super) fn batch(&mut self, sql: &str) -> Done<()> {
-        let Some(open) = &self.open else { return Err(closed()) };
-        Ok(self.runtime.block_on(open.client.batch_execute(sql))?)
+        let Some(open) = &mut self.open else { return Err(closed()) };
+        Ok(self.runtime.block_on(open.session.batch(&open.client, sql))?)
     }
 
     /// Sends all statements, then waits for all answers. The first error counts: those after it only say that the
     /// transaction is aborted.
     pub(super) fn exchange(&mut self, asks: &[Ask<'_>]) -> Done<Vec<Vec<Row>>> {
         let Some(open) = &mut self.open else { return Err(closed()) };
-        let result = self.runtime.block_on(open.exchange(asks));
+        let result = self.runtime.block_on(open.session.exchange(&open.client, asks));
         if let Err(error) = &result {
             // Whoever altered the tables made the prepared statements useless.
             let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_SQL_STATEMENT_NAME];
@@ -137,24 +114,81 @@ impl Link {
     }
 }
 
-impl Open {
-    async fn exchange(&mut self, asks: &[Ask<'_>]) -> std::result::Result<Vec<Vec<Row>>, tokio_postgres::Error> {
-        let name = |sql: &'static str| (sql.as_ptr() as usize, sql.len());
-        let mut lacking: Vec<&'static str> = Vec::new();
-        for ask in asks {
-            if !self.statements.contains_key(&name(ask.sql)) && !lacking.contains(&ask.sql) {
-                lacking.push(ask.sql);
-            }
+/// Opens a connection, and finds out whose session it has.
+async fn open(reach: &Reach) -> Result<Open> {
+    let told = |error| explain("connect to PostgreSQL", error, "nothing was changed");
+    let key = Key::default();
+    let client = match reach.tls.clone() {
+        None if reach.is_local() => local(&reach.config, &key).await?,
+        None => {
+            let mut config = reach.config.clone();
+            config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+            follow(config.connect(Plain(key.clone())).await.map_err(told)?)
         }
-        if !lacking.is_empty() {
-            let prepared = together(lacking.iter().map(|sql| self.client.prepare(sql))).await;
-            for (sql, statement) in lacking.into_iter().zip(prepared) {
-                self.statements.insert(name(sql), statement?);
+        Some(tls) => follow(reach.config.connect(Over(tls, key.clone())).await.map_err(told)?),
+    };
+    let is_lent = match reach.pooler {
+        Some(pooler) => pooler == Pooler::Transaction,
+        None => stands_between(&client, &key).await.map_err(told)?,
+    };
+    let session = match is_lent {
+        true => Session::lent(&client, reach.all_orgs, reach.types.clone()).await,
+        false => Session::own(&client, reach.all_orgs).await,
+    };
+    Ok(Open { session: session.map_err(told)?, client })
+}
+
+/// Whether somebody stands between the database and who connects to it: then the process that answers is not the one whose
+/// connection was opened.
+async fn stands_between(client: &Client, key: &Key) -> std::result::Result<bool, tokio_postgres::Error> {
+    let Some(opened) = key.process() else { return Ok(false) };
+    let answers = client.simple_query("SELECT pg_backend_pid()").await?;
+    let answering = answers.iter().find_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse::<i32>().ok(),
+        _ => None,
+    });
+    Ok(answering.is_some_and(|answering| answering != opened))
+}
+
+/// A connection through a socket of this machine.
+#[cfg(unix)]
+async fn local(config: &Config, key: &Key) -> Result<Client> {
+    let mut refused = None;
+    for (n, host) in config.get_hosts().iter().enumerate() {
+        let Host::Unix(folder) = host else {
+            // Some of the hosts are elsewhere: the driver goes through all of them.
+            let connected = config.connect(NoTls).await;
+            return connected
+                .map(follow)
+                .map_err(|error| explain("connect to PostgreSQL", error, "nothing was changed"));
+        };
+        let port = config.get_ports().get(n).or(config.get_ports().first()).copied().unwrap_or(5432);
+        let socket = folder.join(format!(".s.PGSQL.{port}"));
+        let stream = match tokio::net::UnixStream::connect(&socket).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let message = format!(
+                    "connect to PostgreSQL: {}: {error}; nothing was changed; see whether the server runs and can be reached, then the \
+                     same request may be sent again",
+                    socket.display()
+                );
+                refused = Some(Error::new(Code::StorageUnavailable, message).caused_by(error));
+                continue;
             }
+        };
+        match config.connect_raw(Pipelined::new(stream, |_| ChannelBinding::none(), key.clone()), NoTls).await {
+            Ok(opened) => return Ok(follow(opened)),
+            Err(error) => refused = Some(explain("connect to PostgreSQL", error, "nothing was changed")),
         }
-        let sent = asks.iter().map(|ask| self.client.query(&self.statements[&name(ask.sql)], &ask.params));
-        together(sent).await.into_iter().collect()
     }
+    Err(refused.unwrap_or_else(|| Error::new(Code::InvalidArgument, "the PostgreSQL URL names no host")))
+}
+
+/// There are no such sockets here.
+#[cfg(not(unix))]
+async fn local(config: &Config, _: &Key) -> Result<Client> {
+    let connected = config.connect(NoTls).await;
+    connected.map(follow).map_err(|error| explain("connect to PostgreSQL", error, "nothing was changed"))
 }
 
 /// Drives a connection in the background.
@@ -172,7 +206,7 @@ where
 }
 
 /// Starts all in their order, then waits for all: the driver sends a statement when it is first polled.
-async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(super) async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<Pin<Box<MaybeDone<F>>>> = all.map(|one| Box::pin(maybe_done(one))).collect();
     std::future::poll_fn(|context| {
         let waiting = all.iter_mut().filter_map(|one| one.as_mut().poll(context).is_pending().then_some(())).count();

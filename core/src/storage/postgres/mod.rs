@@ -36,6 +36,7 @@ mod run;
 mod schedules;
 mod segment;
 mod sets;
+mod statements;
 mod task;
 mod tx;
 mod unfenced;
@@ -135,7 +136,9 @@ impl std::fmt::Debug for PostgresStorage {
 impl PostgresStorage {
     /// Connects to a database and brings it to this version's schema. Blocks until that is done.
     ///
-    /// The URL is PostgreSQL's own: `postgres://user:password@host:5432/name?application_name=…`.
+    /// The URL is PostgreSQL's own: `postgres://user:password@host:5432/name?application_name=…`. Behind a pooler of transactions
+    /// (PgBouncer) no statement is prepared ahead; that one stands between is found out, unless `pooler=session` or
+    /// `pooler=transaction` says what it lends.
     /// Errors: `InvalidArgument` (the URL, or tables of another program), `SchemaTooNew`, `StorageUnavailable`.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
         let ca = options.ca.clone().or_else(super::trust::named);
@@ -143,6 +146,9 @@ impl PostgresStorage {
         // On a thread of its own: the caller's may be driving an event loop already.
         let migrate = |mut link: Link| {
             migrations::migrate(&mut link)?;
+            if link.is_lent() {
+                tracing::info!("a pooler gives each transaction another session: no statement is prepared ahead");
+            }
             Ok((migrations::is_held(&mut link), Told::by(&mut link)?))
         };
         let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());

@@ -6,12 +6,14 @@
 //! others would have been answered with. After an error the database passes over everything up to the Sync: the statements
 //! it has not looked at are answered with an error, too. Nothing else is touched, and nothing before the session is open.
 
-use futures::future::{MapOk, Ready, TryFutureExt, ready};
+use futures::future::{BoxFuture, Ready, TryFutureExt, ready};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
@@ -26,13 +28,24 @@ const READY: [u8; 6] = [b'Z', 0, 0, 0, 5, b'T'];
 /// What a statement is answered with that the database has passed over.
 const PASSED_OVER: &[u8] = b"E\0\0\0\x49SERROR\0VERROR\0C25P02\0Mpassed over after an earlier statement failed\0\0";
 
+/// The process that serves a session, as whoever opened it was told: the key by which it can be cancelled names it.
+#[derive(Clone, Default)]
+pub(super) struct Key(Arc<Mutex<Vec<u8>>>);
+
+impl Key {
+    /// The number of the process, once it was told.
+    pub(super) fn process(&self) -> Option<i32> {
+        Some(i32::from_be_bytes(*self.0.lock().first_chunk()?))
+    }
+}
+
 /// Opens connections without encryption. The driver takes them for encrypted ones, whose streams it lets others make.
-#[derive(Clone, Copy)]
-pub(super) struct Plain;
+#[derive(Clone)]
+pub(super) struct Plain(pub Key);
 
 /// Opens connections encrypted by another connector.
 #[derive(Clone)]
-pub(super) struct Over<T>(pub T);
+pub(super) struct Over<T>(pub T, pub Key);
 
 impl MakeTlsConnect<Socket> for Plain {
     type Stream = Pipelined<Socket>;
@@ -40,7 +53,7 @@ impl MakeTlsConnect<Socket> for Plain {
     type Error = Infallible;
 
     fn make_tls_connect(&mut self, _: &str) -> Result<Self, Infallible> {
-        Ok(*self)
+        Ok(self.clone())
     }
 }
 
@@ -50,27 +63,37 @@ impl TlsConnect<Socket> for Plain {
     type Future = Ready<Result<Self::Stream, Infallible>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        ready(Ok(Pipelined::new(socket, |_| ChannelBinding::none())))
+        ready(Ok(Pipelined::new(socket, |_| ChannelBinding::none(), self.0)))
     }
 }
 
-impl<T: MakeTlsConnect<Socket>> MakeTlsConnect<Socket> for Over<T> {
+impl<T: MakeTlsConnect<Socket>> MakeTlsConnect<Socket> for Over<T>
+where
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send + 'static,
+    T::Stream: 'static,
+{
     type Stream = Pipelined<T::Stream>;
     type TlsConnect = Over<T::TlsConnect>;
     type Error = T::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Self::TlsConnect, T::Error> {
-        self.0.make_tls_connect(host).map(Over)
+        self.0.make_tls_connect(host).map(|connect| Over(connect, self.1.clone()))
     }
 }
 
-impl<T: TlsConnect<Socket>> TlsConnect<Socket> for Over<T> {
+impl<T: TlsConnect<Socket>> TlsConnect<Socket> for Over<T>
+where
+    T::Future: Send + 'static,
+    T::Stream: 'static,
+{
     type Stream = Pipelined<T::Stream>;
     type Error = T::Error;
-    type Future = MapOk<T::Future, fn(T::Stream) -> Self::Stream>;
+    type Future = BoxFuture<'static, Result<Self::Stream, Self::Error>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        self.0.connect(socket).map_ok(|stream| Pipelined::new(stream, TlsStream::channel_binding))
+        let Self(connect, key) = self;
+        let connected = connect.connect(socket);
+        Box::pin(connected.map_ok(|stream| Pipelined::new(stream, TlsStream::channel_binding, key)))
     }
 }
 
@@ -140,6 +163,7 @@ pub(super) struct Pipelined<S> {
     binding: fn(&S) -> ChannelBinding,
     /// Whether the session is open: what is said before has another form.
     open: bool,
+    key: Key,
     units: VecDeque<Unit>,
     /// What the driver has said, what it last said, and whether that was a Sync which is held back.
     said: Frames,
@@ -153,11 +177,12 @@ pub(super) struct Pipelined<S> {
 }
 
 impl<S> Pipelined<S> {
-    fn new(stream: S, binding: fn(&S) -> ChannelBinding) -> Self {
+    pub(super) fn new(stream: S, binding: fn(&S) -> ChannelBinding, key: Key) -> Self {
         Self {
             stream,
             binding,
             open: false,
+            key,
             units: VecDeque::new(),
             said: Frames::default(),
             last: 0,
@@ -212,7 +237,12 @@ impl<S> Pipelined<S> {
         while let Some(piece) = self.heard.next(&mut bytes) {
             match piece {
                 Piece::Head(head) => self.incoming.extend_from_slice(&head),
-                Piece::Body(body) => self.incoming.extend_from_slice(body),
+                Piece::Body(body) => {
+                    if !self.open && self.heard.head[0] == b'K' {
+                        self.key.0.lock().extend_from_slice(body);
+                    }
+                    self.incoming.extend_from_slice(body);
+                }
             }
             if let Some(answer) = self.heard.ended() {
                 self.heard(answer);
@@ -316,7 +346,7 @@ mod tests {
     /// An open session, and the database's end of it.
     fn session() -> (Pipelined<DuplexStream>, DuplexStream) {
         let (ours, theirs) = duplex(1 << 16);
-        (Pipelined { open: true, ..Pipelined::new(ours, |_| ChannelBinding::none()) }, theirs)
+        (Pipelined { open: true, ..Pipelined::new(ours, |_| ChannelBinding::none(), Key::default()) }, theirs)
     }
 
     fn query(name: &str) -> Vec<u8> {
@@ -390,14 +420,16 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_touched_before_the_session_is_open() {
         let (ours, mut theirs) = duplex(1 << 10);
-        let mut ours = Pipelined::new(ours, |_| ChannelBinding::none());
+        let mut ours = Pipelined::new(ours, |_| ChannelBinding::none(), Key::default());
         ours.write_all(b"\0\0\0\x08hello").await.unwrap();
         ours.flush().await.unwrap();
         let mut said = [0; 9];
         theirs.read_exact(&mut said).await.unwrap();
         assert_eq!(&said, b"\0\0\0\x08hello");
-        theirs.write_all(&[message(b'R', "    "), READY.to_vec()].concat()).await.unwrap();
-        assert_eq!(kinds(&mut ours, 2).await, "RZ");
+        let key = message(b'K', "\0\0\x01\x02secret");
+        theirs.write_all(&[message(b'R', "    "), key, READY.to_vec()].concat()).await.unwrap();
+        assert_eq!(kinds(&mut ours, 3).await, "RKZ");
+        assert_eq!(ours.key.process(), Some(0x102));
         ours.write_all(&[query("a"), query("b")].concat()).await.unwrap();
         ours.flush().await.unwrap();
         assert_eq!(kinds(&mut theirs, 5).await, "BEBES");

@@ -8,11 +8,13 @@ mod catalog;
 mod channel;
 mod events;
 mod hints;
+mod line;
 mod previews;
 mod queues;
 mod schedules;
 mod work;
 
+use self::line::Line;
 use self::previews::Post;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -33,7 +35,6 @@ use std::time::Duration;
 use tonic::codegen::http::Uri;
 use tonic::codegen::{Service, StdError};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 use uuid::Uuid;
 
@@ -59,7 +60,7 @@ struct Shared {
     /// What our workers hang on, in the server's eyes.
     link: Uuid,
     org: OrgId,
-    channel: Channel,
+    channel: Line,
     bearer: Option<MetadataValue<Ascii>>,
     hints: Hints,
     chunks: Chunks,
@@ -94,7 +95,7 @@ impl RemoteStorage {
 
     /// As [`connect`](Self::connect), trusting the certificates of a file instead of `FLOVYN_CA`'s.
     pub async fn connect_trusting(url: &str, options: RemoteOptions, ca: Option<&Path>) -> Result<Self> {
-        Self::over(url, channel::connect(url, ca).await?, options).await
+        Self::over(url, Line::over(channel::connect(url, ca).await?), options).await
     }
 
     /// Connects to a server by connections that `connector` makes: another network than the machine's.
@@ -105,10 +106,10 @@ impl RemoteStorage {
         C::Future: Send,
         StdError: From<C::Error> + Send,
     {
-        Self::over(url, channel::connect_through(url, connector).await?, options).await
+        Self::over(url, Line::over(channel::connect_through(url, connector).await?), options).await
     }
 
-    async fn over(url: &str, channel: Channel, options: RemoteOptions) -> Result<Self> {
+    async fn over(url: &str, channel: Line, options: RemoteOptions) -> Result<Self> {
         let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
         let (hints, link) = (Hints::default(), Uuid::new_v4());
         let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
@@ -137,11 +138,11 @@ impl RemoteStorage {
         Caller { channel: self.0.channel.clone(), bearer: self.0.bearer.clone() }
     }
 
-    fn agents(&self) -> AgentsClient<Channel> {
+    fn agents(&self) -> AgentsClient<Line> {
         self.caller().agents()
     }
 
-    fn worker(&self) -> WorkerClient<Channel> {
+    fn worker(&self) -> WorkerClient<Line> {
         self.caller().worker()
     }
 
@@ -178,16 +179,16 @@ impl RemoteStorage {
 /// What a call needs: the connection and the token.
 #[derive(Clone)]
 struct Caller {
-    channel: Channel,
+    channel: Line,
     bearer: Option<MetadataValue<Ascii>>,
 }
 
 impl Caller {
-    fn agents(&self) -> AgentsClient<Channel> {
+    fn agents(&self) -> AgentsClient<Line> {
         AgentsClient::new(self.channel.clone()).max_decoding_message_size(channel::MAX_ANSWER)
     }
 
-    fn worker(&self) -> WorkerClient<Channel> {
+    fn worker(&self) -> WorkerClient<Line> {
         WorkerClient::new(self.channel.clone()).max_decoding_message_size(channel::MAX_ANSWER)
     }
 
