@@ -545,12 +545,8 @@ impl Housekeeping for PostgresStorage {
 
     async fn load(&self) -> Result<Load> {
         let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
-        let pools = pools.map(|(name, pool)| pool.load(name)).into();
-        Ok(Load {
-            queues: self.read_all("count what waits", load::queues).await?,
-            pools,
-            set_aside: self.0.aside.total(),
-        })
+        let (pools, set_aside) = (pools.map(|(name, pool)| pool.load(name)).into(), self.0.aside.total());
+        Ok(Load { queues: self.read_all("count what waits", load::queues).await?, pools, set_aside })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
