@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +25,8 @@ use tracing::{debug, warn};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the system refused: too many files are open.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long the other end of a connection that was ended may go on.
+const LINGER: Duration = Duration::from_secs(1);
 /// Handshakes at a time.
 const SHAKING: usize = 256;
 
@@ -168,6 +170,8 @@ pub(crate) struct Connection {
     stream: Wire,
     /// Until it has said something.
     silence: Option<Pin<Box<Sleep>>>,
+    /// Once it was told that nothing more comes.
+    ending: Option<Pin<Box<Sleep>>>,
     _place: Place,
 }
 
@@ -176,7 +180,7 @@ type Place = (OwnedSemaphorePermit, Entered);
 
 impl Connection {
     fn new(stream: Wire, place: Place) -> Self {
-        Self { stream, silence: Some(Box::pin(tokio::time::sleep(HANDSHAKE))), _place: place }
+        Self { stream, silence: Some(Box::pin(tokio::time::sleep(HANDSHAKE))), ending: None, _place: place }
     }
 
     /// Where it comes from.
@@ -253,10 +257,29 @@ impl AsyncWrite for Connection {
         }
     }
 
+    /// Says that nothing more comes, then hears out what the other end still says. A connection that is closed over words that
+    /// nobody has read is reset, and takes along what the other end has not read yet: the last answers.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().stream {
-            Wire::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        let connection = self.get_mut();
+        if connection.ending.is_none() {
+            ready!(match &mut connection.stream {
+                Wire::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+                Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            })?;
+        }
+        let ending = connection.ending.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let tcp = match &mut connection.stream {
+            Wire::Plain(tcp) => tcp,
+            Wire::Tls(tls) => tls.get_mut().0,
+        };
+        let mut unread = [0; 1024];
+        loop {
+            let mut unread = ReadBuf::new(&mut unread);
+            match Pin::new(&mut *tcp).poll_read(cx, &mut unread) {
+                Poll::Ready(Ok(())) if !unread.filled().is_empty() && !ending.is_elapsed() => {}
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => return ending.as_mut().poll(cx).map(Ok),
+            }
         }
     }
 }

@@ -184,7 +184,7 @@ fn known<T>(message: T) -> Request<T> {
     request
 }
 
-/// Streams and long polls of a server that is told to end are ended, calls in flight are not; whoever comes late is told.
+/// Streams and long polls of a server that is told to end are ended, calls in flight are not; whoever comes late is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_ends_finishes_what_it_has_begun() {
     let house = House::open().await;
