@@ -122,6 +122,35 @@ async fn a_run_from_its_start_to_its_end() {
     assert_eq!(house.get(&format!("{run}/checkpoints")).await, json!({ "checkpoints": [], "nextCursor": null }));
 }
 
+/// What other systems of this kind call it works too.
+#[tokio::test(flavor = "multi_thread")]
+async fn things_go_by_their_usual_names() {
+    let house = House::open().await;
+    let started = house.raw("POST", BASE, &[], json!({ "kind": "greet", "input": "hi", "id": "g" }).to_string()).await;
+    let (status, at) = (started.status(), started.headers()["location"].to_str().unwrap().to_owned());
+    let run = house.get(&at).await;
+    assert_eq!((status.as_u16(), &run["key"]), (201, &json!("g")), "{run:#}");
+    let (_worker, _) = house.worker(host()).await;
+    house.until("g", "WAITING").await;
+    house.post(&format!("{at}/signal"), json!({ "name": "word", "payload": 7 })).await;
+    let ended = house.until("g", "COMPLETED").await;
+    assert_eq!(ended["output"], json!({ "loud": "HI", "said": 7 }), "{ended:#}");
+    assert!(ended["duration"].as_f64().unwrap() > 0.0 && ended["resumedFrom"].is_null(), "{ended:#}");
+    assert_eq!(house.get(&at).await["duration"], ended["duration"]);
+    let calls = house.get(&format!("{at}/tool-calls?tool_name=shout")).await;
+    assert_eq!(calls["items"][0]["toolName"], "shout");
+    assert_eq!(house.get(&format!("{at}/tool-calls?tool_name=none")).await["items"], json!([]));
+    let fork = house.post(&format!("{at}/fork"), json!({})).await;
+    assert_eq!(fork["resumedFrom"], run["id"], "{fork:#}");
+    let id = run["id"].as_str().unwrap();
+    for (same, also) in [("parent", "parent_run_id"), ("definition", "agent_id")] {
+        let (one, two) = (format!("{BASE}?{same}={id}"), format!("{BASE}?{also}={id}"));
+        let (one, two) = (house.ask("GET", &one, &[], "").await, house.ask("GET", &two, &[], "").await);
+        assert_eq!((one.0, &one.1["items"]), (two.0, &two.1["items"]));
+        assert_eq!(house.ask("GET", &format!("{BASE}?{same}=x&{also}=y"), &[], "").await.0, 400);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_the_request_names_a_run() {
     let house = House::open().await;

@@ -6,7 +6,7 @@ use super::request::{Asked, Caller, Json, idempotency_key};
 use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
 use crate::service;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
@@ -131,12 +131,18 @@ pub(super) struct ExecutionView {
     parent_id: Option<Uuid>,
     root_id: Uuid,
     forked_from: Option<ForkedFrom>,
+    /// The run it goes on from, where it is a fork: the `id` of `forkedFrom`.
+    resumed_from: Option<Uuid>,
+    /// The id of the predefined agent it is one of.
+    agent_id: Option<String>,
     metadata: BTreeMap<String, String>,
     priority: i32,
     created_at: String,
     updated_at: String,
     /// When it ended.
     completed_at: Option<String>,
+    /// Seconds from its start to its end, or until now.
+    duration: f64,
 }
 
 /// Where a run was forked from.
@@ -174,6 +180,7 @@ impl From<&Failure> for FailureView {
 pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result<ExecutionView, Problem> {
     let (input, input_ref) = told(caller, &run.new.input, fetch).await?;
     let (output, output_ref) = told_of(caller, run.output.as_ref(), fetch).await?;
+    let clock = caller.service.storage.clock();
     Ok(ExecutionView {
         id: run.new.id.0,
         org_id: run.new.org.0,
@@ -203,11 +210,14 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
             segment: from.segment,
             sequence: from.sequence,
         }),
+        resumed_from: run.forked_from.map(|from| from.execution.0),
+        agent_id: run.new.metadata.get(service::DEFINITION).cloned(),
         metadata: run.new.metadata.clone(),
         priority: run.new.priority,
         created_at: run.created_at.to_string(),
         updated_at: run.updated_at.to_string(),
         completed_at: run.ended_at.map(|at| at.to_string()),
+        duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
     })
 }
 
@@ -215,13 +225,13 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
 #[utoipa::path(
     post, path = "/agent-executions", tag = "runs", request_body = Start,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the run where the body has no id")),
-    responses((status = 201, description = "Started", body = ExecutionView), (status = 200, description = "Had been started", body = ExecutionView))
+    responses((status = 201, description = "Started; `Location` names the run", body = ExecutionView), (status = 200, description = "Had been started", body = ExecutionView))
 )]
 pub(super) async fn start(
     caller: Caller,
     headers: HeaderMap,
     Json(body): Json<Start>,
-) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
+) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<ExecutionView>), Problem> {
     let input = given("input", body.input, body.input_ref)?;
     let said = Said {
         system_prompt: body.system_prompt,
@@ -277,7 +287,8 @@ pub(super) async fn start(
     };
     let created = service::start(&caller.client, &kind, input, options).await?;
     let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, axum::Json(view(&caller, &created.execution, IN_PLACE).await?)))
+    let at = format!("/api/orgs/{}/agent-executions/{}", caller.named("org"), created.execution.new.id);
+    Ok((status, [(header::LOCATION, at)], axum::Json(view(&caller, &created.execution, IN_PLACE).await?)))
 }
 
 /// A duration of a request.
@@ -298,7 +309,9 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
         ("createdFrom" = Option<String>, Query, description = "RFC 3339: started then or later"),
         ("createdUntil" = Option<String>, Query, description = "RFC 3339: started before"),
         ("definition" = Option<String>, Query, description = "Runs of this predefined agent: its id or slug"),
+        ("agent_id" = Option<String>, Query, description = "The same as `definition`"),
         ("parent" = Option<String>, Query, description = "Children of this run: its UUID or the id it was started with"),
+        ("parent_run_id" = Option<String>, Query, description = "The same as `parent`"),
         ("root" = Option<String>, Query, description = "All below this run in its family"),
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
     ),
@@ -312,7 +325,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
         statuses.push(Status::parse(word).ok_or_else(unknown)?);
     }
     let mut metadata: BTreeMap<_, _> = asked.prefixed("metadata.").into_iter().collect();
-    if let Some(name) = asked.one("definition")? {
+    if let Some(name) = asked.one_of("definition", "agent_id")? {
         metadata.insert(service::DEFINITION.into(), definitions::id_of(&caller, &name).await?);
     }
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
@@ -323,7 +336,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
         metadata,
         created_from: asked.read::<Timestamp>("createdFrom", moment)?,
         created_until: asked.read::<Timestamp>("createdUntil", moment)?,
-        parent: asked.one("parent")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
+        parent: asked.one_of("parent", "parent_run_id")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
         root: asked.one("root")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
     };
     listed(&caller, asked, filter).await

@@ -168,6 +168,16 @@ impl Asked {
         }
     }
 
+    /// The one value of a parameter that goes by two names.
+    pub(super) fn one_of(&mut self, name: &str, also: &str) -> Result<Option<String>, Problem> {
+        match (self.one(name)?, self.one(also)?) {
+            (Some(_), Some(_)) => {
+                Err(Problem::invalid(format!("the parameters {name:?} and {also:?} are the same; give one of them")))
+            }
+            (given, other) => Ok(given.or(other)),
+        }
+    }
+
     /// The one value of a parameter, read.
     pub(super) fn read<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.one(name)? else { return Ok(None) };

@@ -30,10 +30,11 @@ async fn told(caller: &Caller, run: &flovyn_core::model::Execution) -> Run {
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Signal {
-    /// The name it is awaited under.
+    /// The name it is awaited under; `name` is the same.
+    #[serde(alias = "name")]
     signal_name: String,
-    /// The value; null without one.
-    #[serde(default, deserialize_with = "present")]
+    /// The value; null without one. `payload` is the same.
+    #[serde(default, alias = "payload", deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
     signal_value: Option<Box<RawValue>>,
     /// The value, where it was uploaded.

@@ -174,13 +174,14 @@ async fn tool_call_view(caller: &Caller, task: &Task, step: u32, fetch: u64) -> 
 #[utoipa::path(
     get, path = "/agent-executions/{id}/tool-calls", tag = "tasks",
     params(
-        ("toolName" = Option<String>, Query), ("status" = Option<String>, Query),
+        ("toolName" = Option<String>, Query),
+        ("tool_name" = Option<String>, Query, description = "The same as `toolName`"), ("status" = Option<String>, Query),
         ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query),
     ),
     responses((status = 200, body = Items<ToolCall>))
 )]
 pub(super) async fn tool_calls(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ToolCall>>, Problem> {
-    let name = asked.one("toolName")?;
+    let name = asked.one_of("toolName", "tool_name")?;
     let status = asked.one("status")?.map(|word| {
         serde_json::from_value::<TaskStatus>(word.to_ascii_uppercase().into())
             .map_err(|_| Problem::invalid(format!("{word:?} is no status of a task, such as COMPLETED or FAILED")))
