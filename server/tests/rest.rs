@@ -126,7 +126,10 @@ async fn a_run_from_its_start_to_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn things_go_by_their_usual_names() {
     let house = House::open().await;
-    let started = house.raw("POST", BASE, &[], json!({ "kind": "greet", "input": "hi", "id": "g" }).to_string()).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let as_json = [("authorization", &bearer[..]), ("content-type", "application/json")];
+    let body = json!({ "kind": "greet", "input": "hi", "id": "g" }).to_string();
+    let started = house.raw("POST", BASE, &as_json, body).await;
     let (status, at) = (started.status(), started.headers()["location"].to_str().unwrap().to_owned());
     let run = house.get(&at).await;
     assert_eq!((status.as_u16(), &run["key"]), (201, &json!("g")), "{run:#}");
