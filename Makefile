@@ -62,8 +62,8 @@ $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NOD
 node: $(NODE)/dist/.built ## Build the Node package
 
 # What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools and
-# processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which may need a compiler
-# from there.
+# processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
+# may need a compiler from there.
 system: | $(VENV)/.tools
 	@missing=(); \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql); \
