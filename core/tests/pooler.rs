@@ -49,14 +49,37 @@ impl Factory for Through {
     }
 }
 
-/// The whole contract, where each transaction has another session.
+/// Makes a test of two cases of each part of the contract.
+macro_rules! two_of_each {
+    (($factory:expr) $($file:ident { $($case:ident)* })*) => {
+        $(mod $file {
+            use super::*;
+            two_of!($factory, $file: $($case)*);
+        })*
+    };
+}
+
+macro_rules! two_of {
+    ($factory:expr, $file:ident: $first:ident) => {
+        #[tokio::test]
+        async fn $first() {
+            flovyn_core::storage::conformance::$file::$first(&$factory).await;
+        }
+    };
+    ($factory:expr, $file:ident: $first:ident $second:ident $($more:ident)*) => {
+        two_of!($factory, $file: $first);
+        two_of!($factory, $file: $second);
+    };
+}
+
+/// The contract, where each transaction has another session: two cases of each part.
 mod transactions {
     use super::*;
 
     static POOLER: LazyLock<PgBouncer> =
         LazyLock::new(|| PgBouncer::start(Cluster::shared(), "transaction", FEW).unwrap());
 
-    flovyn_core::conformance_tests!(Through(&POOLER));
+    flovyn_core::conformance_cases!(two_of_each, Through(&POOLER));
 }
 
 fn new() -> NewExecution {

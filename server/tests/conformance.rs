@@ -1,10 +1,9 @@
-//! The conformance suite over gRPC, in front of memory, SQLite and PostgreSQL.
+//! The conformance suite over gRPC, in front of SQLite and PostgreSQL.
 
 use async_trait::async_trait;
 use flovyn_core::clock::ManualClock;
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::conformance::{Factory, Subject};
-use flovyn_core::storage::memory::MemoryStorage;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
@@ -23,21 +22,6 @@ async fn fronted(storage: Arc<dyn Storage>, kept: impl Send + Sync + 'static) ->
     let options = RemoteOptions { token: Some(TOKEN.into()) };
     let remote = RemoteStorage::connect(&serving.url(), options).await.unwrap();
     Subject { storage: Arc::new(remote), keeper: Some(storage), corrupt: None, keep: Some(Box::new((serving, kept))) }
-}
-
-mod memory {
-    use super::*;
-
-    struct Memory;
-
-    #[async_trait]
-    impl Factory for Memory {
-        async fn open(&self, clock: ManualClock) -> Subject {
-            fronted(Arc::new(MemoryStorage::new(Arc::new(clock))), ()).await
-        }
-    }
-
-    flovyn_core::conformance_tests!(Memory);
 }
 
 mod sqlite {
