@@ -12,7 +12,7 @@ import { checked, type StandardSchema, stored } from "./schema.js";
 export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
-type AnyAgentFunction<S> = (ctx: AgentContext<S>, input: any) => unknown;
+export type AnyAgentFunction<S> = (ctx: AgentContext<S>, input: any) => unknown;
 
 /** What happens when edited code no longer matches a recorded run. */
 export type OnDivergence = "continue" | "fail" | "pause";

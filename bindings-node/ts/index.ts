@@ -9,6 +9,7 @@ export {
   type AgentFunction,
   type AgentOptions,
   type AnyAgent,
+  type AnyAgentFunction,
   append,
   merge,
   type OnDivergence,
@@ -18,6 +19,7 @@ export {
 export { Blob } from "./blob.js";
 export { Client, connect, type RunsFilter, shared, type StartOptions } from "./client.js";
 export { AgentContext, type ContextRef, type EntryOptions, type UsageOptions } from "./context.js";
+export type { InputOf } from "./declared.js";
 export * from "./errors.js";
 export type {
   DataEvent,
