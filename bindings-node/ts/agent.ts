@@ -11,6 +11,7 @@ import { checked, type StandardSchema, stored } from "./schema.js";
 /** What an agent's function is. */
 export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
 
+/** An agent's function with any input: what `agent` infers the input from. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type AnyAgentFunction<S> = (ctx: AgentContext<S>, input: any) => unknown;
 
