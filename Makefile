@@ -108,10 +108,9 @@ rust-build:
 	@echo "==> building the Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
-rust-test: export MAKEFLAGS =
 rust-test: system
 	@echo "==> Rust suites"
-	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
+	@env -u MAKEFLAGS cargo test $(FEATURES) --features flovyn-core/testing --quiet
 
 python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
@@ -173,11 +172,10 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 	@$(BIN)/python packages/prove.py
 
 # The same with native parts that are quick to build. `make test` does it beside suites that wait for much of their time.
-packages: export MAKEFLAGS =
 packages: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> packages in empty environments"
-	@nice -n 19 $(BIN)/python packages/build.py --profile dev
-	@nice -n 19 $(BIN)/python packages/prove.py
+	@env -u MAKEFLAGS nice -n 19 $(BIN)/python packages/build.py --profile dev
+	@env -u MAKEFLAGS nice -n 19 $(BIN)/python packages/prove.py
 
 version: ## Show the version; V=0.2.0 writes another one everywhere
 	@$(PYTHON) packages/version.py $(V)
