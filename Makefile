@@ -85,12 +85,18 @@ demo: $(VENV)/.flovyn ## Run an agent, kill it in the middle, see it go on
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+# Two targets beside each other; the failure of either fails both. By the shell: `make -j` may leave one until the other has ended.
+define beside
+@$(MAKE) --no-print-directory $(1) & other=$$!; failed=0; \
+	$(MAKE) --no-print-directory $(2) || failed=$$?; wait $$other || failed=$$?; exit $$failed
+endef
+
 # Clippy compiles our crates as it looks at them: what `make lint` checks needs no compilation of its own here.
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 test: format system rust-build ## Lint, tidy and every suite
-	@$(MAKE) --no-print-directory -j2 rust-test packages
-	@$(MAKE) --no-print-directory -j2 python-test node-suites
+	$(call beside,packages,rust-test)
+	$(call beside,node-suites,python-test)
 	@$(MAKE) --no-print-directory scenarios lives openapi examples readme reference
 	@echo "==> all suites passed"
 
@@ -110,7 +116,7 @@ rust-build:
 
 rust-test: system
 	@echo "==> Rust suites"
-	@env -u MAKEFLAGS cargo test $(FEATURES) --features flovyn-core/testing --quiet
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 
 python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
@@ -122,7 +128,7 @@ node-test: system $(NODE)/dist/.built
 	@cd $(NODE) && npm run --silent check && npm test --silent
 
 node-suites:
-	@$(MAKE) --no-print-directory -j1 node-test node-lts
+	@$(MAKE) --no-print-directory node-test node-lts
 
 # The suite again on the newest Node with long-term support.
 node-lts: system $(NODE)/dist/.built
@@ -174,8 +180,8 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 # The same with native parts that are quick to build. `make test` does it beside suites that wait for much of their time.
 packages: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> packages in empty environments"
-	@env -u MAKEFLAGS nice -n 19 $(BIN)/python packages/build.py --profile dev
-	@env -u MAKEFLAGS nice -n 19 $(BIN)/python packages/prove.py
+	@nice -n 19 $(BIN)/python packages/build.py --profile dev
+	@nice -n 19 $(BIN)/python packages/prove.py
 
 version: ## Show the version; V=0.2.0 writes another one everywhere
 	@$(PYTHON) packages/version.py $(V)
