@@ -28,7 +28,8 @@ pub fn status_of_error(error: &Error) -> Status {
 }
 
 /// The error of a status. One without our details, as a proxy or a broken connection gives, is `StorageUnavailable`: what was
-/// asked may or may not have happened. A code that only a newer server knows is told by the status alone.
+/// asked may or may not have happened; also `Internal`, as which a broken stream of HTTP/2 comes. A code that only a newer
+/// server knows is told by the status alone.
 pub fn error_of_status(asked: &str, status: &Status) -> Error {
     let detail = ErrorDetail::decode(status.details()).ok();
     if let Some((code, detail)) = detail.and_then(|detail| Some((Code::parse(&detail.code)?, detail))) {
@@ -44,7 +45,6 @@ pub fn error_of_status(asked: &str, status: &Status) -> Error {
         Grpc::NotFound => (Code::NotFound, "check its id, the server and the org"),
         Grpc::AlreadyExists => (Code::AlreadyExists, "use another name"),
         Grpc::InvalidArgument => (Code::InvalidArgument, "send what it takes"),
-        Grpc::Internal => (Code::Internal, "the server is at fault: its log tells more"),
         Grpc::Unimplemented => (Code::InvalidArgument, "the server is of another version; update one of them"),
         _ => (Code::StorageUnavailable, "whether it happened is unknown; it may be asked again"),
     };
@@ -72,5 +72,8 @@ mod tests {
         let error = error_of_status("commit", &Status::unknown("connection reset"));
         assert_eq!(error.code(), Code::StorageUnavailable);
         assert!(error.message().contains("commit") && error.message().contains("connection reset"), "{error}");
+        let broken = error_of_status("commit", &Status::internal("h2 protocol error: http2 error"));
+        assert_eq!(broken.code(), Code::StorageUnavailable);
+        assert_eq!(error_of_status("look", &Status::not_found("no run")).code(), Code::NotFound);
     }
 }
