@@ -129,6 +129,8 @@ async fn things_go_by_their_usual_names() {
     let bearer = format!("Bearer {TOKEN}");
     let as_json = [("authorization", &bearer[..]), ("content-type", "application/json")];
     let body = json!({ "kind": "greet", "input": "hi", "id": "g" }).to_string();
+    let (status, problem) = house.ask("GET", &format!("{BASE}/g"), &[], "").await;
+    assert_eq!((status, &problem["code"]), (404, &json!("ExecutionNotFound")), "{problem:#}");
     let started = house.raw("POST", BASE, &as_json, body).await;
     let (status, at) = (started.status(), started.headers()["location"].to_str().unwrap().to_owned());
     let run = house.get(&at).await;

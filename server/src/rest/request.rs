@@ -66,7 +66,8 @@ impl Caller {
         let id = self.named("id");
         self.client.handle(id).await.map_err(|error| match error.code() {
             Code::ExecutionNotFound => {
-                Problem::not_found(format!("no run of this org has the id {id:?}; GET /agent-executions lists them"))
+                let detail = format!("no run of this org has the id {id:?}; GET /agent-executions lists them");
+                Problem::from(Error::new(Code::ExecutionNotFound, detail))
             }
             _ => error.into(),
         })
