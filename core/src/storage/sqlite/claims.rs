@@ -212,12 +212,13 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     run.claim_number =
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
-    let news = known.map(|known| super::facts::between(tx.conn, &run, known, log.high, Some(run.segment)));
+    // What cannot be read is asked for, and refused, of this run alone.
+    let news = known.and_then(|known| super::facts::between(tx.conn, &run, known, log.high, Some(run.segment)).ok());
     Ok(Some(Claim {
         execution: execution_at(tx.conn, run.home.run)?,
         lease: Lease { worker: claim.worker, epoch: run.epoch },
         high: log.high,
-        news: news.transpose()?,
+        news,
     }))
 }
 
