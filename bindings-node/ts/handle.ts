@@ -389,7 +389,13 @@ export class Handle<R = unknown> {
 }
 
 /** The error that made an agent fail, where it is one of ours. */
-function causeOf(failure: { readonly code: string; readonly message: string }): { cause?: Error } {
+function causeOf(failure: { readonly code: string; readonly message: string; readonly traceback?: string | null }): {
+  cause?: Error;
+} {
   const made = byCode.get(failure.code);
-  return made === undefined || made === AgentFailed ? {} : { cause: new made(failure.message) };
+  if (made === undefined || made === AgentFailed) return {};
+  const cause = new made(failure.message);
+  // It was thrown in the user's code, not where it is made anew.
+  if (failure.traceback) cause.stack = failure.traceback;
+  return { cause };
 }

@@ -7,7 +7,7 @@ import type { Event } from "./events.js";
 import type { Failure, Handle } from "./handle.js";
 import type { Arguments } from "./task.js";
 import type { Toolkit } from "./toolkit/kit.js";
-import { quoted } from "./quoted.js";
+import { commandOf, quoted } from "./quoted.js";
 import { type AnyTask, Worker } from "./worker.js";
 
 /** How a run is to be run. */
@@ -184,7 +184,7 @@ function sayWhatFor(handle: Handle, waiting: Waiting): void {
     console.error(`flovyn: run "${name}" waits for signal "${signal}"; send it with: ${command}`);
   }
   if (status === "PAUSED") {
-    const command = `flovyn runs resume ${where}`;
+    const command = commandOf("resume", handle.client.url, name);
     const why = failure ? `${failure.errorType}: ${failure.message}` : String(waitReason);
     console.error(`flovyn: run "${name}" is paused (${why}); go on with: ${command}`);
   }

@@ -89,7 +89,7 @@ def test_an_error_links_to_its_page() -> None:
     shown = "".join(traceback.format_exception(error))
     assert error.page is not None
     if sys.version_info >= (3, 11):
-        assert error.page in shown and f"flovyn runs retry memory: {str(error).split(chr(39))[1]}" in shown
+        assert error.page in shown and "go on with: handle.retry()" in shown
     for name in flovyn.errors.__all__:
         cls = getattr(flovyn.errors, name)
         if issubclass(cls, flovyn.FlovynError) and cls is not flovyn.FlovynError:
@@ -183,6 +183,17 @@ async def test_a_paused_run_says_why_and_how_it_goes_on(caplog: pytest.LogCaptur
     told = said(caplog)[-1]
     assert told.startswith("run 'stopped' of agent 'stops' is paused: TaskFailed: ") and "ZeroDivisionError" in told
     assert told.endswith(f"go on with: flovyn runs resume {file_url} stopped")
+
+
+async def test_no_command_is_said_of_a_run_that_no_other_process_finds() -> None:
+    @agent
+    async def fails(ctx: AgentContext) -> None:
+        await divide(0)
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[fails]):
+        with pytest.raises(flovyn.AgentFailed) as failed:
+            await (await client.start(fails)).result(5)
+    assert failed.value.__notes__[-1] == "go on with: handle.retry()"
 
 
 async def test_code_that_diverges_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -92,6 +92,8 @@ def why_paused(facts: Facts | dict[str, Any]) -> str:
 
 def way_on(url: str, run: str, command: str = "resume") -> str:
     """Say how a run goes on that does not by itself."""
+    if url.startswith("memory:"):  # No other process finds it.
+        return f"go on with: handle.{command}()"
     return f"go on with: flovyn runs {command} {shlex.join([url, run])}"
 
 

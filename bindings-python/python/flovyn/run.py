@@ -16,6 +16,7 @@ from .ends import ended_in_order
 from .errors import FlovynError, InvalidArgument, Waiting
 from .handle import Handle
 from .inputs import NOT_GIVEN
+from .log import way_on
 from .task import Task
 from .worker import Worker
 
@@ -237,7 +238,8 @@ def _say_what_for(handle: Handle[Any], waiting: Waiting) -> None:
     if waiting.context.get("status") == "PAUSED":
         reason, failure = waiting.context.get("wait_reason"), waiting.context.get("failure")
         why = f"{failure['error_type']}: {failure['message']}" if failure else reason
-        print(f"flovyn: run {name!r} is paused ({why}); go on with: flovyn runs resume {where}", file=sys.stderr)
+        on = way_on(handle._client.url, name)  # pyright: ignore[reportPrivateUsage]
+        print(f"flovyn: run {name!r} is paused ({why}); {on}", file=sys.stderr)
 
 
 async def _tell(handle: Handle[Any], on_event: Callable[[Event], Any]) -> None:

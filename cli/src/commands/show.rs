@@ -90,6 +90,9 @@ fn facts(run: &Execution, input: &str, output: Option<String>, out: &mut Output)
     }
     if let Some(failure) = &run.failure {
         add("error", format!("{} ({}): {}", failure.code, failure.error_type, short(&failure.message, 400)));
+        if let Some(line) = failure.traceback.as_deref().and_then(failing_line) {
+            add("raised", line);
+        }
     }
     if let Some((cancel, ends)) = run.cancel {
         add("cancel", format!("{}, grace until {}", word(&cancel.mode), moment(ends)));
@@ -123,6 +126,14 @@ fn facts(run: &Execution, input: &str, output: Option<String>, out: &mut Output)
         add("ended", format!("{} after {}", moment(ended), took(ended.since(run.created_at))));
     }
     out.facts(facts)
+}
+
+/// Where the user's own code raised an error: the last file of a traceback of Python, the first of a stack of Node.
+fn failing_line(traceback: &str) -> Option<String> {
+    let mut lines = traceback.lines().map(str::trim);
+    let node = lines.clone().find_map(|line| line.strip_prefix("at "));
+    let python = || lines.rfind(|line| line.starts_with("File \""));
+    node.or_else(python).map(|line| short(line, 400))
 }
 
 /// What a person can do for a run that does not go on by itself.
@@ -233,4 +244,18 @@ fn event_table(events: &[Event], out: &mut Output) -> Result {
         ]
     });
     out.table(&["EVENT", "AT", "WHAT", "OP", "DATA"], rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_failing_line_is_the_users_own() {
+        let python = "Traceback (most recent call last):\n  File \"main.py\", line 3, in run\n    go()\n  File \"b.py\", line 5, in bad\n    return 1 // n\n           ~~^^~~\nZeroDivisionError: by zero\n";
+        assert_eq!(failing_line(python).as_deref(), Some("File \"b.py\", line 5, in bad"));
+        let node = "TypeError: no x\n    at file:///f.mjs:2:77\n    at Agent.fn (file:///f.mjs:3:59)";
+        assert_eq!(failing_line(node).as_deref(), Some("file:///f.mjs:2:77"));
+        assert_eq!(failing_line("it broke"), None);
+    }
 }
