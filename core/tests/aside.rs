@@ -4,13 +4,15 @@ use async_trait::async_trait;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, TaskCall};
-use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use flovyn_core::model::{EventKind, NewExecution, PageRequest, ResumeRequest, Status, TaskStatus, WaitReason};
+use flovyn_core::id::{ExecutionId, OrgId, SignalId, TaskId, WorkerId};
+use flovyn_core::model::{
+    Delivery, EventKind, NewExecution, NewSignal, PageRequest, ResumeRequest, Status, TaskStatus, WaitReason,
+};
 use flovyn_core::payload::Payload;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
-use flovyn_core::storage::{ClaimRequest, Storage};
+use flovyn_core::storage::{ClaimRequest, Heartbeat, Storage};
 use flovyn_core::testing::postgres::Cluster;
 use flovyn_core::worker::WorkerOptions;
 use std::sync::Arc;
@@ -170,6 +172,45 @@ async fn a_task_of_no_use_stops_its_run_alone(backend: Backend) {
     assert!(paused.failure.unwrap().message.contains(&of_bad[0].to_string()));
     (backend.spoil)("task_execution", of_bad[0].0, "options = '{}'");
     assert_eq!(storage.task(ORG, bad, of_bad[0]).await.unwrap().status, TaskStatus::Quarantined);
+}
+
+async fn news_of_no_use_stop_no_heartbeat(backend: Backend) {
+    let storage = &*backend.storage;
+    let (bad, _good) = (start(storage).await, start(storage).await);
+    let worker = claim("default", "agent");
+    let claims = storage.claim_agents(worker.clone()).await.unwrap();
+    let held: Vec<_> = claims.iter().map(|claim| (claim.execution.new.id, claim.lease.epoch, claim.high)).collect();
+    let signal = NewSignal {
+        org: ORG,
+        execution: bad,
+        id: SignalId::fresh(),
+        name: "go".into(),
+        payload: Payload::null(),
+        delivery: Delivery::default(),
+        idempotency_key: None,
+    };
+    let stored = storage.store_signal(signal).await.unwrap();
+    (backend.spoil)("agent_signal", stored.id.0, "delivery = 77");
+    let beat = Heartbeat {
+        org: ORG,
+        worker: worker.worker,
+        ttl: Duration::from_secs(30),
+        executions: held,
+        tasks: Vec::new(),
+        progress: Vec::new(),
+    };
+    let answer = storage.heartbeat(beat).await.unwrap();
+    assert_eq!((answer.lost_executions, answer.stale_executions), (Vec::new(), vec![bad]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn news_of_no_use_stop_no_heartbeat_on_sqlite() {
+    news_of_no_use_stop_no_heartbeat(sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn news_of_no_use_stop_no_heartbeat_on_postgresql() {
+    news_of_no_use_stop_no_heartbeat(postgres()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
