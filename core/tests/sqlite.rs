@@ -136,7 +136,7 @@ async fn a_process_commits_step_by_step() {
     let storage = open(&file);
     let worker = WorkerId::fresh();
     let name = "child".to_owned();
-    storage.register_worker(WorkerInfo { org: ORG, id: worker, name, queues: vec![] }).await.unwrap();
+    storage.register_worker(WorkerInfo { org: ORG, id: worker, name, queues: vec![], elsewhere: false }).await.unwrap();
     let id = start(&storage).await;
     let claim = claim_as(&storage, worker, Some(id)).await.remove(0);
     println!("\nrun: {id}");

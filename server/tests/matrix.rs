@@ -165,6 +165,7 @@ async fn a_key_of_a_queue_is_enough_to_serve_it() {
         id: WorkerId::fresh(),
         name: "one of others".into(),
         queues: vec!["gpu".into(), "default".into()],
+        elsewhere: false,
     };
     for refused in [
         storage.register_worker(of_others).await,
@@ -216,7 +217,8 @@ async fn a_key_of_a_queue_shows_what_its_tasks_stream() {
     assert_eq!(sung, "la la");
     // The other queue's worker stays whose it is.
     let (theirs, storage) = (workers[0].id(), clients[1].storage());
-    let taken = WorkerInfo { org: matrix.own, id: theirs, name: "taken".into(), queues: vec!["gpu".into()] };
+    let taken =
+        WorkerInfo { org: matrix.own, id: theirs, name: "taken".into(), queues: vec!["gpu".into()], elsewhere: false };
     for refused in [
         storage.register_worker(taken).await.unwrap_err(),
         storage.unregister_worker(matrix.own, theirs).await.unwrap_err(),

@@ -26,7 +26,7 @@ async fn a_broken_connection_cuts_leases() -> Result<()> {
     let worker = WorkerId::fresh();
     let (queue, kinds) = ("default".to_owned(), ["agent".to_owned()].into());
     let (org, name) = (OrgId::DEFAULT, "mortal".to_owned());
-    remote.register_worker(WorkerInfo { org, id: worker, name, queues: vec![queue.clone()] }).await?;
+    remote.register_worker(WorkerInfo { org, id: worker, name, queues: vec![queue.clone()], elsewhere: false }).await?;
     // Once the stream of hints is open, the worker's next sign of life hangs on it.
     remote.hints().leases().changed().await;
     let claim = ClaimRequest { org, worker, queue, kinds, limit: 1, ttl: LEASE, only: None };

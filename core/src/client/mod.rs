@@ -1,6 +1,7 @@
 //! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
 
 mod elsewhere;
+mod fence;
 mod handle;
 mod sse;
 mod watch;

@@ -1,6 +1,7 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
 use super::elsewhere::{Elsewhere, Stir};
+use super::fence::{Fence, Unknown};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, Event, EventId, EventKind, StreamEvent};
@@ -8,7 +9,7 @@ use crate::payload::{Body, Encoding};
 use crate::storage::{Storage, Told};
 use crate::streaming::{Chunks, OpKey, Place, Shown, Watch};
 use futures::{FutureExt, StreamExt};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -63,24 +64,6 @@ enum Look {
     Store,
     /// Only previews have come.
     Previews,
-}
-
-/// What a reader must not be shown.
-#[derive(Default)]
-struct Fence {
-    epoch: u64,
-    /// Whether a preview has come.
-    began: bool,
-    /// Ops whose previews were shown, with the epoch and attempt they came from.
-    shown: HashMap<OpKey, (u64, u32)>,
-    /// Ops that have their result.
-    ended: HashSet<OpKey>,
-    /// The lowest attempt of an op whose previews still count.
-    attempts: HashMap<OpKey, u32>,
-    /// Ops that began behind what the caller had.
-    new: HashSet<OpKey>,
-    /// Ops of which a free preview was told.
-    met: HashSet<OpKey>,
 }
 
 impl Watching {
@@ -282,6 +265,10 @@ impl Watching {
             self.elsewhere.read().await?;
             let kept = self.chunks.resume((self.org, self.execution), self.after).filter(|kept| *kept <= self.after);
             self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number)).into();
+            if kept.is_none() {
+                let rests = self.after.chunk == 0 && from.first().is_some_and(|event| is_rest(event.kind));
+                self.fence.resumes(if rests { Unknown::OfTasks } else { Unknown::OfAll });
+            }
         }
         self.look = Look::Store;
         self.told = self.storage.told(self.org, self.execution, self.after, self.content_limit.min(SENT));
@@ -369,12 +356,11 @@ impl Watching {
             if !self.fence.admits(&chunk) {
                 continue;
             }
-            // The first one a board has is not the first that was made: it, or its server, was started anew.
-            let late = chunk.seq > 1 && !lost && id > self.after;
-            if !std::mem::replace(&mut self.fence.began, true) && late {
+            // They were forgotten here, or this board, or its server, was started anew.
+            if id > self.after && !lost && self.fence.misses(&chunk) {
                 self.gap();
             }
-            self.fence.show(&chunk);
+            self.fence.show(&chunk, id > self.after);
             self.tell(StreamEvent::Chunk(id, chunk));
         }
         if before > self.after.number {
@@ -388,34 +374,36 @@ impl Watching {
         if !self.fence.admits(&chunk) {
             return;
         }
-        let (id, op) = (self.last(), (chunk.segment, chunk.sequence));
-        self.fence.began = true;
-        if self.fence.met.insert(op) && !self.fence.shown.contains_key(&op) {
-            if chunk.seq > 1 {
-                self.gap();
-            } else if self.after != EventId::default() && !self.fence.new.contains(&op) {
-                self.bare.push_back(StreamEvent::Retract { id, op });
-            }
+        let op = (chunk.segment, chunk.sequence);
+        if self.fence.misses(&chunk) {
+            self.gap();
+        } else if self.fence.meets(op) && self.after != EventId::default() {
+            self.bare.push_back(StreamEvent::Retract { id: self.last(), op });
         }
-        self.fence.show(&chunk);
-        self.bare.push_back(StreamEvent::Chunk(id, chunk));
+        self.fence.show(&chunk, true);
+        self.bare.push_back(StreamEvent::Chunk(self.last(), chunk));
     }
 
     fn take_event(&mut self, event: Event) {
         let op = op_of(&event);
+        let is_new = event.number > self.after.number;
+        let attempt = || event.data["attempt"].as_u64().unwrap_or(0) as u32;
         let mut void = Vec::new();
         match event.kind {
-            EventKind::Resumed => void = self.fence.raise(event.data["epoch"].as_u64().unwrap_or(0)),
+            EventKind::Resumed => {
+                if is_new && self.fence.is_blind() {
+                    self.gap();
+                }
+                void = self.fence.raise(event.data["epoch"].as_u64().unwrap_or(0));
+            }
             EventKind::TaskRetry | EventKind::Retract | EventKind::TaskInDoubt => {
-                void.extend(
-                    op.filter(|op| self.fence.retract(*op, event.data["attempt"].as_u64().unwrap_or(0) as u32)),
-                );
+                void.extend(op.filter(|op| self.fence.retract(*op, attempt(), is_new)));
             }
-            EventKind::TaskStarted => {
-                void.extend(op.filter(|op| self.fence.start(*op, event.data["attempt"].as_u64().unwrap_or(0) as u32)));
-                self.fence.new.extend(op.filter(|_| event.number > self.after.number));
+            EventKind::TaskStarted => void.extend(op.filter(|op| self.fence.start(*op, attempt(), is_new))),
+            EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => {
+                op.into_iter().for_each(|op| self.fence.end(op));
             }
-            EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => self.fence.ended.extend(op),
+            kind if is_rest(kind) => self.fence.rests(),
             _ => {}
         }
         // They come before what brings them: every id then stands for one event, and a reader cut between loses none.
@@ -428,7 +416,7 @@ impl Watching {
 
     /// Tells that previews are gone, so that everything shown of ops in the making is void.
     fn gap(&mut self) {
-        self.fence.shown.clear();
+        self.fence.forget();
         let last = self.last();
         self.bare.push_back(StreamEvent::Gap(last));
     }
@@ -443,6 +431,11 @@ impl Watching {
             self.bare.push_back(event);
         }
     }
+}
+
+/// Whether nobody holds the run after it, and whoever did gave it up by itself.
+fn is_rest(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Created | EventKind::Waiting | EventKind::Woken | EventKind::Paused)
 }
 
 fn op_of(event: &Event) -> Option<OpKey> {
@@ -473,50 +466,5 @@ impl Drop for Watching {
         if self.over || self.told.is_some() {
             self.chunks.forget((self.org, self.execution));
         }
-    }
-}
-
-impl Fence {
-    fn admits(&self, chunk: &Chunk) -> bool {
-        let op = (chunk.segment, chunk.sequence);
-        let stale = (chunk.epoch != Chunk::OF_A_QUEUE && chunk.epoch < self.epoch)
-            || (chunk.attempt > Chunk::OF_AN_AGENT
-                && (self.ended.contains(&op) || self.attempts.get(&op).is_some_and(|lowest| chunk.attempt < *lowest)));
-        !stale
-    }
-
-    fn show(&mut self, chunk: &Chunk) {
-        self.shown.insert((chunk.segment, chunk.sequence), (chunk.epoch, chunk.attempt));
-    }
-
-    /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere. The
-    /// agent's own have no result.
-    fn raise(&mut self, epoch: u64) -> Vec<OpKey> {
-        self.epoch = self.epoch.max(epoch);
-        let open = |op, attempt| attempt == Chunk::OF_AN_AGENT || !self.ended.contains(op);
-        let mut void: Vec<_> = self
-            .shown
-            .iter()
-            .filter(|(op, (shown, attempt))| *shown != Chunk::OF_A_QUEUE && *shown < epoch && open(op, *attempt))
-            .map(|(op, _)| *op)
-            .collect();
-        void.sort_unstable();
-        for op in &void {
-            self.shown.remove(op);
-        }
-        void
-    }
-
-    /// An attempt that starts voids what an earlier one has shown, which was lost.
-    fn start(&mut self, op: OpKey, attempt: u32) -> bool {
-        let lowest = self.attempts.entry(op).or_default();
-        *lowest = attempt.max(*lowest);
-        let earlier = self.shown.get(&op).is_some_and(|(_, shown)| (Chunk::OF_AN_AGENT + 1..attempt).contains(shown));
-        earlier && self.shown.remove(&op).is_some()
-    }
-
-    fn retract(&mut self, op: OpKey, attempt: u32) -> bool {
-        self.attempts.insert(op, attempt + 1);
-        self.shown.remove(&op).is_some()
     }
 }

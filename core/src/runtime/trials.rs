@@ -26,6 +26,6 @@ pub(super) async fn keep(storage: Weak<dyn Storage>) {
 /// Writes what every backend takes and what leaves nothing behind: a worker that serves nothing comes and goes.
 async fn write(storage: &dyn Storage, id: WorkerId) -> Result<()> {
     let (org, name) = (storage.org(), "looks whether the store takes writes".to_owned());
-    storage.register_worker(WorkerInfo { org, id, name, queues: Vec::new() }).await?;
+    storage.register_worker(WorkerInfo { org, id, name, queues: Vec::new(), elsewhere: false }).await?;
     storage.unregister_worker(org, id).await
 }

@@ -25,7 +25,7 @@ pub(crate) use conversations::Conversations;
 use parking_lot::{Mutex, MutexGuard};
 pub(crate) use reads::number_of;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 pub(crate) use tasks::progress;
@@ -114,7 +114,8 @@ pub struct Session {
     port: OnceLock<Arc<dyn Port>>,
     keeper: OnceLock<Arc<dyn Keeper>>,
     closed: AtomicBool,
-    chunk_seq: AtomicU64,
+    /// How many previews the agent itself has made. Locked while anybody of the run publishes one: they come in their order.
+    previews: Mutex<u64>,
     draws: Mutex<(u32, u64)>,
     trace: Activation,
 }
@@ -199,7 +200,7 @@ impl Session {
             port: OnceLock::new(),
             keeper: OnceLock::new(),
             closed: AtomicBool::new(false),
-            chunk_seq: AtomicU64::new(0),
+            previews: Mutex::default(),
             draws: Mutex::new((0, 0)),
             trace,
         })

@@ -8,7 +8,6 @@ use crate::journal::OpRef;
 use crate::model::{Chunk, ChunkKind, Entry};
 use crate::payload::Digest;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The number from 0 to 1 that random bytes stand for: their first 53 bits, so that every one is exact.
 pub(crate) fn number_of(bytes: [u8; 16]) -> f64 {
@@ -98,25 +97,27 @@ impl Session {
         if self.is_closed() {
             return;
         }
-        let (segment, sequence, attempt, after) = {
+        let mut of_agent = self.previews.lock();
+        let (segment, sequence, attempt, seq, after) = {
             let mut inner = self.inner.lock();
-            if let Some((op, attempt)) = task {
-                if !inner.is_wanted(op, attempt) {
-                    return;
+            let (op, attempt, seq) = match task {
+                Some((op, attempt)) => {
+                    let Some(running) = inner.running_attempt(op, attempt) else { return };
+                    if kind == ChunkKind::Token {
+                        running.say(&data);
+                    }
+                    (Some(op), attempt, running.next_preview())
                 }
-                if let (ChunkKind::Token, Some(running)) = (kind, inner.running.get_mut(&op)) {
-                    running.say(&data);
+                None => {
+                    *of_agent += 1;
+                    (None, Chunk::OF_AN_AGENT, *of_agent)
                 }
-            }
-            let machine = &inner.machine;
-            let (op, attempt) = match task {
-                Some((op, attempt)) => (machine.op_id(op).map(|id| id.slot.sequence), attempt),
-                None => (None, 0),
             };
-            (machine.segment(), op.unwrap_or_else(|| machine.last_called()), attempt, machine.known())
+            let machine = &inner.machine;
+            let sequence = op.and_then(|op| machine.op_id(op)).map(|id| id.slot.sequence);
+            (machine.segment(), sequence.unwrap_or_else(|| machine.last_called()), attempt, seq, machine.known())
         };
         let epoch = self.lease().epoch;
-        let seq = self.chunk_seq.fetch_add(1, Ordering::Relaxed) + 1;
         self.chunks.publish(
             after,
             self.org,

@@ -17,11 +17,19 @@ pub(super) struct Running {
     started: Instant,
     beat: Arc<Mutex<Instant>>,
     watch: Option<tokio::task::AbortHandle>,
+    /// How many previews it has made.
+    previews: u64,
     /// What it has streamed, where that may become its result.
     said: Option<String>,
 }
 
 impl Running {
+    /// The place of the preview that it makes now, from 1.
+    pub fn next_preview(&mut self) -> u64 {
+        self.previews += 1;
+        self.previews
+    }
+
     /// Keeps a token that it streams.
     pub fn say(&mut self, text: &str) {
         if let Some(said) = &mut self.said {
@@ -40,6 +48,11 @@ impl Running {
 impl Inner {
     pub(super) fn is_wanted(&self, op: OpRef, attempt: u32) -> bool {
         self.running.get(&op).is_some_and(|running| running.attempt == attempt)
+    }
+
+    /// An attempt that runs and whose end still matters.
+    pub(super) fn running_attempt(&mut self, op: OpRef, attempt: u32) -> Option<&mut Running> {
+        self.running.get_mut(&op).filter(|running| running.attempt == attempt)
     }
 }
 
@@ -138,7 +151,7 @@ impl Session {
         });
         let (task, kind, attempt) = (start.task, start.kind.clone(), start.attempt);
         let said = start.options.interruptible.then(String::new);
-        inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, said });
+        inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, previews: 0, said });
     }
 }
 

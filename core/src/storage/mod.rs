@@ -211,6 +211,8 @@ pub struct WorkerInfo {
     pub name: String,
     /// The queues it polls.
     pub queues: Vec<String>,
+    /// It lives in another process, which calls through this one: that this one ends says nothing about it.
+    pub elsewhere: bool,
 }
 
 /// A request for work.

@@ -8,6 +8,7 @@
 
 use super::outgoing::{Elsewhere, Outgoing, Reach, Said};
 use super::together::Reads;
+use crate::clock::{Clock, SystemClock};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ const KEPT: usize = 4_096;
 const KEPT_BYTES: usize = 4 << 20;
 /// Bytes kept of all runs; over it, those that nobody reads are forgotten, the longest quiet first.
 const ALL_BYTES: usize = 16 << 20;
+/// Places behind an event that a reader may name; beyond them there are none.
+const FARTHEST: u64 = 1 << 53;
 /// What a preview costs beside its text.
 const OVERHEAD: usize = 160;
 
@@ -167,7 +170,7 @@ impl Chunks {
         let place = match channel.spread && kept.of_a_queue() {
             true => channel.beside(after),
             false => {
-                said.id = channel.behind(after);
+                said.id = channel.behind(after, kept.chunk.seq);
                 channel.heard = said.id;
                 if !kept.of_a_queue() {
                     channel.made.id = said.id;
@@ -227,7 +230,7 @@ impl Chunks {
     pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
         let mut runs = self.0.runs.lock();
         let channel = runs.channels.get_mut(&run)?;
-        if at.is_chunk() && at.chunk < u64::from(u32::MAX) {
+        if at.is_chunk() && at.chunk < FARTHEST {
             channel.last = channel.last.max(at.into());
             channel.heard = channel.heard.max(at);
         }
@@ -268,7 +271,7 @@ impl Runs {
         let Some(channel) = self.channels.get_mut(&run).filter(|channel| id > channel.heard) else { return };
         channel.heard = id;
         let in_time = id > channel.last.id && id.number >= channel.passed;
-        let id = if in_time { id } else { channel.behind(id.number) };
+        let id = if in_time { id } else { channel.behind(id.number, 1) };
         self.take(run, Kept { place: id.into(), event: id.number, chunk, made: false });
     }
 
@@ -341,11 +344,14 @@ impl Channel {
         }
     }
 
-    /// The next position behind a durable event, behind what readers have and behind the last preview.
-    fn behind(&self, event: u64) -> EventId {
+    /// The next position behind a durable event, behind what readers have and behind the last preview. `seq` is the place of
+    /// the preview in its attempt: the first one on a board need not be its attempt's first, and then another board has given
+    /// positions behind the event, which readers still have.
+    fn behind(&self, event: u64, seq: u64) -> EventId {
         let (number, last) = (event.max(self.passed), self.last.id);
         if number > last.number {
-            return EventId { number, chunk: 1 };
+            let goes_on = seq > 1 && self.last == Place::default();
+            return EventId { number, chunk: if goes_on { beyond_other_boards() } else { 1 } };
         }
         EventId { number: last.number, chunk: last.chunk + 1 }
     }
@@ -365,6 +371,11 @@ impl Channel {
     fn is_followed(&self) -> bool {
         self.bell.receiver_count() > 0
     }
+}
+
+/// A place behind an event that no board has given which began earlier: they count from 1, or from when they began.
+fn beyond_other_boards() -> u64 {
+    u64::try_from(SystemClock::default().now().0 / 1_000).unwrap_or(1).max(1)
 }
 
 fn cost(chunk: &Chunk) -> usize {

@@ -140,7 +140,7 @@ impl Worker {
     ) -> Result<Self> {
         let id = WorkerId::fresh();
         let queues = vec![options.queue.clone()];
-        let info = WorkerInfo { org: options.org, id, name: options.name.clone(), queues };
+        let info = WorkerInfo { org: options.org, id, name: options.name.clone(), queues, elsewhere: false };
         storage.register_worker(info).await?;
         let core = Arc::new_cyclic(|me| Core {
             me: me.clone(),

@@ -8,7 +8,7 @@ use crate::storage::available::{troubled, until_available};
 use crate::storage::stored::fetch;
 use crate::tracer::Attempt;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ struct Inner {
     slot: Slot,
     /// The durable event behind which its previews stand.
     event: u64,
-    /// Previews made.
-    made: AtomicU64,
+    /// Previews made. Locked while one is published: they come in their order.
+    made: Mutex<u64>,
     alive: AtomicBool,
     cancelled: AtomicBool,
     over: AtomicBool,
@@ -81,14 +81,15 @@ impl Ticket {
             said.push_str(data);
         }
         let Some(core) = this.core.upgrade() else { return };
-        let seq = this.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut made = this.made.lock();
+        *made += 1;
         let chunk = Chunk {
             execution: this.execution,
             segment: this.slot.segment,
             sequence: this.slot.sequence,
             epoch: Chunk::OF_A_QUEUE,
             attempt: this.attempt,
-            seq,
+            seq: *made,
             kind,
             data: data.into(),
         };
@@ -252,7 +253,7 @@ fn admit(core: &Arc<Core>, claimed: &ClaimedTask) -> Ticket {
         execution: task.execution,
         slot: task.slot,
         event: claimed.event,
-        made: AtomicU64::new(0),
+        made: Mutex::default(),
         alive: AtomicBool::new(true),
         cancelled: AtomicBool::new(false),
         over: AtomicBool::new(false),

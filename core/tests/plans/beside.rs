@@ -11,7 +11,7 @@ use flovyn_core::model::{
     CancelMode, DefinitionSpec, Delivery, ExecutionFilter, NewExecution, NewKey, OrgLimits, QueueLimit, Rate,
     ScheduleSpec, TokenHash, fresh_token,
 };
-use flovyn_core::storage::unfenced::{Serves, Work};
+use flovyn_core::storage::unfenced::{Serves, SignOf, Work};
 use flovyn_core::storage::{ClaimRequest, Heartbeat, Storage, WorkerInfo};
 use flovyn_core::streaming::Reach;
 use serde_json::json;
@@ -69,7 +69,7 @@ fn limit() -> QueueLimit {
 }
 
 fn serves() -> Serves {
-    Serves { agents: vec!["nobody".into()], tasks: vec!["queued".into()] }
+    Serves { agents: vec!["nobody".into()], tasks: vec!["queued".into()], known_as: None }
 }
 
 /// One row of each table that no run has part in.
@@ -78,7 +78,13 @@ pub async fn templates(storage: &dyn Storage) {
     storage.put_schedule(ORG, schedule("first")).await.unwrap();
     storage.directory().unwrap().create_key(key("first")).await.unwrap();
     storage.limit_queue(ORG, "first", limit()).await.unwrap();
-    let worker = WorkerInfo { org: ORG, id: WorkerId::fresh(), name: "first".into(), queues: vec!["first".into()] };
+    let worker = WorkerInfo {
+        org: ORG,
+        id: WorkerId::fresh(),
+        name: "first".into(),
+        queues: vec!["first".into()],
+        elsewhere: false,
+    };
     storage.register_worker(worker).await.unwrap();
     storage.unfenced().unwrap().enroll(ORG, WorkerId::fresh(), serves()).await.unwrap();
 }
@@ -191,7 +197,7 @@ async fn first_protocol(storage: &dyn Storage, client: &Client) {
     assert_eq!(held.len(), 20);
     let tasks = storage.claim_tasks(claim("queued", "default", worker)).await.unwrap();
     assert_eq!(tasks.len(), 20);
-    unfenced.keep_leases(ORG, worker, HOUR).await.unwrap();
+    unfenced.keep_leases(ORG, worker, HOUR, SignOf::Every).await.unwrap();
     let executions = held.iter().map(|held| (held.execution.new.id, held.lease.epoch, held.high)).collect();
     let tasks = tasks.iter().map(|claimed| (claimed.task.new.id, claimed.task.attempt, true)).collect();
     let beat = Heartbeat { org: ORG, worker, ttl: HOUR, executions, tasks, progress: vec![] };

@@ -139,7 +139,7 @@ impl Worker for Grpc {
     async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
         let (org, id) = self.of_queues(&request, &request.get_ref().worker, &request.get_ref().queues).await?;
         let wire = request.into_inner();
-        let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues };
+        let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues, elsewhere: true };
         self.0.storage.register_worker(worker).await.map_err(told)?;
         Ok(Response::new(v2::Empty {}))
     }

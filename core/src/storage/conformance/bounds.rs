@@ -120,7 +120,13 @@ pub async fn words_of_an_op_have_a_limit(factory: &dyn Factory) {
 /// What a worker says of itself.
 pub async fn a_worker_has_limits(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let worker = |name: &str, queues: Vec<String>| WorkerInfo { org: ORG, id: rig.worker(), name: name.into(), queues };
+    let worker = |name: &str, queues: Vec<String>| WorkerInfo {
+        org: ORG,
+        id: rig.worker(),
+        name: name.into(),
+        queues,
+        elsewhere: false,
+    };
     for wrong in [
         worker(&too_long(), vec![]),
         worker("w", vec![too_long()]),

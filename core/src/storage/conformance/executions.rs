@@ -366,7 +366,7 @@ pub async fn unserved_work_is_told(factory: &dyn Factory) {
     let mut expected = vec![told(AGENT, "default", 2), told(AGENT, "gpu", 1)];
     assert_eq!(rig.storage.unserved(ORG).await.unwrap(), expected);
     let worker = rig.worker();
-    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
+    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()], elsewhere: false };
     rig.storage.register_worker(info).await.unwrap();
     let mut asking = rig.asking(worker, AGENT);
     asking.limit = 1;
@@ -422,7 +422,8 @@ pub async fn workers_are_listed(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let (first, second, stranger) = (rig.worker(), rig.worker(), OrgId(rig.uuid()));
     for (org, id) in [(ORG, first), (stranger, second)] {
-        let info = WorkerInfo { org, id, name: "w".into(), queues: vec!["default".into(), "gpu".into()] };
+        let info =
+            WorkerInfo { org, id, name: "w".into(), queues: vec!["default".into(), "gpu".into()], elsewhere: false };
         rig.storage.register_worker(info).await.unwrap();
     }
     let began = rig.now();

@@ -231,7 +231,7 @@ pub async fn a_quarantined_run_has_one_more_chance(factory: &dyn Factory) {
 pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let worker = rig.worker();
-    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
+    let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()], elsewhere: false };
     rig.storage.register_worker(info.clone()).await.unwrap();
     rig.storage.register_worker(info).await.unwrap();
     let mut asking = rig.running().await;
@@ -427,7 +427,13 @@ pub async fn a_claim_has_the_run(factory: &dyn Factory) {
 pub async fn a_worker_belongs_to_its_org(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let (worker, stranger) = (rig.worker(), OrgId(rig.uuid()));
-    let info = |org, name: &str| WorkerInfo { org, id: worker, name: name.into(), queues: vec!["default".into()] };
+    let info = |org, name: &str| WorkerInfo {
+        org,
+        id: worker,
+        name: name.into(),
+        queues: vec!["default".into()],
+        elsewhere: false,
+    };
     rig.storage.register_worker(info(ORG, "own")).await.unwrap();
     let mut timed = rig.running_as(worker).await;
     timed.suspend(vec![], Wait { host_timer: true, ..for_signal("go") }).await;

@@ -36,7 +36,8 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
             blob(&info.id.0),
             info.name,
             text_of(&info.queues)?,
-            host(),
+            // Only of those that live here the lock tells whether they still do.
+            if info.elsewhere { String::new() } else { host() },
             Locks::byte_of(info.org, info.id),
             tx.now.0,
             alive_until,
@@ -322,7 +323,10 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.lease_expires = Some(expires);
         run.save(tx)?;
         let high = super::tx::high(tx.conn, run.home.run)?;
-        if high > known && !super::facts::between(tx.conn, &run, known, high, None)?.is_empty() {
+        // What cannot be read is asked for, and refused, of this run alone.
+        if high > known
+            && super::facts::between(tx.conn, &run, known, high, None).map_or(true, |facts| !facts.is_empty())
+        {
             answer.stale_executions.push(execution);
         }
     }

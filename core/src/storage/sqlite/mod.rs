@@ -390,7 +390,9 @@ impl AgentStorage for SqliteStorage {
 impl WorkSource for SqliteStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
         worker.check()?;
-        self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
+        if !worker.elsewhere {
+            self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
+        }
         self.0.chunks.heard_of(worker.org, worker.id);
         self.write("register a worker", move |tx| claims::register(tx, &worker)).await
     }

@@ -298,7 +298,13 @@ impl<'p> Script<'p> {
                 let _ = both!(self.pair, "unregister_worker", unregister_worker(ORG, worker));
             }
             1 => {
-                let info = WorkerInfo { org: ORG, id: worker, name: "w".into(), queues: vec!["default".into()] };
+                let info = WorkerInfo {
+                    org: ORG,
+                    id: worker,
+                    name: "w".into(),
+                    queues: vec!["default".into()],
+                    elsewhere: false,
+                };
                 let _ = both!(self.pair, "register_worker", register_worker(info));
             }
             _ => {
