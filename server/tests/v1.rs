@@ -8,6 +8,8 @@ mod guards;
 mod house;
 #[path = "v1/lives.rs"]
 mod lives;
+#[path = "v1/returns.rs"]
+mod returns;
 #[path = "v1/worker.rs"]
 mod worker;
 

@@ -5,6 +5,7 @@ use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, Signal, Task};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What such callers need beside the contract.
@@ -19,8 +20,8 @@ pub trait Unfenced: Send + Sync {
     /// The kinds of what waits in a queue and can be claimed.
     async fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work) -> Result<Vec<String>>;
 
-    /// Makes the leases of all runs and tasks of an org that a worker holds last `ttl` from now.
-    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration) -> Result<()>;
+    /// Makes the leases of all tasks of an org that a worker holds last `ttl` from now, and those of the runs of a sign.
+    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()>;
 
     /// The task of an id, if it has not ended.
     async fn open_task(&self, org: OrgId, task: TaskId) -> Result<Option<Task>>;
@@ -36,6 +37,25 @@ pub trait Unfenced: Send + Sync {
     ///
     /// Errors: those of `create_execution`, and `ExecutionNotFound` where there is no such parent.
     async fn spawn(&self, parent: ExecutionId, new: NewExecution) -> Result<Created>;
+}
+
+/// The runs that a sign of their worker stands for. Whoever calls about none of them need not know of them any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignOf {
+    /// All that it holds.
+    Every,
+    /// These alone, as far as it holds them.
+    These(BTreeSet<ExecutionId>),
+}
+
+impl SignOf {
+    /// Whether it is one of a run.
+    pub fn is_of(&self, run: ExecutionId) -> bool {
+        match self {
+            Self::Every => true,
+            Self::These(runs) => runs.contains(&run),
+        }
+    }
 }
 
 /// What can be claimed.
@@ -54,6 +74,9 @@ pub struct Serves {
     pub agents: Vec<String>,
     /// Of tasks.
     pub tasks: Vec<String>,
+    /// The worker of which this is another id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_as: Option<WorkerId>,
 }
 
 /// How long what a worker can run is remembered without a sign of it.

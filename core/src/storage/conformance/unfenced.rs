@@ -9,7 +9,7 @@ use crate::model::{
     TaskStatus, Until, Wait, child_signal,
 };
 use crate::storage::ClaimRequest;
-use crate::storage::unfenced::{Serves, Work};
+use crate::storage::unfenced::{Serves, SignOf, Work};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub async fn a_worker_is_enrolled(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let Some(unfenced) = rig.storage.unfenced() else { return };
     let (worker, other) = (rig.worker(), rig.worker());
-    let serves = |tasks: &[&str]| Serves { agents: named(&["a"]), tasks: named(tasks) };
+    let serves = |tasks: &[&str]| Serves { agents: named(&["a"]), tasks: named(tasks), known_as: Some(other) };
     assert_eq!(unfenced.enrolled(ORG, worker).await.unwrap(), None);
     unfenced.enroll(ORG, worker, serves(&["x"])).await.unwrap();
     unfenced.enroll(ORG, worker, serves(&["x", "y"])).await.unwrap();
@@ -31,7 +31,7 @@ pub async fn a_worker_is_enrolled(factory: &dyn Factory) {
     assert_eq!(unfenced.enrolled(ORG, other).await.unwrap(), None);
     let days = |days: u64| Duration::from_secs(days * 24 * 3_600);
     rig.clock.advance(days(5));
-    unfenced.keep_leases(ORG, worker, TTL).await.unwrap();
+    unfenced.keep_leases(ORG, worker, TTL, SignOf::Every).await.unwrap();
     rig.clock.advance(days(5));
     unfenced.enroll(ORG, other, serves(&[])).await.unwrap();
     assert!(unfenced.enrolled(ORG, worker).await.unwrap().is_some(), "it gave a sign five days ago");
@@ -67,7 +67,8 @@ pub async fn what_waits_has_kinds(factory: &dyn Factory) {
     assert_eq!(kinds("default", Work::Tasks).await, Vec::<String>::new());
 }
 
-/// All that a worker holds in an org lasts so long from its sign, and never shorter than it would have.
+/// All that a worker holds in an org lasts so long from its sign, and never shorter than it would have; of runs those that the
+/// sign is of.
 pub async fn a_worker_keeps_its_leases(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
     let Some(unfenced) = rig.storage.unfenced() else { return };
@@ -78,13 +79,19 @@ pub async fn a_worker_keeps_its_leases(factory: &dyn Factory) {
     let worker = holder.lease.worker;
     let task = rig.claim_tasks_as(worker).await.remove(0).task;
     rig.clock.advance(TTL / 2);
-    unfenced.keep_leases(OrgId(rig.uuid()), worker, TTL).await.unwrap();
-    unfenced.keep_leases(ORG, rig.worker(), TTL).await.unwrap();
+    unfenced.keep_leases(OrgId(rig.uuid()), worker, TTL, SignOf::Every).await.unwrap();
+    unfenced.keep_leases(ORG, rig.worker(), TTL, SignOf::Every).await.unwrap();
     let expires = rig.execution(id).await.lease_expires;
     assert_eq!(expires, Some(rig.now().after(TTL / 2)));
-    unfenced.keep_leases(ORG, worker, TTL).await.unwrap();
-    unfenced.keep_leases(ORG, worker, TTL / 4).await.unwrap();
+    unfenced.keep_leases(ORG, worker, TTL, SignOf::Every).await.unwrap();
+    unfenced.keep_leases(ORG, worker, TTL / 4, SignOf::Every).await.unwrap();
     assert_eq!(rig.execution(id).await.lease_expires, Some(rig.now().after(TTL)));
+    let of_others = SignOf::These([ExecutionId(rig.uuid())].into());
+    let until = rig.execution(id).await.lease_expires;
+    rig.clock.advance(Duration::from_secs(1));
+    unfenced.keep_leases(ORG, worker, TTL, of_others).await.unwrap();
+    assert_eq!(rig.execution(id).await.lease_expires, until, "the sign is not one of the run");
+    unfenced.keep_leases(ORG, worker, TTL, SignOf::These([id].into())).await.unwrap();
     rig.pass_after(TTL - Duration::from_secs(1)).await;
     assert_eq!(rig.status(id).await, Status::Running);
     assert_eq!(rig.task(id, task.new.id).await.status, TaskStatus::Running);

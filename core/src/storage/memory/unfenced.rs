@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, NewSignal, Signal, Task, TaskStatus};
 use crate::storage::Unfenced;
-use crate::storage::unfenced::{REMEMBERED, Serves, Work};
+use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,8 +34,8 @@ impl Unfenced for MemoryStorage {
         Ok(self.call(|state, now| state.waiting_kinds(org, queue, of, now)))
     }
 
-    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration) -> Result<()> {
-        self.call(|state, now| state.keep_leases(org, worker, ttl, now));
+    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
+        self.call(|state, now| state.keep_leases(org, worker, ttl, &runs, now));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl State {
         kinds.into_iter().cloned().collect()
     }
 
-    fn keep_leases(&mut self, org: OrgId, worker: WorkerId, ttl: Duration, now: Timestamp) {
+    fn keep_leases(&mut self, org: OrgId, worker: WorkerId, ttl: Duration, runs: &SignOf, now: Timestamp) {
         let expires = Some(now.after(ttl));
         if let Some((_, seen)) = self.enrolled.get_mut(&(org, worker)) {
             *seen = now;
@@ -110,7 +110,7 @@ impl State {
         }
         for key in self.keys_of(org) {
             let Some(run) = self.runs.get_mut(&key) else { continue };
-            if run.exec.worker == Some(worker) {
+            if run.exec.worker == Some(worker) && runs.is_of(key.1) {
                 run.exec.lease_expires = run.exec.lease_expires.max(expires);
             }
             let held = run.tasks.values_mut().filter(|row| {

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, NewSignal, Signal, Task};
 use crate::storage::Unfenced;
-use crate::storage::unfenced::{REMEMBERED, Serves, Work};
+use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Unfenced for PostgresStorage {
             .await
     }
 
-    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration) -> Result<()> {
+    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
         self.write_alone("extend the leases of a worker", move |tx| {
             let expires = tx.now.after(ttl).0;
             tx.execute(
@@ -87,7 +87,8 @@ impl Unfenced for PostgresStorage {
                 row![org.0, worker.0, tx.now],
             )?;
             lock_held(tx, org, worker)?;
-            for mut run in held_runs(tx, org, worker)? {
+            let held = held_runs(tx, org, worker)?;
+            for mut run in held.into_iter().filter(|run| runs.is_of(run.id)) {
                 run.lease_expires = run.lease_expires.max(Some(expires));
                 run.save(tx)?;
             }

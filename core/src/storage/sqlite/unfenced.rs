@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, NewSignal, Signal, Task};
 use crate::storage::Unfenced;
-use crate::storage::unfenced::{REMEMBERED, Serves, Work};
+use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
 use rusqlite::params;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Unfenced for SqliteStorage {
             .await
     }
 
-    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration) -> Result<()> {
+    async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
         self.write("extend the leases of a worker", move |tx| {
             let expires = tx.now.after(ttl).0;
             tx.execute(
@@ -68,7 +68,8 @@ impl Unfenced for SqliteStorage {
                 "UPDATE enrolled_worker SET seen_at = ?3 WHERE org_id = ?1 AND id = ?2",
                 params![blob(&org.0), blob(&worker.0), tx.now.0],
             )?;
-            for mut run in claims::held_runs(tx.conn, org, worker)? {
+            let held = claims::held_runs(tx.conn, org, worker)?;
+            for mut run in held.into_iter().filter(|run| runs.is_of(run.id)) {
                 run.lease_expires = run.lease_expires.max(Some(expires));
                 run.save(tx)?;
             }

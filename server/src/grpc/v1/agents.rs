@@ -1,6 +1,7 @@
 //! The calls of workers that advance runs, each handed to the file that owns what it does.
 
-use super::suspend::failure;
+use super::held::Held;
+use super::suspend::{failure, met_no_server};
 use super::{Adapter, V1, convert};
 use crate::grpc::streams::Answers;
 use crate::grpc::told;
@@ -106,7 +107,12 @@ impl AgentDispatch for V1 {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
         let id = wire.agent_execution_id.clone();
-        self.finish(&caller, &id, BatchEnd::Fail(failure(wire))).await?;
+        if met_no_server(wire.failure_type.as_deref(), &wire.error) {
+            let Held { run, lease } = self.held(&caller, &id).await?;
+            self.storage().release(caller.org, run.new.id, lease).await.map_err(told)?;
+        } else {
+            self.finish(&caller, &id, BatchEnd::Fail(failure(wire))).await?;
+        }
         Ok(Response::new(()))
     }
 

@@ -10,7 +10,7 @@ use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{
     AttemptResult, BatchEnd, Claim, ClaimedTask, Execution, Failure, Status as RunStatus, TaskReport,
 };
-use flovyn_core::storage::unfenced::Work;
+use flovyn_core::storage::unfenced::{Serves, Work};
 use flovyn_core::storage::{ClaimRequest, Storage};
 use flovyn_core::streaming::Follow;
 use flovyn_proto::v1;
@@ -119,15 +119,21 @@ impl Adapter {
     ) -> Result<(WorkerId, Option<Vec<String>>), Status> {
         let unfenced = self.unfenced()?;
         let own = workers::worker(org, named);
-        if let Some(serves) = unfenced.enrolled(org, own).await.map_err(told)? {
-            return Ok((own, Some(serves.tasks)));
-        }
-        if let Some(worker) = self.workers.of(org, peer)
+        let known = unfenced.enrolled(org, own).await.map_err(told)?;
+        if let Some(worker) = self.workers.of(org, peer).filter(|worker| *worker != own)
             && let Some(serves) = unfenced.enrolled(org, worker).await.map_err(told)?
         {
-            return Ok((worker, Some(serves.tasks)));
+            let alias = Serves { known_as: Some(worker), ..serves };
+            if known.as_ref() != Some(&alias) {
+                // No other server, nor this one after a restart, sees the connection.
+                unfenced.enroll(org, own, alias.clone()).await.map_err(told)?;
+            }
+            return Ok((worker, Some(alias.tasks)));
         }
-        Ok((own, None))
+        Ok(match known {
+            Some(serves) => (serves.known_as.unwrap_or(own), Some(serves.tasks)),
+            None => (own, None),
+        })
     }
 
     /// Waits until there may be work; false when the poll has been held long enough.
@@ -174,6 +180,7 @@ impl Adapter {
         let next = (run.base == 0 && run.forked_from.is_none()).then_some(0);
         let (base, epoch, segment, known) = (run.base, run.epoch, run.segment, claim.high);
         self.places.set(&run, Place { base, epoch, segment, next, known });
+        self.workers.heard_of(run.new.org, claim.lease.worker, run.new.id, self.storage().clock().now());
         let held = Held { run, lease: claim.lease };
         let run = &held.run;
         if run.status == RunStatus::Cancelling {

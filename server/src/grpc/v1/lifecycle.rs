@@ -1,6 +1,6 @@
 //! The start of workers and their signs of life.
 
-use super::{LEASE, V1, convert, workers};
+use super::{V1, convert, workers};
 use crate::grpc::told;
 use flovyn_core::id::WorkerId;
 use flovyn_core::storage::unfenced::Serves;
@@ -20,7 +20,7 @@ impl WorkerLifecycle for V1 {
         let id = workers::registered(caller.org, &wire.worker_name);
         let agents = wire.agents.into_iter().map(|agent| agent.kind).collect();
         let tasks = wire.tasks.into_iter().map(|task| task.kind).collect();
-        self.unfenced()?.enroll(caller.org, id, Serves { agents, tasks }).await.map_err(told)?;
+        self.unfenced()?.enroll(caller.org, id, Serves { agents, tasks, known_as: None }).await.map_err(told)?;
         self.workers.met(caller.org, peer, id);
         Ok(Response::new(v1::WorkerRegistrationResponse {
             worker_id: id.to_string(),
@@ -35,7 +35,7 @@ impl WorkerLifecycle for V1 {
         let caller = self.caller(&request)?;
         let worker = WorkerId(convert::uuid(&request.get_ref().worker_id, "worker_id")?);
         self.workers.met(caller.org, request.remote_addr(), worker);
-        self.unfenced()?.keep_leases(caller.org, worker, LEASE).await.map_err(told)?;
+        self.keep_leases(caller.org, worker).await?;
         Ok(Response::new(()))
     }
 }

@@ -109,18 +109,32 @@ impl Adapter {
         let id = ExecutionId(convert::uuid(id, "agent_execution_id")?);
         let run = self.storage().execution(caller.org, id).await.map_err(told)?;
         caller.may_serve(&run.new.queue)?;
-        if let Some(worker) = holder(&run) {
-            self.gives_sign(caller.org, worker).await?;
-        }
+        self.was_called_about(&run).await?;
         Ok(run)
     }
 
-    /// Renews all leases of a worker that gives a sign, if that was not done just now.
-    async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
-        if self.workers.is_due(org, worker, self.storage().clock().now()) {
-            self.unfenced()?.keep_leases(org, worker, LEASE).await.map_err(told)?;
+    /// Renews the leases of whoever advances a run that a call is about, if that was not done just now.
+    async fn was_called_about(&self, run: &Execution) -> Result<(), Status> {
+        let Some(worker) = holder(run) else { return Ok(()) };
+        let (org, now) = (run.new.org, self.storage().clock().now());
+        if self.workers.heard_of(org, worker, run.new.id, now) {
+            return self.keep_leases(org, worker).await;
         }
-        Ok(())
+        self.gives_sign(org, worker).await
+    }
+
+    /// Renews the leases of a worker that gives a sign, if that was not done just now.
+    async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+        match self.workers.is_due(org, worker, self.storage().clock().now()) {
+            true => self.keep_leases(org, worker).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Renews the leases of all tasks that a worker holds, and of the runs that it has not forgotten.
+    async fn keep_leases(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+        let runs = self.workers.sign_of(org, worker, self.storage().clock().now());
+        self.unfenced()?.keep_leases(org, worker, LEASE, runs).await.map_err(told)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Previews: what runs and attempts are making, for whoever watches. Losing one harms nothing, so nothing here fails a worker.
 
-use super::{Adapter, Caller, holder};
+use super::{Adapter, Caller};
 use crate::grpc::told;
 use flovyn_core::error::Kind;
 use flovyn_core::id::{ExecutionId, OrgId};
@@ -94,9 +94,7 @@ impl Adapter {
             Err(error) => return Err(told(error)),
         };
         caller.may_serve(&run.new.queue)?;
-        if let Some(worker) = holder(&run) {
-            self.gives_sign(caller.org, worker).await?;
-        }
+        self.was_called_about(&run).await?;
         let place = self.places.of(&run).filter(|place| place.epoch == run.epoch);
         let seen = self.views.0.lock().get(&key).copied();
         let known = seen.unwrap_or(0).max(place.map_or(0, |place| place.known));

@@ -153,6 +153,16 @@ impl Adapter {
     }
 }
 
+/// Whether a worker reports that one of its own calls met no server, which is nobody's failure: what it holds is for somebody
+/// to go on with. Its library words it so, and names no type.
+pub(super) fn met_no_server(failure_type: Option<&str>, error: &str) -> bool {
+    let words = ["Unavailable", "Cancelled", "Unknown"].map(|word| format!("status: {word}"));
+    failure_type.unwrap_or_default().is_empty()
+        && error.starts_with("gRPC error: ")
+        && (words[0..2].iter().any(|word| error.contains(word))
+            || error.contains(&words[2]) && (error.contains("transport error") || error.contains("h2 protocol error")))
+}
+
 /// The failure that a worker reports.
 pub(super) fn failure(wire: v1::FailAgentRequest) -> Failure {
     let error_type = wire.failure_type.filter(|word| !word.is_empty()).unwrap_or_else(|| "Error".into());

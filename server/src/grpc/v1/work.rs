@@ -1,5 +1,6 @@
 //! The calls of workers that run tasks. They name no attempt: the one that runs is meant.
 
+use super::suspend::met_no_server;
 use super::{Adapter, Caller, LEASE, V1, convert, shown};
 use crate::grpc::told;
 use flovyn_core::error::{Code, Error};
@@ -81,8 +82,13 @@ impl TaskExecution for V1 {
     async fn fail_task(&self, request: Request<v1::FailTaskRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
-        let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
-        let result = AttemptResult::Failed { failure, retryable: true };
+        let result = match met_no_server(None, &wire.error) {
+            true => AttemptResult::Released,
+            false => {
+                let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
+                AttemptResult::Failed { failure, retryable: true }
+            }
+        };
         self.end(&caller, &wire.task_execution_id, result).await
     }
 

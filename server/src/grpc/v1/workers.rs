@@ -6,7 +6,8 @@
 //! then the tasks of such a worker are held by an id apart, whose leases are kept by its polls and by calls about its tasks.
 
 use flovyn_core::clock::Timestamp;
-use flovyn_core::id::{OrgId, WorkerId};
+use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
+use flovyn_core::storage::unfenced::SignOf;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,8 +16,11 @@ use uuid::Uuid;
 
 /// How often the calls of a worker renew its leases: far more often than they end, and far less often than it calls.
 const RENEWED: Duration = Duration::from_secs(15);
-/// Connections and workers that are remembered at a time.
+/// Connections, workers and runs that are remembered at a time.
 const REMEMBERED: usize = 10_000;
+/// How long a worker may make no call about a run that it holds. Its other signs then no longer stand for the run: it reports
+/// an end once, and knows nothing more of the run where that report met a server that was not there.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// What this process has seen of workers.
 #[derive(Default)]
@@ -24,6 +28,16 @@ pub(super) struct Workers {
     /// The one worker of a connection; none where there are several.
     peers: Mutex<HashMap<(OrgId, SocketAddr), Option<WorkerId>>>,
     renewed: Mutex<HashMap<(OrgId, WorkerId), Timestamp>>,
+    heard: Mutex<Heard>,
+}
+
+/// The calls that workers have made about runs.
+#[derive(Default)]
+struct Heard {
+    /// Since when; what was before is not known.
+    since: Option<Timestamp>,
+    of: HashMap<(OrgId, WorkerId), HashMap<ExecutionId, Timestamp>>,
+    runs: usize,
 }
 
 /// The worker of an id on the wire.
@@ -69,6 +83,35 @@ impl Workers {
         renewed.insert((org, worker), now);
         true
     }
+
+    /// A worker has made a call about a run that it holds, or was given it. Whether it had made none for so long that the
+    /// run's lease is to be renewed at once.
+    pub(super) fn heard_of(&self, org: OrgId, worker: WorkerId, run: ExecutionId, now: Timestamp) -> bool {
+        let mut heard = self.heard.lock();
+        if heard.runs >= REMEMBERED {
+            *heard = Heard::default();
+        }
+        heard.since.get_or_insert(now);
+        let before = heard.of.entry((org, worker)).or_default().insert(run, now);
+        heard.runs += usize::from(before.is_none());
+        before.is_none_or(|at| now.since(at) >= RENEWED)
+    }
+
+    /// The runs that any sign of a worker stands for.
+    pub(super) fn sign_of(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> SignOf {
+        let mut heard = self.heard.lock();
+        let since = *heard.since.get_or_insert(now);
+        let Heard { of, runs, .. } = &mut *heard;
+        let held = of.entry((org, worker)).or_default();
+        let before = held.len();
+        held.retain(|_, at| now.since(*at) < SILENCE);
+        *runs -= before - held.len();
+        let these = held.keys().copied().collect();
+        if held.is_empty() {
+            of.remove(&(org, worker));
+        }
+        if now.since(since) < SILENCE { SignOf::Every } else { SignOf::These(these) }
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +141,21 @@ mod tests {
         workers.met(org, peer, two);
         workers.met(org, peer, one);
         assert_eq!((workers.of(org, peer), workers.of(org, None)), (None, None));
+    }
+
+    #[test]
+    fn a_sign_stands_for_the_runs_that_its_worker_still_calls_about() {
+        let (workers, org, worker) = (Workers::default(), OrgId::DEFAULT, WorkerId::fresh());
+        let (told, silent, start) = (ExecutionId::fresh(), ExecutionId::fresh(), Timestamp(1_700_000_000_000_000));
+        // What it held when this server began is not known.
+        assert_eq!(workers.sign_of(org, worker, start), SignOf::Every);
+        assert!(workers.heard_of(org, worker, silent, start) && workers.heard_of(org, worker, told, start));
+        assert!(!workers.heard_of(org, worker, told, start.after(RENEWED / 2)));
+        let later = start.after(SILENCE);
+        assert!(workers.heard_of(org, worker, told, later));
+        assert_eq!(workers.sign_of(org, worker, later), SignOf::These([told].into()));
+        assert_eq!(workers.sign_of(org, WorkerId::fresh(), later), SignOf::These([].into()));
+        assert_eq!(workers.heard.lock().runs, 1);
     }
 
     #[test]
