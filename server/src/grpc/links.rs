@@ -9,10 +9,11 @@ use std::time::Duration;
 use tracing::warn;
 use uuid::Uuid;
 
-/// How long a broken stream may take to come back.
-const GRACE: Duration = Duration::from_secs(1);
-/// What is left of the leases of workers that seem gone: enough for one that lives to renew them.
-const LEFT: Duration = Duration::from_secs(3);
+/// How long a broken stream may take to come back. With what is left of the leases then, the work of a killed process is taken
+/// over within a second.
+const GRACE: Duration = Duration::from_millis(500);
+/// What is left of the leases of workers that seem gone: enough for one that is connected to renew them.
+const LEFT: Duration = Duration::from_millis(250);
 
 /// A stream: whose token opened it (none: the operator's), and the name the caller gives to all of its own.
 pub(super) type LinkName = (Option<OrgId>, Uuid);
