@@ -45,6 +45,9 @@ def server_aims(samples: Samples, scale: ServerScale) -> Iterator[Aim]:
             text = f"S4 a step output of {size} MiB is read back by another worker, {stack.shown}"
             yield Aim(text, FLOVYN_PYTHON, RAM, 0, "wrong", wrong)
     for stack in (ON_SQLITE, ON_POSTGRES):
+        taken = python.median("s10", scale.kills, "takeover_p99_ms", RAM, stack.shown)
+        text = f"S10 kill -9 of a worker to another that goes on, p99, {stack.shown}"
+        yield Aim(text, FLOVYN_PYTHON, RAM, 1_000, "ms", taken)
         for figure, text, limit, unit in (
             ("server_start_mb", "memory of a server before any work", 60.0, "MB"),
             ("server_idle_percent", "CPU of a server with an idle worker", 1.0, "% of a core"),

@@ -9,7 +9,7 @@ from harness.plan import Cell
 from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE, Launcher, Side
 from harness.stack import Stack
 
-SERVER_WORKLOADS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9")
+SERVER_WORKLOADS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9", "s10")
 
 LIBRARY = Stack()
 ON_SQLITE = Stack(postgres=False, servers=1)
@@ -28,10 +28,11 @@ class ServerScale:
     readers: tuple[int, int]
     replicas: tuple[int, ...]
     idle_s: int
+    kills: int
 
 
-FULL_SERVER = ServerScale(200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10)
-QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2)
+FULL_SERVER = ServerScale(200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10, 50)
+QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2, 5)
 
 
 def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
@@ -51,6 +52,7 @@ def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
                 yield cell("s4", size, stack, *halves)
             yield cell("s6", scale.starts, stack, run("dispatch", scale.starts))
             yield cell("s9", 1, stack, run("idle", scale.idle_s))
+            yield cell("s10", scale.kills, stack, run("takeover", scale.kills))
     else:
         readers, tokens = scale.readers
         for stack in (ON_SQLITE, ON_POSTGRES):

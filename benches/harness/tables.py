@@ -214,4 +214,10 @@ TABLES = {
         ),
         "Memory right after the start; CPU while one worker is connected and nothing happens.",
     ),
+    "s10": Table(
+        "S10: takeover, from kill -9 of a worker in a step to that step in another",
+        "kills",
+        (("takeover_p50_ms", "p50 ms"), ("takeover_p99_ms", "p99 ms")),
+        "Through a server, which sees the connection break and waits whether it comes back. The heir is up and idle.",
+    ),
 }

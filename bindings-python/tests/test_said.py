@@ -216,6 +216,29 @@ async def test_code_that_diverges_is_said(caplog: pytest.LogCaptureFixture) -> N
     assert any("'changed' of agent 'changes' is paused: Diverged" in text for text in said(caplog)), said(caplog)
 
 
+async def test_a_run_that_somebody_ended_was_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    @agent
+    async def is_ended(ctx: AgentContext) -> None:
+        try:
+            await divide(1)
+            begun.set()
+            await asyncio.sleep(60)
+        finally:
+            over.set()
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[is_ended]):
+        handle = await client.start(is_ended)
+        await begun.wait()
+        await handle.cancel(mode="hard")
+        with pytest.raises(flovyn.AgentCancelled):
+            await handle.result(5)
+        # At once, not with the worker's next sign of life.
+        await asyncio.wait_for(over.wait(), 5)
+    assert said(caplog) == []
+
+
 async def test_a_lost_lease_is_said(caplog: pytest.LogCaptureFixture, file_url: str) -> None:
     @agent
     async def loses(ctx: AgentContext) -> None:

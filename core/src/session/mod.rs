@@ -73,6 +73,16 @@ pub enum Closed {
     Lost(Error),
 }
 
+impl Closed {
+    /// A run that has ended was taken away by nobody, though the store refuses whoever held it.
+    fn or_finished(self) -> Self {
+        let Self::Lost(error) = &self else { return self };
+        let stands = error.fact("status").and_then(Status::parse);
+        let ended = stands.filter(|status| error.code() == Code::LeaseLost && status.is_terminal());
+        ended.map_or(self, Self::Finished)
+    }
+}
+
 /// What the worker does for its sessions.
 pub(crate) trait Keeper: Send + Sync {
     /// The run waits; the session may be parked.
@@ -518,6 +528,7 @@ impl Session {
     }
 
     fn end(&self, why: Closed, mut inner: MutexGuard<'_, Inner>) {
+        let why = why.or_finished();
         self.trace_close(&why);
         if matches!(why, Closed::Finished(status) if status.is_terminal()) {
             self.conversations.forget(self.execution);

@@ -2,6 +2,7 @@
 
 use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
 use crate::error::{Code, Error};
+use crate::id::ExecutionId;
 use crate::session::Closed;
 use crate::storage::Heartbeat;
 use crate::storage::available::troubled;
@@ -61,7 +62,7 @@ async fn beat(core: &Core) -> bool {
         if answer.lost_executions.contains(&id) {
             // One that parked or goes on from there meanwhile has said so to the store, or is about to hear its answer.
             if held.is_some() && held == session.held() {
-                session.close(Closed::Lost(lost("another worker has taken the run over")));
+                session.close(Closed::Lost(taken(core, id).await));
             }
             continue;
         }
@@ -76,6 +77,14 @@ async fn beat(core: &Core) -> bool {
         }
     }
     true
+}
+
+/// Why the store gives a run to this worker no longer.
+async fn taken(core: &Core, run: ExecutionId) -> Error {
+    match core.storage.execution(core.options.org, run).await {
+        Ok(run) if run.status.is_terminal() => lost("the run has ended").with("status", run.status),
+        _ => lost("another worker has taken the run over"),
+    }
 }
 
 fn lost(why: &str) -> Error {

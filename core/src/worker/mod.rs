@@ -360,8 +360,14 @@ impl Core {
                     let active = self.active.lock();
                     active.get(&change.execution).cloned().or_else(|| self.parked.get(change.execution))
                 };
-                if let Some(session) = session.filter(|session| session.org() == change.org) {
+                let session = session.filter(|session| session.org() == change.org);
+                if let Some(session) = &session {
                     session.hinted(change.high);
+                }
+                // Somebody else has ended it: a beat, which tells what is lost, need not wait for its time.
+                let held = || session.is_some_and(|session| session.held().is_some());
+                if change.ended == Some(true) && (held() || self.works_for(change.execution)) {
+                    self.storage.hints().leases_at_risk();
                 }
             }
             None => {
@@ -370,6 +376,11 @@ impl Core {
                 sessions.iter().for_each(|session| session.hinted(u64::MAX));
             }
         }
+    }
+
+    /// Whether an attempt of a run's task, handed out by a queue, is under way here.
+    fn works_for(&self, run: ExecutionId) -> bool {
+        self.tickets.lock().values().any(|ticket| ticket.execution() == run)
     }
 
     /// The runs that advance here, for a look at whether they have news. One that is claimed meanwhile looks for itself.

@@ -45,6 +45,11 @@ impl Ticket {
         self.0.task
     }
 
+    /// The task's run.
+    pub(super) fn execution(&self) -> ExecutionId {
+        self.0.execution
+    }
+
     /// The attempt's number.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
