@@ -10,6 +10,7 @@ mod addresses;
 mod certificate;
 mod config;
 mod dev;
+mod disk;
 mod ending;
 mod faults;
 mod grpc;
@@ -21,16 +22,18 @@ mod nats;
 mod orgs;
 mod otlp;
 mod policy;
+mod refusals;
 mod replica;
 mod request_id;
 mod rest;
+mod said;
 mod service;
 mod sse;
 mod throttle;
 
 pub use access::{Access, Identity};
 pub use certificate::Certificate;
-pub use config::Config;
+pub use config::{Config, LogFormat};
 pub use dev::{Dev, DevOptions, dev};
 pub use limits::Limits;
 pub use replica::Replica;
@@ -42,6 +45,7 @@ use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
 use crate::orgs::Orgs;
 use crate::otlp::Traces;
+use crate::refusals::Refusals;
 use crate::service::{Catalog, Service};
 use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
@@ -80,7 +84,19 @@ pub struct Doors {
     pub limits: Limits,
     /// Encrypts every connection.
     pub certificate: Option<Certificate>,
+    /// A call of the storage that takes longer is named in the log.
+    pub slow_call: Duration,
 }
+
+impl Default for Doors {
+    /// No limits, in clear.
+    fn default() -> Self {
+        Self { limits: Limits::none(), certificate: None, slow_call: SLOW }
+    }
+}
+
+/// What a call of the storage may take before the log names it.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// How long the calls in flight of a server that is told to end may take.
 const GRACE: Duration = Duration::from_secs(20);
@@ -233,7 +249,7 @@ impl Bound {
         let (grpc_door, grpc_address) = open(grpc_listener, &[b"h2"])?;
         let (http_door, http_address) = open(http_listener, &[b"h2", b"http/1.1"])?;
         let ending = Ending::default();
-        let service = service(storage, chunks, access, &doors.limits, &ending);
+        let service = service(storage, chunks, access, doors, &ending);
         let (calls, called) = oneshot::channel();
         let (grpc_latch, http_latch) = (grpc_door.latch(), http_door.latch());
         let of_grpc = grpc::serve(service.clone(), grpc_door.connections(), grpc_latch);
@@ -255,7 +271,7 @@ impl Bound {
 ///
 /// Errors: `InvalidArgument` where an address cannot be listened on.
 pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
-    serve_behind(storage, chunks, config, Doors { limits: Limits::none(), certificate: None }).await
+    serve_behind(storage, chunks, config, Doors::default()).await
 }
 
 /// As [`serve`], with limits and encryption.
@@ -283,19 +299,20 @@ where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let ending = Ending::default();
-    let service = service(storage, chunks, access, &Limits::none(), &ending);
+    let service = service(storage, chunks, access, &Doors::default(), &ending);
     let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
     let connections = pin!(grpc);
     let grpc = grpc::serve(service.clone(), connections, Latch::default());
     try_join(grpc, http::serve(service, guests, false, Latch::default(), ready(()))).await.map(drop)
 }
 
-fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, limits: &Limits, ending: &Ending) -> Service {
+fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, doors: &Doors, ending: &Ending) -> Service {
     let metrics = Metrics::default();
-    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), doors.slow_call)));
     let (draining, stopping) = ending.heard();
-    let (gauges, orgs) = (Throttle::of(limits), Orgs::default());
-    Service { storage, chunks, access, gauges, orgs, metrics, catalog: Catalog::default(), draining, stopping }
+    let (gauges, orgs) = (Throttle::of(&doors.limits), Orgs::default());
+    let (catalog, refusals) = (Catalog::default(), Refusals::default());
+    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -99,7 +99,12 @@ impl Default for Metrics {
             commits: add(all, "commits", "Commits of runs, by what followed", Family::default()),
             ended: add(all, "runs_ended", "Runs that a commit ended or paused", Family::default()),
             claims: add(all, "claims", "Runs and tasks that were claimed", Family::default()),
-            leases_lost: add(all, "leases_lost", "Runs that a worker learned to have lost", Counter::default()),
+            leases_lost: add(
+                all,
+                "leases_lost",
+                "Runs that were taken from a worker which gave no sign",
+                Counter::default(),
+            ),
             payload_bytes: add(all, "payload_bytes", "Bytes of values that were stored", Family::default()),
             tokens: add(all, "tokens", "Tokens of model calls, as committed", Family::default()),
             cost: add(all, "cost_usd", "Cost of model calls in US dollars, as committed", Family::default()),
@@ -133,7 +138,7 @@ impl Metrics {
         self.0.claims.get_or_create(&[("what", what.to_owned())]).inc_by(count as u64);
     }
 
-    /// A worker learned that it has lost some runs.
+    /// Runs were taken from a worker, which has learned of it.
     pub(crate) fn lost(&self, count: usize) {
         self.0.leases_lost.inc_by(count as u64);
     }

@@ -115,6 +115,15 @@ impl Adapter {
         Ok(run)
     }
 
+    /// Refuses a worker that asks for work of a queue which its key does not serve.
+    fn may_poll(&self, caller: &Caller, queue: &str) -> Result<(), Status> {
+        let may = caller.may_serve(queue);
+        if may.is_err() {
+            self.service().refusals.tell(&caller.identity, &format!("the queue {queue:?}"));
+        }
+        may
+    }
+
     /// Renews all leases of a worker that gives a sign, if that was not done just now.
     async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
         if self.workers.is_due(org, worker, self.storage().clock().now()) {
