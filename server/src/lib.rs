@@ -134,6 +134,11 @@ impl Serving {
         format!("{}://{}", self.scheme(), self.http)
     }
 
+    /// The id of this server for as long as it runs, by which its metrics, traces and log can be told from another's.
+    pub fn instance(&self) -> &str {
+        self.service.metrics.instance()
+    }
+
     fn scheme(&self) -> &'static str {
         if self.papers.is_some() { "https" } else { "http" }
     }
@@ -163,7 +168,7 @@ impl Serving {
     ///
     /// Errors: `InvalidArgument` for an endpoint that can be none.
     pub fn trace_to(&mut self, endpoint: &str) -> Result<()> {
-        self.traces = Some(Traces::start(endpoint, self.service.storage.clone())?);
+        self.traces = Some(Traces::start(endpoint, self.service.storage.clone(), self.service.metrics.instance())?);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ pub(crate) fn started(serving: &Serving, metrics: Option<SocketAddr>, db: &str, 
     let Limits { create, signal, poll, streams, connections, connections_each, strangers } = config.limits;
     info!(
         version = env!("CARGO_PKG_VERSION"),
+        instance = serving.instance(),
         db,
         grpc = serving.url(),
         http = serving.http_url(),
@@ -35,7 +36,14 @@ pub(crate) fn started(serving: &Serving, metrics: Option<SocketAddr>, db: &str, 
 /// A server of one developer has.
 pub(crate) fn started_for_one(serving: &Serving, db: &str) {
     let (grpc, http) = (serving.url(), serving.http_url());
-    info!(version = env!("CARGO_PKG_VERSION"), db, grpc, http, "the server of one developer has started");
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        instance = serving.instance(),
+        db,
+        grpc,
+        http,
+        "the server of one developer has started"
+    );
 }
 
 /// URLs, several behind commas, with neither who connects nor what a query says.
