@@ -144,7 +144,17 @@ pub struct Dev {
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<std::path::PathBuf>,
     #[command(flatten)]
+    pub proxy: Proxy,
+    #[command(flatten)]
     pub log: Log,
+}
+
+/// What stands in front of a server on this machine.
+#[derive(Debug, Args)]
+pub struct Proxy {
+    /// A name that a proxy on this machine is called by, so that HTTP on loopback answers to it too; may be given several times
+    #[arg(long = "public-host", value_name = "NAME")]
+    pub public_hosts: Vec<String>,
 }
 
 /// How a process that serves tells what it does.
@@ -160,6 +170,8 @@ pub struct Server {
     /// A file in TOML: db, grpc, http, plaintext, …
     #[arg(long, value_name = "FILE")]
     pub config: std::path::PathBuf,
+    #[command(flatten)]
+    pub proxy: Proxy,
     #[command(flatten)]
     pub log: Log,
 }

@@ -25,6 +25,9 @@ pub struct Config {
     pub drain: String,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     pub plaintext: bool,
+    /// Names that a proxy on this machine is called by: `["agents.example.com"]`. A server whose HTTP listens on loopback answers
+    /// those who call it so, too.
+    pub public_hosts: Vec<String>,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it those who have a token are told, on
     /// the port of HTTP.
     pub metrics: Option<SocketAddr>,
@@ -71,6 +74,7 @@ impl Default for Config {
             retention: None,
             drain: "5s".to_owned(),
             plaintext: false,
+            public_hosts: Vec::new(),
             metrics: None,
             nats: None,
             nats_prefix: "flovyn".to_owned(),
@@ -122,6 +126,7 @@ impl Config {
             ("grpc", self.grpc != other.grpc),
             ("http", self.http != other.http),
             ("plaintext", self.plaintext != other.plaintext),
+            ("public_hosts", self.public_hosts != other.public_hosts),
             ("metrics", self.metrics != other.metrics),
             ("nats", self.nats != other.nats),
             ("nats_prefix", self.nats_prefix != other.nats_prefix),

@@ -23,6 +23,8 @@ pub struct DevOptions {
     pub grpc_port: u16,
     /// A further file that gets the token.
     pub token_file: Option<PathBuf>,
+    /// Names that a proxy on this machine is called by.
+    pub public_hosts: Vec<String>,
 }
 
 /// A developer's server that is ready.
@@ -46,7 +48,7 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
-    let doors = Doors::default();
+    let doors = Doors { public_hosts: options.public_hosts, ..Doors::default() };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &doors) {
         Ok(serving) => {
             let db = runtime.storage().describe();

@@ -40,6 +40,7 @@ pub use replica::Replica;
 
 use crate::certificate::Papers;
 use crate::ending::Ending;
+use crate::http::Hosts;
 use crate::listen::{Door, Latch};
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
@@ -86,12 +87,14 @@ pub struct Doors {
     pub certificate: Option<Certificate>,
     /// A call of the storage that takes longer is named in the log.
     pub slow_call: Duration,
+    /// Names that a proxy on this machine is called by: a server on loopback answers those who call it so, too.
+    pub public_hosts: Vec<String>,
 }
 
 impl Default for Doors {
     /// No limits, in clear.
     fn default() -> Self {
-        Self { limits: Limits::none(), certificate: None, slow_call: SLOW }
+        Self { limits: Limits::none(), certificate: None, slow_call: SLOW, public_hosts: Vec::new() }
     }
 }
 
@@ -258,13 +261,14 @@ impl Bound {
         let (calls, called) = oneshot::channel();
         let (grpc_latch, http_latch) = (grpc_door.latch(), http_door.latch());
         let of_grpc = grpc::serve(service.clone(), grpc_door.connections(), grpc_latch);
-        let (guests, loopback) = (http_door.guests(), http.ip().is_loopback());
+        let guests = http_door.guests();
+        let of_machine = http.ip().is_loopback().then(|| Hosts::public(&doors.public_hosts));
         let listening = vec![
             tokio::spawn(async move {
                 let _calls: oneshot::Sender<()> = calls;
                 of_grpc.await
             }),
-            tokio::spawn(http::serve(service.clone(), guests, loopback, http_latch, called.map(drop))),
+            tokio::spawn(http::serve(service.clone(), guests, of_machine, http_latch, called.map(drop))),
             tokio::spawn(grpc_address.map(|_| Ok(()))),
             tokio::spawn(http_address.map(|_| Ok(()))),
         ];
@@ -308,7 +312,7 @@ where
     let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
     let connections = pin!(grpc);
     let grpc = grpc::serve(service.clone(), connections, Latch::default());
-    try_join(grpc, http::serve(service, guests, false, Latch::default(), ready(()))).await.map(drop)
+    try_join(grpc, http::serve(service, guests, None, Latch::default(), ready(()))).await.map(drop)
 }
 
 fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, doors: &Doors, ending: &Ending) -> Service {

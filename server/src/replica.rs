@@ -34,7 +34,8 @@ impl Replica {
         }
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
-        let doors = Doors { limits: config.limits, certificate: config.tls.clone(), slow_call };
+        let (certificate, public_hosts) = (config.tls.clone(), config.public_hosts.clone());
+        let doors = Doors { limits: config.limits, certificate, slow_call, public_hosts };
         let mut serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;

@@ -13,8 +13,13 @@ use tracing::{error, info, warn};
 /// Serves one developer.
 pub async fn dev(args: Dev, out: &mut Output) -> Result {
     logs::begin(args.log.format.unwrap_or(Format::Text))?;
-    let options =
-        DevOptions { db: args.db, http_port: args.http_port, grpc_port: args.grpc_port, token_file: args.token_file };
+    let options = DevOptions {
+        db: args.db,
+        http_port: args.http_port,
+        grpc_port: args.grpc_port,
+        token_file: args.token_file,
+        public_hosts: args.proxy.public_hosts,
+    };
     let db = options.db.clone();
     let server = flovyn_server::dev(options).await?;
     let told = told_to_end()?;
@@ -39,7 +44,12 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     if let Some(format) = args.log.format {
         logs::begin(format)?;
     }
-    let config = Config::read(&args.config)?;
+    let read = || -> flovyn_core::Result<Config> {
+        let mut config = Config::read(&args.config)?;
+        config.public_hosts.extend(args.proxy.public_hosts.iter().cloned());
+        Ok(config)
+    };
+    let config = read()?;
     if args.log.format.is_none() {
         logs::begin(config.log_format.map_or(Format::Text, Format::from))?;
     }
@@ -62,7 +72,7 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
             () = again.next() => {}
         }
         // One that cannot be gone by is told, and changes nothing.
-        match Config::read(&args.config).and_then(|config| server.reload(&config)) {
+        match read().and_then(|config| server.reload(&config)) {
             Ok(()) => info!("the file was read again"),
             Err(error) => error!(%error, "the file was read again and cannot be gone by; all stays as it was"),
         }
