@@ -1,5 +1,6 @@
 //! Runs: start, list, look at, with their checkpoints.
 
+use super::budget::{BudgetView, GivenBudget};
 use super::definitions::{self, Said};
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
@@ -70,8 +71,8 @@ pub(super) struct Start {
     max_total_steps: Option<u32>,
     /// Recorded calls since the last checkpoint after which the run pauses.
     max_tail: Option<u32>,
-    /// A budget.
-    budget: Option<String>,
+    /// What it may use of models: it pauses before what does not fit.
+    budget: Option<GivenBudget>,
     /// The longest the run may take.
     timeout_seconds: Option<f64>,
     /// Higher is claimed first.
@@ -131,6 +132,8 @@ pub(super) struct ExecutionView {
     step_count: u32,
     step_limit: Option<u32>,
     tail_limit: u32,
+    /// What it may use of models, since it was started or last resumed with one.
+    budget: Option<BudgetView>,
     parent_id: Option<Uuid>,
     root_id: Uuid,
     forked_from: Option<ForkedFrom>,
@@ -206,6 +209,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
+        budget: run.new.limits.budget.as_deref().and_then(BudgetView::of),
         parent_id: run.parent.map(|parent| parent.0),
         root_id: run.root.0,
         forked_from: run.forked_from.map(|from| ForkedFrom {
@@ -274,7 +278,7 @@ pub(super) async fn start(
         max_steps: body.max_steps,
         max_total_steps: body.max_total_steps,
         max_tail: body.max_tail,
-        budget: body.budget,
+        budget: body.budget.map(|given| given.0),
         timeout: seconds("timeoutSeconds", body.timeout_seconds)?,
     };
     let options = StartOptions {
