@@ -48,6 +48,13 @@ def target() -> Path:
     return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
 
 
+def commit() -> str:
+    """Return the commit that is built, which the server's metrics name; nothing outside of a clone."""
+    asked = ["git", "-C", str(REPOSITORY), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def wheel(profile: str) -> Iterator[Path]:
     """Build the wheel of this platform: one for every Python from 3.10, on every Linux that is not very old."""
     for old in DIST.glob("flovyn-*.whl"):
@@ -152,6 +159,8 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="which (all)")
     options = parser.parse_args()
     DIST.mkdir(exist_ok=True)
+    if options.profile != "dev":
+        os.environ.setdefault("FLOVYN_COMMIT", commit())
     for kind in options.kinds or KINDS:
         for made in KINDS[kind](options.profile):
             print(f"  {made.stat().st_size / 1e6:7.2f} MB  {made.name}", flush=True)

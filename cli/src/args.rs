@@ -32,6 +32,7 @@ pub enum Command {
     /// Serve a database on this machine, for workers and clients in any process
     Dev(Dev),
     /// Serve a database to everybody who has a key
+    #[command(visible_alias = "serve")]
     Server(Server),
     /// Work for a database or server: the built-in agent, its model calls and its tools on this machine
     #[command(override_usage = "flovyn worker [URL] [OPTIONS]", after_help = AFTER)]
@@ -142,13 +143,37 @@ pub struct Dev {
     /// Write the token to this file too
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub proxy: Proxy,
+    #[command(flatten)]
+    pub log: Log,
+}
+
+/// What stands in front of a server on this machine.
+#[derive(Debug, Args)]
+pub struct Proxy {
+    /// A name that a proxy on this machine is called by, so that HTTP on loopback answers to it too; may be given several times
+    #[arg(long = "public-host", value_name = "NAME")]
+    pub public_hosts: Vec<String>,
+}
+
+/// How a process that serves tells what it does.
+#[derive(Debug, Args)]
+pub struct Log {
+    /// The log on standard error as text, or as one JSON object a line [default: text]
+    #[arg(long = "log-format", env = "FLOVYN_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub format: Option<crate::logs::Format>,
 }
 
 #[derive(Debug, Args)]
 pub struct Server {
-    /// A file in TOML: db, grpc, http, plaintext
+    /// A file in TOML: db, grpc, http, plaintext, …
     #[arg(long, value_name = "FILE")]
     pub config: std::path::PathBuf,
+    #[command(flatten)]
+    pub proxy: Proxy,
+    #[command(flatten)]
+    pub log: Log,
 }
 
 #[derive(Debug, Args)]

@@ -57,7 +57,7 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Failed>;
 
 /// Runs the command whose words are `args`, the program's name first, and gives its exit code.
 ///
-/// Reads `FLOVYN_URL`, `FLOVYN_LOG` and `NO_COLOR`, writes to standard output and error, and leaves nothing behind in the process
+/// Reads `FLOVYN_URL`, `FLOVYN_LOG`, `FLOVYN_LOG_FORMAT` and `NO_COLOR`, writes to standard output and error, and leaves nothing behind in the process
 /// but, where it served, who takes its log.
 /// May be called from any thread, also one of an async runtime; blocks until the command is done.
 pub fn run(args: Vec<OsString>) -> i32 {
@@ -85,9 +85,6 @@ fn execute(cli: Cli) -> i32 {
     // A server ends in its own order.
     let ends_itself =
         matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_));
-    if ends_itself && let Err(failed) = logs::begin() {
-        return report(&failed, json);
-    }
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {
@@ -105,6 +102,11 @@ fn execute(cli: Cli) -> i32 {
 
 /// Tells standard error what went wrong and gives the exit code.
 fn report(failed: &Failed, json: bool) -> i32 {
+    match failed {
+        Failed::Usage(message) if logs::fatal("Usage", message) => return 2,
+        Failed::Refused(error) if logs::fatal(error.code().as_str(), error.message()) => return 1,
+        _ => {}
+    }
     let mut out = std::io::stderr().lock();
     let (code, written) = match failed {
         Failed::Unwritable(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return 0,

@@ -32,8 +32,13 @@ struct Dev {
 
 impl Dev {
     fn start(db: &str) -> Self {
+        Self::start_with(db, &[])
+    }
+
+    fn start_with(db: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = dev(folder.path(), &["--db", db, "--grpc-port", "0", "--http-port", "0"]).spawn().unwrap();
+        let args = [&["--db", db, "--grpc-port", "0", "--http-port", "0"], more].concat();
+        let mut child = dev(folder.path(), &args).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).expect("a server that started tells where it listens");
@@ -195,6 +200,15 @@ fn pages_of_others_are_refused() {
     }
     let (status, numbers) = ask(http, "/metrics", &[&own, &bearer]).unwrap();
     assert!(status == 200 && numbers.contains("flovyn_http_calls_total"), "{numbers}");
+}
+
+#[test]
+fn a_proxy_of_this_machine_is_named_on_the_command_line() {
+    let dev = Dev::start_with("memory:", &["--public-host", "one.example.com", "--public-host", "two.example.com"]);
+    let ready = |host: &str| ask(&dev.serving.http, "/_/ready", &[&format!("host: {host}")]).unwrap();
+    assert_eq!((ready("one.example.com").0, ready("two.example.com:8443").0, ready("localhost").0), (200, 200, 200));
+    let (status, told) = ready("three.example.com");
+    assert!(status == 403 && told.contains("--public-host three.example.com"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

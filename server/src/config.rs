@@ -25,6 +25,9 @@ pub struct Config {
     pub drain: String,
     /// Listens without TLS on other addresses than loopback: something in front ends TLS. False.
     pub plaintext: bool,
+    /// Names that a proxy on this machine is called by: `["agents.example.com"]`. A server whose HTTP listens on loopback answers
+    /// those who call it so, too.
+    pub public_hosts: Vec<String>,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it those who have a token are told, on
     /// the port of HTTP.
     pub metrics: Option<SocketAddr>,
@@ -32,12 +35,26 @@ pub struct Config {
     pub nats: Option<String>,
     /// What the subjects of that NATS begin with, for installations that share one: `flovyn`.
     pub nats_prefix: String,
+    /// How the log is written, unless the command line or `FLOVYN_LOG_FORMAT` says it: `"text"` or `"json"`.
+    pub log_format: Option<LogFormat>,
+    /// A call of the storage that takes longer is named in the log: `"1s"`.
+    pub slow_call: String,
     /// Where traces go.
     pub otlp: Otlp,
     /// Encrypts what both ports carry.
     pub tls: Option<Certificate>,
     /// How much a key may ask for.
     pub limits: Limits,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// Where traces go: the table `[otlp]`.
@@ -57,9 +74,12 @@ impl Default for Config {
             retention: None,
             drain: "5s".to_owned(),
             plaintext: false,
+            public_hosts: Vec::new(),
             metrics: None,
             nats: None,
             nats_prefix: "flovyn".to_owned(),
+            log_format: None,
+            slow_call: "1s".to_owned(),
             otlp: Otlp::default(),
             tls: None,
             limits: Limits::default(),
@@ -88,12 +108,14 @@ impl Config {
     ///
     /// Errors: `InvalidArgument`.
     pub fn drain(&self) -> Result<Duration> {
-        let read = [("ms", 1), ("s", 1_000), ("m", 60_000)].into_iter().find_map(|(unit, millis)| {
-            let number: u32 = self.drain.strip_suffix(unit)?.parse().ok()?;
-            Some(Duration::from_millis(u64::from(number) * millis))
-        });
-        let wrong = || format!("drain = {:?} is no time that passes; write 5s, 500ms or 1m", self.drain);
-        read.ok_or_else(|| Error::new(Code::InvalidArgument, wrong()))
+        time("drain", &self.drain)
+    }
+
+    /// What a call of the storage may take before the log names it.
+    ///
+    /// Errors: `InvalidArgument`.
+    pub fn slow_call(&self) -> Result<Duration> {
+        time("slow_call", &self.slow_call)
     }
 
     /// The settings in which another file differs and that a server which is running cannot change.
@@ -104,9 +126,12 @@ impl Config {
             ("grpc", self.grpc != other.grpc),
             ("http", self.http != other.http),
             ("plaintext", self.plaintext != other.plaintext),
+            ("public_hosts", self.public_hosts != other.public_hosts),
             ("metrics", self.metrics != other.metrics),
             ("nats", self.nats != other.nats),
             ("nats_prefix", self.nats_prefix != other.nats_prefix),
+            ("log_format", self.log_format != other.log_format),
+            ("slow_call", self.slow_call != other.slow_call),
             ("otlp", self.otlp != other.otlp),
             ("tls, to have one or none", self.tls.is_some() != other.tls.is_some()),
             ("limits.connections", limits.connections != theirs.connections),
@@ -147,6 +172,16 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+/// Reads a time that passes.
+fn time(setting: &str, word: &str) -> Result<Duration> {
+    let read = [("ms", 1), ("s", 1_000), ("m", 60_000)].into_iter().find_map(|(unit, millis)| {
+        let number: u32 = word.strip_suffix(unit)?.parse().ok()?;
+        Some(Duration::from_millis(u64::from(number) * millis))
+    });
+    let wrong = || format!("{setting} = {word:?} is no time that passes; write 5s, 500ms or 1m");
+    read.ok_or_else(|| Error::new(Code::InvalidArgument, wrong()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! The server of one developer: loopback only, one org, one token that the SDKs and the CLI of this machine find.
 
-use crate::{Access, Bound, Doors, Identity, Limits, Serving};
+use crate::disk;
+use crate::said;
+use crate::{Access, Bound, Doors, Identity, Serving};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::{Runtime, dev_token_file};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 /// How a developer's server is started.
@@ -20,12 +23,15 @@ pub struct DevOptions {
     pub grpc_port: u16,
     /// A further file that gets the token.
     pub token_file: Option<PathBuf>,
+    /// Names that a proxy on this machine is called by.
+    pub public_hosts: Vec<String>,
 }
 
 /// A developer's server that is ready.
 pub struct Dev {
     serving: Serving,
     runtime: Runtime,
+    disk: Option<JoinHandle<()>>,
     token: String,
     token_files: Vec<PathBuf>,
 }
@@ -42,9 +48,13 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
-    let doors = Doors { limits: Limits::none(), certificate: None };
+    let doors = Doors { public_hosts: options.public_hosts, ..Doors::default() };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &doors) {
-        Ok(serving) => Ok(Dev { serving, runtime, token, token_files }),
+        Ok(serving) => {
+            let db = runtime.storage().describe();
+            said::started_for_one(&serving, &db);
+            Ok(Dev { serving, runtime, disk: disk::look_after(&db), token, token_files })
+        }
         Err(error) => {
             remove_all(&token_files);
             Err(error)
@@ -70,6 +80,9 @@ impl Dev {
 
     /// Stops listening, removes the token, closes the backend.
     pub async fn stop(self) -> Result<()> {
+        if let Some(disk) = &self.disk {
+            disk.abort();
+        }
         remove_all(&self.token_files);
         self.serving.stop().await?;
         self.runtime.close().await

@@ -10,6 +10,7 @@ mod addresses;
 mod certificate;
 mod config;
 mod dev;
+mod disk;
 mod ending;
 mod faults;
 mod grpc;
@@ -21,27 +22,31 @@ mod nats;
 mod orgs;
 mod otlp;
 mod policy;
+mod refusals;
 mod replica;
 mod request_id;
 mod rest;
+mod said;
 mod service;
 mod sse;
 mod throttle;
 
 pub use access::{Access, Identity};
 pub use certificate::Certificate;
-pub use config::Config;
+pub use config::{Config, LogFormat};
 pub use dev::{Dev, DevOptions, dev};
 pub use limits::Limits;
 pub use replica::Replica;
 
 use crate::certificate::Papers;
 use crate::ending::Ending;
+use crate::http::Hosts;
 use crate::listen::{Door, Latch};
 use crate::metrics::{Measured, Metrics};
 use crate::nats::Bus;
 use crate::orgs::Orgs;
 use crate::otlp::Traces;
+use crate::refusals::Refusals;
 use crate::service::{Catalog, Service};
 use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
@@ -80,7 +85,21 @@ pub struct Doors {
     pub limits: Limits,
     /// Encrypts every connection.
     pub certificate: Option<Certificate>,
+    /// A call of the storage that takes longer is named in the log.
+    pub slow_call: Duration,
+    /// Names that a proxy on this machine is called by: a server on loopback answers those who call it so, too.
+    pub public_hosts: Vec<String>,
 }
+
+impl Default for Doors {
+    /// No limits, in clear.
+    fn default() -> Self {
+        Self { limits: Limits::none(), certificate: None, slow_call: SLOW, public_hosts: Vec::new() }
+    }
+}
+
+/// What a call of the storage may take before the log names it.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// How long the calls in flight of a server that is told to end may take.
 const GRACE: Duration = Duration::from_secs(20);
@@ -118,6 +137,11 @@ impl Serving {
         format!("{}://{}", self.scheme(), self.http)
     }
 
+    /// The id of this server for as long as it runs, by which its metrics, traces and log can be told from another's.
+    pub fn instance(&self) -> &str {
+        self.service.metrics.instance()
+    }
+
     fn scheme(&self) -> &'static str {
         if self.papers.is_some() { "https" } else { "http" }
     }
@@ -147,7 +171,7 @@ impl Serving {
     ///
     /// Errors: `InvalidArgument` for an endpoint that can be none.
     pub fn trace_to(&mut self, endpoint: &str) -> Result<()> {
-        self.traces = Some(Traces::start(endpoint, self.service.storage.clone())?);
+        self.traces = Some(Traces::start(endpoint, self.service.storage.clone(), self.service.metrics.instance())?);
         Ok(())
     }
 
@@ -233,17 +257,18 @@ impl Bound {
         let (grpc_door, grpc_address) = open(grpc_listener, &[b"h2"])?;
         let (http_door, http_address) = open(http_listener, &[b"h2", b"http/1.1"])?;
         let ending = Ending::default();
-        let service = service(storage, chunks, access, &doors.limits, &ending);
+        let service = service(storage, chunks, access, doors, &ending);
         let (calls, called) = oneshot::channel();
         let (grpc_latch, http_latch) = (grpc_door.latch(), http_door.latch());
         let of_grpc = grpc::serve(service.clone(), grpc_door.connections(), grpc_latch);
-        let (guests, loopback) = (http_door.guests(), http.ip().is_loopback());
+        let guests = http_door.guests();
+        let of_machine = http.ip().is_loopback().then(|| Hosts::public(&doors.public_hosts));
         let listening = vec![
             tokio::spawn(async move {
                 let _calls: oneshot::Sender<()> = calls;
                 of_grpc.await
             }),
-            tokio::spawn(http::serve(service.clone(), guests, loopback, http_latch, called.map(drop))),
+            tokio::spawn(http::serve(service.clone(), guests, of_machine, http_latch, called.map(drop))),
             tokio::spawn(grpc_address.map(|_| Ok(()))),
             tokio::spawn(http_address.map(|_| Ok(()))),
         ];
@@ -255,7 +280,7 @@ impl Bound {
 ///
 /// Errors: `InvalidArgument` where an address cannot be listened on.
 pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
-    serve_behind(storage, chunks, config, Doors { limits: Limits::none(), certificate: None }).await
+    serve_behind(storage, chunks, config, Doors::default()).await
 }
 
 /// As [`serve`], with limits and encryption.
@@ -283,19 +308,20 @@ where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let ending = Ending::default();
-    let service = service(storage, chunks, access, &Limits::none(), &ending);
+    let service = service(storage, chunks, access, &Doors::default(), &ending);
     let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
     let connections = pin!(grpc);
     let grpc = grpc::serve(service.clone(), connections, Latch::default());
-    try_join(grpc, http::serve(service, guests, false, Latch::default(), ready(()))).await.map(drop)
+    try_join(grpc, http::serve(service, guests, None, Latch::default(), ready(()))).await.map(drop)
 }
 
-fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, limits: &Limits, ending: &Ending) -> Service {
+fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, doors: &Doors, ending: &Ending) -> Service {
     let metrics = Metrics::default();
-    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone())));
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), doors.slow_call)));
     let (draining, stopping) = ending.heard();
-    let (gauges, orgs) = (Throttle::of(limits), Orgs::default());
-    Service { storage, chunks, access, gauges, orgs, metrics, catalog: Catalog::default(), draining, stopping }
+    let (gauges, orgs) = (Throttle::of(&doors.limits), Orgs::default());
+    let (catalog, refusals) = (Catalog::default(), Refusals::default());
+    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -1,11 +1,14 @@
 //! One of the servers of an installation: any number serve one database, and none knows of the others.
 
+use crate::disk;
+use crate::said;
 use crate::{Access, Config, Doors, Limits, ServerConfig, Serving, serve_behind};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 /// A server that is ready.
@@ -13,6 +16,7 @@ pub struct Replica {
     serving: Serving,
     metrics: Option<SocketAddr>,
     runtime: Runtime,
+    disk: Option<JoinHandle<()>>,
     config: Mutex<Config>,
 }
 
@@ -23,14 +27,15 @@ impl Replica {
     /// the backend.
     pub async fn start(config: &Config) -> Result<Self> {
         config.check_addresses()?;
-        let (retention, _) = (config.retention()?, config.drain()?);
+        let (retention, slow_call, _) = (config.retention()?, config.slow_call()?, config.drain()?);
         let runtime = Runtime::open(&config.db()?).await?;
         if let Some(keep) = retention {
             runtime.keep_ended(keep);
         }
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
-        let doors = Doors { limits: config.limits, certificate: config.tls.clone() };
+        let (certificate, public_hosts) = (config.tls.clone(), config.public_hosts.clone());
+        let doors = Doors { limits: config.limits, certificate, slow_call, public_hosts };
         let mut serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;
@@ -42,7 +47,10 @@ impl Replica {
             Some(address) => Some(serving.metrics_at(address).await?),
             None => None,
         };
-        Ok(Self { serving, metrics, runtime, config: Mutex::new(config.clone()) })
+        let db = runtime.storage().describe();
+        said::started(&serving, metrics, &db, config);
+        let disk = disk::look_after(&db);
+        Ok(Self { serving, metrics, runtime, disk, config: Mutex::new(config.clone()) })
     }
 
     /// Goes by another file from now on: the certificate, the limits of keys and addresses, retention, the time to drain. What
@@ -51,7 +59,7 @@ impl Replica {
     /// Errors: `InvalidArgument` for what cannot be gone by: then all is as it was.
     pub fn reload(&self, config: &Config) -> Result<()> {
         config.check_addresses()?;
-        let (retention, _) = (config.retention()?, config.drain()?);
+        let (retention, _, _) = (config.retention()?, config.slow_call()?, config.drain()?);
         let mut known = self.config.lock();
         let Limits { connections, connections_each, .. } = known.limits;
         let limits = Limits { connections, connections_each, ..config.limits };
@@ -93,6 +101,9 @@ impl Replica {
 
     /// Stops listening, lets the calls in flight end, closes the backend.
     pub async fn stop(self) -> Result<()> {
+        if let Some(disk) = &self.disk {
+            disk.abort();
+        }
         self.serving.stop().await?;
         self.runtime.close().await
     }

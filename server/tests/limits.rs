@@ -43,7 +43,7 @@ async fn limited(limits: Limits) -> (House, [String; 2]) {
     }
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let doors = Doors { limits, certificate: None };
+    let doors = Doors { limits, ..Doors::default() };
     let serving = serve_behind(storage, house.runtime.chunks().clone(), config, doors).await.unwrap();
     (House { serving, ..house }, tokens)
 }

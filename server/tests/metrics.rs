@@ -3,6 +3,7 @@
 mod house;
 
 use flovyn_core::agent::NativeHost;
+use flovyn_core::clock::{Clock, SystemClock};
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{NewKey, TokenHash, Usage, fresh_token};
@@ -52,6 +53,38 @@ async fn counted(address: SocketAddr, names: &[&str]) -> BTreeMap<String, f64> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("not counted: one of {names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_and_its_build_are_told() {
+    let mut house = House::open().await;
+    let metrics = house.serving.metrics_at(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let instance = house.serving.instance().to_owned();
+    let text = get(metrics, "/metrics").await.1;
+    let version = env!("CARGO_PKG_VERSION");
+    let target = format!(
+        "target_info{{service_name=\"flovyn\",service_version=\"{version}\",service_instance_id=\"{instance}\"}} 1"
+    );
+    assert!(text.lines().any(|line| line == target), "{target} in {text}");
+    let build = format!("flovyn_build_info{{version=\"{version}\"");
+    assert!(text.lines().any(|line| line.starts_with(&build) && line.ends_with("} 1")), "{text}");
+    assert_ne!(House::open().await.serving.instance(), instance, "another server is another one");
+    if cfg!(target_os = "linux") {
+        let numbers = numbers(metrics).await;
+        for name in [
+            "process_cpu_seconds_total",
+            "process_start_time_seconds",
+            "process_resident_memory_bytes",
+            "process_open_fds",
+            "process_max_fds",
+        ] {
+            assert!(numbers.get(name).is_some_and(|number| *number > 0.0), "{name} in {text}");
+        }
+        let now = SystemClock::default().now().0 as f64 / 1e6;
+        let age = now - numbers["process_start_time_seconds"];
+        assert!((-5.0..3_600.0).contains(&age), "this process started {age} s ago");
+        assert!(numbers["process_open_fds"] < numbers["process_max_fds"], "{text}");
+    }
 }
 
 fn thrifty() -> NativeHost {

@@ -11,6 +11,7 @@ use flovyn_core::{Error, error::Code};
 use house::{House, agent, job};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
@@ -48,22 +49,28 @@ async fn collector(address: SocketAddr) -> (SocketAddr, mpsc::UnboundedReceiver<
 
 async fn next(taken: &mut mpsc::UnboundedReceiver<ExportTraceServiceRequest>) -> Vec<Span> {
     let request = tokio::time::timeout(Duration::from_secs(30), taken.recv()).await.expect("a trace").unwrap();
-    let resource = &request.resource_spans[0].resource.as_ref().unwrap().attributes[0];
-    assert_eq!(resource.key, "service.name");
+    let resource = read(&request.resource_spans[0].resource.as_ref().unwrap().attributes);
+    assert_eq!(
+        (&resource["service.name"], &resource["service.version"]),
+        (&json!("flovyn"), &json!(env!("CARGO_PKG_VERSION")))
+    );
+    resource["service.instance.id"].as_str().unwrap().parse::<uuid::Uuid>().unwrap();
     request.resource_spans.into_iter().flat_map(|spans| spans.scope_spans).flat_map(|spans| spans.spans).collect()
 }
 
 fn attributes(span: &Span) -> BTreeMap<String, Value> {
+    read(&span.attributes)
+}
+
+fn read(attributes: &[KeyValue]) -> BTreeMap<String, Value> {
     let value = |any: &Any| match any {
         Any::StringValue(text) => json!(text),
         Any::IntValue(number) => json!(number),
         Any::DoubleValue(number) => json!(number),
         other => panic!("{other:?}"),
     };
-    let read = |pair: &opentelemetry_proto::tonic::common::v1::KeyValue| {
-        (pair.key.clone(), value(pair.value.as_ref().unwrap().value.as_ref().unwrap()))
-    };
-    span.attributes.iter().map(read).collect()
+    let read = |pair: &KeyValue| (pair.key.clone(), value(pair.value.as_ref().unwrap().value.as_ref().unwrap()));
+    attributes.iter().map(read).collect()
 }
 
 fn thinker() -> NativeHost {

@@ -1,9 +1,10 @@
 //! `flovyn worker`: the built-in agent, its model calls and the host tools of this machine, for a database or a server.
 
-use super::serve::told_to_end;
+use super::serve::{Ended, told_to_end};
 use crate::Result;
-use crate::args::Words;
+use crate::args::{Log, Words};
 use crate::chat::{Confinement, Models, Place, Serving, counts, servers_of, troubles};
+use crate::logs::{self, Format};
 use crate::print::Output;
 use crate::target::Target;
 use clap::Args;
@@ -12,6 +13,7 @@ use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
+use tracing::info;
 
 /// How long the tools and model calls of a worker that is told to end may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(10);
@@ -43,10 +45,13 @@ pub struct Worker {
     mcp: Vec<PathBuf>,
     #[command(flatten)]
     confinement: Confinement,
+    #[command(flatten)]
+    log: Log,
 }
 
 /// Works until it is told to end.
 pub async fn worker(args: Worker, out: &mut Output) -> Result {
+    logs::begin(args.log.format.unwrap_or(Format::Text))?;
     let target = Target::of(args.words.words, &[])?;
     let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;
     let servers = servers_of(&args.mcp)?;
@@ -63,6 +68,7 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
     let kit = serving.opened().await?;
     let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
     let worker = runtime.worker(kit.host(), options).await?;
+    let told = told_to_end()?;
     let (tools, troubles) = (counts(kit.tools()), troubles(kit.tools(), kit.problems()));
     let registry = models.registry();
     let providers: Vec<_> = registry.providers().collect();
@@ -84,9 +90,16 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
         troubles.iter().try_for_each(|told| out.line(&format!("  ! {told}")))?;
         out.line("Ctrl-C ends it.")?;
     }
-    told_to_end().await?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        db = runtime.storage().describe(),
+        queue = args.queue,
+        "the worker has started"
+    );
+    let ending = Ended::by(told.await);
     worker.close(GRACE).await?;
     runtime.close().await?;
     serving.close().await;
+    ending.tell();
     Ok(())
 }

@@ -6,21 +6,55 @@ use serde::{Deserialize, Serialize};
 
 /// What a run may use. What is absent is without limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", try_from = "Given")]
 pub struct Budget {
     /// Tokens in all: prompts, cached ones included, and answers.
-    #[serde(alias = "max_tokens", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     /// Millionths of a US dollar. Calls of unknown price do not count.
-    #[serde(alias = "max_cost_micros", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_micros: Option<u64>,
     /// Model calls.
-    #[serde(alias = "max_calls", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u64>,
     /// The most tokens that one answer may have. The agent keeps to it; the engine only tells.
-    #[serde(alias = "max_tokens_per_call", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens_per_call: Option<u64>,
 }
+
+/// A budget as it is said, under all the names that are taken.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Given {
+    #[serde(alias = "max_tokens", alias = "tokens")]
+    max_tokens: Option<u64>,
+    #[serde(alias = "max_cost_micros")]
+    max_cost_micros: Option<u64>,
+    #[serde(alias = "max_cost_usd", alias = "costUsd", alias = "cost_usd")]
+    max_cost_usd: Option<f64>,
+    #[serde(alias = "max_calls", alias = "calls")]
+    max_calls: Option<u64>,
+    #[serde(alias = "max_tokens_per_call")]
+    max_tokens_per_call: Option<u64>,
+}
+
+impl TryFrom<Given> for Budget {
+    type Error = String;
+
+    fn try_from(given: Given) -> std::result::Result<Self, String> {
+        let Given { max_tokens, max_cost_micros, max_cost_usd, max_calls, max_tokens_per_call } = given;
+        let max_cost_micros = match (max_cost_micros, max_cost_usd) {
+            (Some(_), Some(_)) => return Err("maxCostMicros and maxCostUsd say the same; give one of them".into()),
+            (micros, None) => micros,
+            (None, Some(dollars)) if (0.0..=DOLLARS).contains(&dollars) => Some((dollars * 1e6).round() as u64),
+            (None, Some(dollars)) => return Err(format!("maxCostUsd is {dollars}; give dollars from 0 to {DOLLARS}")),
+        };
+        Ok(Self { max_tokens, max_cost_micros, max_calls, max_tokens_per_call })
+    }
+}
+
+/// The most dollars that are taken: beyond, a millionth is less than what a number tells apart.
+const DOLLARS: f64 = 1e9;
 
 /// What was used of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +89,8 @@ impl Budget {
         }
         serde_json::from_str(text).map_err(|error| {
             let message = format!(
-                "the budget {text} is neither a number of tokens nor an object of maxTokens, maxCostMicros, maxCalls and \
-                 maxTokensPerCall: {error}"
+                "the budget {text} is neither a number of tokens nor an object of maxTokens, maxCostUsd (or maxCostMicros), maxCalls \
+                 and maxTokensPerCall: {error}"
             );
             Error::new(Code::InvalidArgument, message)
         })
@@ -121,7 +155,25 @@ mod tests {
         assert_eq!(Budget::parse(r#"{"max_tokens": 7}"#).unwrap(), tokens(7));
         let all = Budget { max_cost_micros: Some(1), max_calls: Some(2), max_tokens_per_call: Some(3), ..tokens(4) };
         assert_eq!(Budget::parse(&serde_json::to_string(&all).unwrap()).unwrap(), all);
-        for wrong in ["", "much", "-1", r#"{"maxTokens": "many"}"#, r#"{"maxTokes": 5}"#] {
+        for (dollars, micros) in [
+            (r#"{"tokens": 4, "cost_usd": 0.25, "calls": 2}"#, 250_000),
+            (r#"{"maxTokens": 4, "maxCostUsd": 5, "maxCalls": 2}"#, 5_000_000),
+            (r#"{"max_tokens": 4, "max_cost_usd": 1.000001, "max_calls": 2}"#, 1_000_001),
+        ] {
+            let said = Budget { max_cost_micros: Some(micros), max_calls: Some(2), ..tokens(4) };
+            assert_eq!(Budget::parse(dollars).unwrap(), said, "{dollars}");
+        }
+        for wrong in [
+            "",
+            "much",
+            "-1",
+            r#"{"maxTokens": "many"}"#,
+            r#"{"maxTokes": 5}"#,
+            r#"{"cost_usd": -1}"#,
+            r#"{"cost_usd": 1e300}"#,
+            r#"{"maxCostUsd": 1, "maxCostMicros": 1}"#,
+            r#"{"tokens": 1, "maxTokens": 1}"#,
+        ] {
             let error = Budget::parse(wrong).unwrap_err();
             assert!(error.code() == Code::InvalidArgument && error.message().contains(wrong), "{error}");
         }

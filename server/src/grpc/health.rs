@@ -81,7 +81,7 @@ async fn tell(health: &HealthReporter, status: ServingStatus) {
 mod tests {
     use super::*;
     use crate::ending::Ending;
-    use crate::{Access, Limits};
+    use crate::{Access, Doors};
     use flovyn_core::clock::SystemClock;
     use flovyn_core::error::{Code, Error, Result};
     use flovyn_core::storage::guarded::{Call, Gate, Guarded};
@@ -110,7 +110,7 @@ mod tests {
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
         let ending = Ending::default();
-        let service = crate::service(storage, Chunks::default(), Access::of([]), &Limits::none(), &ending);
+        let service = crate::service(storage, Chunks::default(), Access::of([]), &Doors::default(), &ending);
         let (reporter, served) = open().await;
         let kept = tokio::spawn(async move { keep(reporter, &service).await });
         let mut client = HealthClient::new(served);

@@ -3,6 +3,7 @@
 mod agents;
 mod health;
 mod links;
+mod lost;
 mod payloads;
 mod queues;
 mod room;
@@ -206,6 +207,9 @@ async fn identify(
         return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
     };
     if !need.is_met(identity.scopes()) {
+        if need == Need::Work {
+            service.refusals.tell(&identity, path);
+        }
         let why = format!("{path} needs {}; the token has {}", need.told(), identity.scopes());
         return Err(Status::permission_denied(why));
     }

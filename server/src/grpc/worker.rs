@@ -1,6 +1,7 @@
 //! The calls of workers.
 
 use super::links::LinkName;
+use super::lost;
 use super::room::SMALL;
 use super::streams::{Answers, all, cut, pages, wired};
 use super::{Grpc, told};
@@ -72,6 +73,7 @@ impl Grpc {
     ) -> Result<(OrgId, WorkerId), Status> {
         let identity = self.identity(request)?;
         if let Some(queue) = queues.iter().find(|queue| !identity.serves(queue)) {
+            self.0.refusals.tell(&identity, &format!("the queue {queue:?}"));
             return Err(Status::permission_denied(format!("the token may not take work of the queue {queue:?}")));
         }
         self.of_worker(request, worker).await
@@ -181,8 +183,12 @@ impl Worker for Grpc {
             let task = TaskId(id(&told_by.task, "task").map_err(told)?);
             beat.progress.push((task, told_by.attempt, told_by.report));
         }
+        let mut held: Vec<_> = beat.executions.iter().map(|(run, _, known)| (*run, *known)).collect();
         let answer = self.0.storage.heartbeat(beat).await.map_err(told)?;
-        self.0.metrics.lost(answer.lost_executions.len());
+        if !answer.lost_executions.is_empty() {
+            held.retain(|(run, _)| answer.lost_executions.contains(run));
+            tokio::spawn(lost::tell(self.0.storage.clone(), self.0.metrics.clone(), (org, worker), held));
+        }
         Ok(Response::new(v2::HeartbeatResponse {
             lost_executions: answer.lost_executions.into_iter().map(|id| raw(id.0)).collect(),
             stale_executions: answer.stale_executions.into_iter().map(|id| raw(id.0)).collect(),

@@ -1,11 +1,16 @@
 //! HTTP: the listener, its routes, and what holds for every request.
 
+mod cached;
 mod connections;
+mod hosts;
 mod outside;
 
+pub(crate) use cached::Version;
+pub(crate) use hosts::Hosts;
 pub(crate) use outside::answers;
 
 use self::connections::Connections;
+use self::hosts::of_this_machine;
 use crate::faults::contain_http;
 use crate::listen::Latch;
 use crate::metrics::http_calls;
@@ -14,10 +19,10 @@ use crate::rest::{self, MAX_BODY, Problem, openapi};
 use crate::service::Service;
 use crate::sse;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
-use axum::response::{IntoResponse, Response};
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
+use axum::response::Response;
 use flovyn_core::error::{Code, Error, Result};
 use futures::future::join;
 use futures::{Stream, StreamExt};
@@ -27,6 +32,9 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -37,6 +45,10 @@ const HEADERS: usize = 64 << 10;
 /// Requests at a time on one connection of HTTP/2.
 const STREAMS: u32 = 256;
 
+/// Bytes of an answer that are worth to be compressed.
+const WORTH: u16 = 1_024;
+const RAW: &str = "application/octet-stream";
+
 /// How long the last who have connected may take to be encrypted.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -45,18 +57,18 @@ const LAST: Duration = Duration::from_secs(1);
 pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
 /// Serves until told to stop, and then until the calls in flight have ended, here and where `calls_ended` waits for them. Whoever
-/// comes meanwhile is answered; then the latch falls.
+/// comes meanwhile is answered; then the latch falls. With `of_machine` only calls of this machine are taken.
 pub(crate) async fn serve<C>(
     service: Service,
     mut guests: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
-    loopback: bool,
+    of_machine: Option<Hosts>,
     latch: Latch,
     calls_ended: impl Future<Output = ()>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (app, protocol) = (app(service.clone(), loopback), protocol());
+    let (app, protocol) = (app(service.clone(), of_machine), protocol());
     let (mut early, mut late) = (Connections::new(), Connections::new());
     let mut stopped = pin!(service.stopped());
     loop {
@@ -93,22 +105,31 @@ where
 }
 
 /// What answers requests.
-fn app(service: Service, loopback: bool) -> Router {
+fn app(service: Service, of_machine: Option<Hosts>) -> Router {
     let mut app = routes()
         .split_for_parts()
         .0
         .fallback(|uri: Uri| async move { no_route(&uri) })
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(cached::revalidate))
         .layer(from_fn(contain_http))
         .layer(from_fn_with_state(service.metrics.clone(), http_calls));
-    if loopback {
-        app = app.layer(from_fn(of_this_machine));
+    if let Some(hosts) = of_machine {
+        app = app.layer(from_fn_with_state(hosts, of_this_machine));
     }
-    app.layer(from_fn(request_id::mark))
+    app.layer(compression())
+        .layer(from_fn(request_id::mark))
         .layer(map_response(as_declared))
         .layer(from_fn_with_state(service.clone(), connections::say))
         .with_state(service)
+}
+
+/// Compresses what is worth it for whoever takes it: texts of some length. Never events, each of which is to arrive at once, nor
+/// payloads, which are read piece by piece and have a length.
+fn compression() -> CompressionLayer<impl Predicate> {
+    let worth = SizeAbove::new(WORTH).and(NotForContentType::SSE).and(NotForContentType::const_new(RAW));
+    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(worth)
 }
 
 /// Lets no browser take an answer for something else than it says it is.
@@ -146,61 +167,4 @@ fn no_route(uri: &Uri) -> Problem {
 fn wrong_method(uri: &Uri) -> Problem {
     let detail = format!("{} does not take this method; the header Allow names those it takes", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, detail)
-}
-
-/// On loopback, refuses what a page of somebody else's can make a browser send: a name that was rebound to this machine, or a
-/// foreign origin.
-async fn of_this_machine(request: Request, next: Next) -> Response {
-    match foreign(request.headers(), request.uri()) {
-        None => next.run(request).await,
-        Some(detail) => Problem::denied(detail).into_response(),
-    }
-}
-
-/// What about a request is not of this machine.
-fn foreign(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let header = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let host = header(header::HOST).or_else(|| Some(uri.authority()?.to_string())).unwrap_or_default();
-    if !is_loopback(&host) {
-        return Some(format!("the host {host:?} is not this machine; call 127.0.0.1 or localhost"));
-    }
-    let origin = header(header::ORIGIN)?;
-    let own =
-        origin.split_once("://").is_some_and(|(scheme, origin)| matches!(scheme, "http" | "https") && origin == host);
-    (!own).then(|| format!("the origin {origin:?} is not this server's; only its own pages may call it"))
-}
-
-/// Whether an authority names this machine.
-fn is_loopback(authority: &str) -> bool {
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    matches!(host, "127.0.0.1" | "[::1]") || host.eq_ignore_ascii_case("localhost")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_foreign_page_can_send_is_told_apart() {
-        for own in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]", "[::1]:8080"] {
-            assert!(is_loopback(own), "{own}");
-        }
-        for other in ["", "evil.example", "localhost.evil.example:8080", "127.0.0.1.nip.io", "127.0.0.1@evil:80"] {
-            assert!(!is_loopback(other), "{other}");
-        }
-        let headers = |origin: &str| {
-            HeaderMap::from_iter([
-                (header::HOST, "localhost:8080".parse().unwrap()),
-                (header::ORIGIN, origin.parse().unwrap()),
-            ])
-        };
-        assert_eq!(foreign(&headers("http://localhost:8080"), &Uri::default()), None);
-        assert_eq!(foreign(&headers("https://localhost:8080"), &Uri::default()), None);
-        for other in ["null", "http://localhost:3000", "ftp://localhost:8080", "http://evil.example"] {
-            assert!(foreign(&headers(other), &Uri::default()).is_some(), "{other}");
-        }
-    }
 }

@@ -8,7 +8,8 @@ use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::{Call, Gate};
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Requests that are remembered, so that one that is sent again is not counted again.
 const REMEMBERED: usize = 4_096;
@@ -16,12 +17,14 @@ const REMEMBERED: usize = 4_096;
 /// A gate that counts.
 pub(crate) struct Measured {
     metrics: Metrics,
+    slow: Duration,
     seen: Mutex<(HashSet<RequestId>, VecDeque<RequestId>)>,
 }
 
 impl Measured {
-    pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { metrics, seen: Mutex::default() }
+    /// A call that takes longer than `slow` is named in the log.
+    pub(crate) fn new(metrics: Metrics, slow: Duration) -> Self {
+        Self { metrics, slow, seen: Mutex::default() }
     }
 
     /// Whether a request is answered for the first time, as far as this server remembers.
@@ -75,7 +78,11 @@ impl Gate for Measured {
         let result = answer.as_ref().err().map_or("ok", |error| error.code().as_str()).to_owned();
         let metrics = &self.metrics.0;
         let timed = metrics.storage_seconds.get_or_create_owned(&[("call", name.clone())]);
-        timed.observe(began.elapsed().as_secs_f64());
+        let took = began.elapsed();
+        timed.observe(took.as_secs_f64());
+        if took > self.slow {
+            warn!(call = name, seconds = took.as_secs_f64(), result, "a call of the storage took long");
+        }
         metrics.storage_calls.get_or_create(&[("call", name), ("result", result)]).inc();
         answer
     }

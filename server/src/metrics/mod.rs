@@ -4,10 +4,12 @@
 
 mod gate;
 mod listener;
+mod process;
 
 pub(crate) use gate::Measured;
 pub(crate) use listener::{answer, serve};
 
+use self::process::Process;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -20,14 +22,18 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Names of queues and of models that get a label of their own; those that come later share `other`.
 const NAMES: usize = 100;
+/// What the server is called where several services are looked at.
+pub(crate) const SERVICE: &str = "flovyn";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
@@ -37,6 +43,7 @@ type Counters<const N: usize> = Family<Labels<N>, Counter>;
 pub(crate) struct Metrics(Arc<Inner>);
 
 struct Inner {
+    instance: String,
     registry: Registry,
     http_calls: Counters<3>,
     grpc_calls: Counters<2>,
@@ -86,10 +93,29 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
     metric
 }
 
+/// What tells this server from others, in the names of OpenTelemetry with `_` for `.`.
+fn resource(instance: &str) -> Vec<(&'static str, String)> {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let (name, instance) = (SERVICE.to_owned(), instance.to_owned());
+    vec![("service_name", name), ("service_version", version), ("service_instance_id", instance)]
+}
+
+/// The commit is known where the build was told it.
+fn build() -> Vec<(&'static str, String)> {
+    let commit = option_env!("FLOVYN_COMMIT").filter(|commit| !commit.is_empty());
+    let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
+    [version].into_iter().chain(commit.map(|commit| ("commit", commit.to_owned()))).collect()
+}
+
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("flovyn");
-        let all = &mut registry;
+        let instance = Uuid::new_v4().to_string();
+        let mut registry = Registry::default();
+        // OpenMetrics' name for what traces call their resource.
+        registry.register("target", "The server that tells this", Info::new(resource(&instance)));
+        registry.register_collector(Box::new(Process));
+        let all = registry.sub_registry_with_prefix("flovyn");
+        all.register("build", "What the server was built from", Info::new(build()));
         let timed = Family::new_with_constructor(seconds as fn() -> Histogram);
         let metrics = Inner {
             http_calls: add(all, "http_calls", "Answers over HTTP", Family::default()),
@@ -99,7 +125,12 @@ impl Default for Metrics {
             commits: add(all, "commits", "Commits of runs, by what followed", Family::default()),
             ended: add(all, "runs_ended", "Runs that a commit ended or paused", Family::default()),
             claims: add(all, "claims", "Runs and tasks that were claimed", Family::default()),
-            leases_lost: add(all, "leases_lost", "Runs that a worker learned to have lost", Counter::default()),
+            leases_lost: add(
+                all,
+                "leases_lost",
+                "Runs that were taken from a worker which gave no sign",
+                Counter::default(),
+            ),
             payload_bytes: add(all, "payload_bytes", "Bytes of values that were stored", Family::default()),
             tokens: add(all, "tokens", "Tokens of model calls, as committed", Family::default()),
             cost: add(all, "cost_usd", "Cost of model calls in US dollars, as committed", Family::default()),
@@ -121,6 +152,7 @@ impl Default for Metrics {
             set_aside: add(all, "rows_set_aside", "Stored rows that could not be used", Counter::default()),
             queues: Names::default(),
             models: Names::default(),
+            instance,
             registry: Registry::default(),
         };
         Self(Arc::new(Inner { registry, ..metrics }))
@@ -128,12 +160,17 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// The id of this server for as long as it runs: in metrics, in traces, in the log.
+    pub(crate) fn instance(&self) -> &str {
+        &self.0.instance
+    }
+
     /// A worker claimed some runs or tasks.
     pub(crate) fn claimed(&self, what: &str, count: usize) {
         self.0.claims.get_or_create(&[("what", what.to_owned())]).inc_by(count as u64);
     }
 
-    /// A worker learned that it has lost some runs.
+    /// Runs were taken from a worker, which has learned of it.
     pub(crate) fn lost(&self, count: usize) {
         self.0.leases_lost.inc_by(count as u64);
     }

@@ -6,10 +6,12 @@
 mod names;
 mod spans;
 
+use crate::metrics::SERVICE;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::storage::Storage;
 use flovyn_core::streaming::Listening;
+use opentelemetry::KeyValue;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
@@ -41,14 +43,18 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    pub(crate) fn start(endpoint: &str, storage: Arc<dyn Storage>) -> Result<Self> {
+    /// `instance` is the id of this server.
+    pub(crate) fn start(endpoint: &str, storage: Arc<dyn Storage>, instance: &str) -> Result<Self> {
         let exporter =
             SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(Duration::from_secs(10));
         let mut exporter = exporter.build().map_err(|error| {
             let message = format!("otlp.endpoint {endpoint:?} cannot be used: {error}; write http://HOST:4317");
             Error::new(Code::InvalidArgument, message)
         })?;
-        exporter.set_resource(&Resource::builder_empty().with_service_name("flovyn").build());
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let instance = KeyValue::new("service.instance.id", instance.to_owned());
+        let resource = Resource::builder_empty().with_service_name(SERVICE).with_attributes([version, instance]);
+        exporter.set_resource(&resource.build());
         let (sender, changed) = mpsc::channel(QUEUE);
         let listening = storage.hints().listen(move |change| {
             if let Some(change) = change.filter(|change| change.here) {

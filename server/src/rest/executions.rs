@@ -1,15 +1,19 @@
 //! Runs: start, list, look at, with their checkpoints.
 
+use super::budget::{BudgetView, GivenBudget};
 use super::definitions::{self, Said};
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
 use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
+use crate::http::Version;
 use crate::service;
+use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
+use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, Failure, PageRequest, StartLimits, Status};
 use serde::{Deserialize, Serialize};
@@ -67,8 +71,8 @@ pub(super) struct Start {
     max_total_steps: Option<u32>,
     /// Recorded calls since the last checkpoint after which the run pauses.
     max_tail: Option<u32>,
-    /// A budget.
-    budget: Option<String>,
+    /// What it may use of models: it pauses before what does not fit.
+    budget: Option<GivenBudget>,
     /// The longest the run may take.
     timeout_seconds: Option<f64>,
     /// Higher is claimed first.
@@ -128,6 +132,8 @@ pub(super) struct ExecutionView {
     step_count: u32,
     step_limit: Option<u32>,
     tail_limit: u32,
+    /// What it may use of models, since it was started or last resumed with one.
+    budget: Option<BudgetView>,
     parent_id: Option<Uuid>,
     root_id: Uuid,
     forked_from: Option<ForkedFrom>,
@@ -203,6 +209,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
+        budget: run.new.limits.budget.as_deref().and_then(BudgetView::of),
         parent_id: run.parent.map(|parent| parent.0),
         root_id: run.root.0,
         forked_from: run.forked_from.map(|from| ForkedFrom {
@@ -271,7 +278,7 @@ pub(super) async fn start(
         max_steps: body.max_steps,
         max_total_steps: body.max_total_steps,
         max_tail: body.max_tail,
-        budget: body.budget,
+        budget: body.budget.map(|given| given.0),
         timeout: seconds("timeoutSeconds", body.timeout_seconds)?,
     };
     let options = StartOptions {
@@ -317,7 +324,7 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
     ),
     responses((status = 200, body = Items<ExecutionView>))
 )]
-pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
+pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let mut statuses = Vec::new();
     for word in asked.all("status").iter().flat_map(|given| given.split(',')) {
         let all = || Status::ALL.map(Status::as_str).join(", ");
@@ -350,7 +357,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
     ),
     responses((status = 200, body = Items<ExecutionView>))
 )]
-pub(super) async fn children(caller: Caller, asked: Asked) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
+pub(super) async fn children(caller: Caller, asked: Asked) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let parent = Some(caller.run().await?.id());
     listed(&caller, asked, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
 }
@@ -360,7 +367,7 @@ async fn listed(
     caller: &Caller,
     mut asked: Asked,
     filter: ExecutionFilter,
-) -> Result<axum::Json<Items<ExecutionView>>, Problem> {
+) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let page = asked.page()?;
     asked.nothing_else()?;
     let page = caller.client.runs(filter, page).await?;
@@ -368,14 +375,30 @@ async fn listed(
     for run in &page.items {
         items.push(view(caller, run, IN_ROW).await?);
     }
-    Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
+    let next_cursor = page.next.map(|cursor| cursor.0);
+    let version = version(&mut items, next_cursor.as_deref())?;
+    Ok((version, axum::Json(Items { items, next_cursor })))
+}
+
+/// An answer about runs, of which only that of a run that goes on says something new by itself.
+type Versioned<T> = (Extension<Version>, axum::Json<T>);
+
+/// What these runs say, but for how long those that go on have taken until now.
+fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<Version>, Problem> {
+    let is_open = |run: &ExecutionView| run.completed_at.is_none();
+    let durations: Vec<_> = runs.iter().map(|run| run.duration).collect();
+    runs.iter_mut().filter(|run| is_open(run)).for_each(|run| run.duration = 0.0);
+    let told = serde_json::to_vec(&(&*runs, next)).map_err(|error| Error::new(Code::Internal, error.to_string()))?;
+    runs.iter_mut().zip(durations).for_each(|(run, duration)| run.duration = duration);
+    Ok(Extension(Version::of(&told)))
 }
 
 /// Everything about a run. `id` is its UUID or the id it was started with.
 #[utoipa::path(get, path = "/agent-executions/{id}", tag = "runs", responses((status = 200, body = ExecutionView)))]
-pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ExecutionView>, Problem> {
+pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, Problem> {
     let run = caller.run().await?.describe().await?;
-    Ok(axum::Json(view(&caller, &run, IN_PLACE).await?))
+    let mut view = view(&caller, &run, IN_PLACE).await?;
+    Ok((version(std::slice::from_mut(&mut view), None)?, axum::Json(view)))
 }
 
 /// Where a run with state starts again.

@@ -12,6 +12,9 @@ const PAGE: &str = include_str!("docs.html");
 /// What the page may do: run its own script and read the document beside it.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 
+/// What has a tag.
+const KEPT: [&str; 3] = ["application/json", "application/octet-stream", "text/html"];
+
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let served = routes().into_openapi();
     document(serde_json::to_value(served).unwrap_or_default()).to_string()
@@ -50,7 +53,11 @@ fn document(mut api: Value) -> Value {
         let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let parts: Vec<_> = parts.map(of_path).collect();
         let of_org = path.starts_with("/api/");
-        for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            if method == "get" && KEPT.iter().any(|kind| operation["responses"]["200"]["content"].get(kind).is_some()) {
+                let told = "The ETag that If-None-Match says still holds";
+                operation["responses"]["304"] = json!({ "description": told });
+            }
             let mut parameters = parts.clone();
             parameters.extend(operation["parameters"].as_array().cloned().unwrap_or_default());
             operation["parameters"] = parameters.into();

@@ -92,6 +92,7 @@ pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Pr
         }
     });
     let headers = [
+        (header::ETAG, format!("\"{text}\"")),
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, size.to_string()),
         // What is named by its content never changes.

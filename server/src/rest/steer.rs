@@ -1,5 +1,6 @@
 //! Steering a run: signal, cancel, resume, fork, and the answers that only somebody outside can give.
 
+use super::budget::GivenBudget;
 use super::executions::{ExecutionView, seconds, view};
 use super::problem::Problem;
 use super::request::{Caller, Json, idempotency_key};
@@ -125,8 +126,8 @@ pub(super) struct Resume {
     max_steps: Option<u32>,
     /// A new limit of the tail.
     max_tail: Option<u32>,
-    /// A new budget.
-    budget: Option<String>,
+    /// A new budget, from now on.
+    budget: Option<GivenBudget>,
     /// A user entry to append first.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -161,7 +162,7 @@ async fn go_on(caller: Caller, headers: &HeaderMap, body: Resume, retry: bool) -
         retry,
         max_steps: body.max_steps,
         max_tail: body.max_tail,
-        budget: body.budget,
+        budget: body.budget.map(|given| given.0),
         message: given("message", body.message, None)?,
         request_id: key.map(|key| RequestId(Uuid::new_v5(&run.id().0, format!("resume\0{key}").as_bytes()))),
     };

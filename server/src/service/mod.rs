@@ -17,6 +17,7 @@ use crate::ending::told;
 use crate::limits::{OpenStream, Rate};
 use crate::metrics::Metrics;
 use crate::orgs::{OrgStream, Orgs};
+use crate::refusals::Refusals;
 use crate::throttle::Throttle;
 use crate::{Access, Identity};
 use flovyn_core::client::Client;
@@ -47,6 +48,7 @@ pub(crate) struct Service {
     pub(crate) orgs: Orgs,
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
+    pub(crate) refusals: Refusals,
     /// Once the server is about to end: callers are asked to go elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
     /// Ends every stream when the server stops.

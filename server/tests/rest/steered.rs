@@ -102,6 +102,33 @@ async fn a_run_that_used_its_budget_up_gets_another() {
     assert_eq!(ended["output"], json!([0, 1, 2, 3]));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_is_an_object() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(walker()).await;
+    let tokens =
+        |tokens: u64| json!({ "maxTokens": tokens, "maxCostUsd": null, "maxCalls": null, "maxTokensPerCall": null });
+    house.post(BASE, json!({ "kind": "walker", "id": "w", "budget": { "tokens": 15 } })).await;
+    let paused = house.until("w", "PAUSED").await;
+    assert_eq!((&paused["waitReason"], &paused["budget"]), (&json!("budget"), &tokens(15)), "{paused:#}");
+    let resume = format!("{BASE}/w/resume");
+    for wrong in [json!({ "tokes": 9 }), json!({ "cost_usd": -1 }), json!(true), json!([9])] {
+        let (status, problem) = house.ask("POST", &resume, &[], &json!({ "budget": wrong }).to_string()).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("InvalidArgument")), "{wrong}: {problem:#}");
+        assert!(problem["detail"].as_str().unwrap().contains("maxTokens"), "{problem:#}");
+    }
+    // What a run tells can be given to another.
+    let given = json!({ "maxTokens": 1000, "maxCostUsd": 0.25, "maxCalls": 9, "maxTokensPerCall": null });
+    let resumed = house.post(&resume, json!({ "budget": given })).await;
+    assert_eq!(resumed["budget"], given, "{resumed:#}");
+    house.until("w", "COMPLETED").await;
+    for (id, budget) in [("n", json!(1_000)), ("t", json!("1000 tokens"))] {
+        let run = house.post(BASE, json!({ "kind": "nobody", "id": id, "budget": budget })).await;
+        assert_eq!(run["budget"], tokens(1_000), "{run:#}");
+    }
+    assert_eq!(house.post(BASE, json!({ "kind": "nobody" })).await["budget"], json!(null));
+}
+
 /// Fails the first time.
 #[derive(Default)]
 struct Unlucky(AtomicBool);

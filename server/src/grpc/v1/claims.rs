@@ -38,7 +38,7 @@ impl Adapter {
         wire: v1::PollAgentRequest,
     ) -> Result<v1::PollAgentResponse, Status> {
         let queue = queue(wire.queue);
-        caller.may_serve(&queue)?;
+        self.may_poll(caller, &queue)?;
         let worker = workers::worker(caller.org, &wire.worker_id);
         self.workers.met(caller.org, peer, worker);
         self.gives_sign(caller.org, worker).await?;
@@ -89,7 +89,7 @@ impl Adapter {
         wire: v1::PollTaskRequest,
     ) -> Result<v1::PollTaskResponse, Status> {
         let queue = queue(wire.queue);
-        caller.may_serve(&queue)?;
+        self.may_poll(caller, &queue)?;
         let (worker, kinds) = self.task_worker(caller.org, peer, &wire.worker_id).await?;
         self.gives_sign(caller.org, worker).await?;
         let (until, mut ready) = (until(wire.timeout_seconds), self.storage().hints().tasks());

@@ -113,6 +113,15 @@ impl Adapter {
         Ok(run)
     }
 
+    /// Refuses a worker that asks for work of a queue which its key does not serve.
+    fn may_poll(&self, caller: &Caller, queue: &str) -> Result<(), Status> {
+        let may = caller.may_serve(queue);
+        if may.is_err() {
+            self.service().refusals.tell(&caller.identity, &format!("the queue {queue:?}"));
+        }
+        may
+    }
+
     /// Renews the leases of whoever advances a run that a call is about, if that was not done just now.
     async fn was_called_about(&self, run: &Execution) -> Result<(), Status> {
         let Some(worker) = holder(run) else { return Ok(()) };

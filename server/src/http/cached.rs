@@ -1,0 +1,85 @@
+//! What callers need not be sent again: answers have an `ETag`, and whoever has one already is told that it still holds.
+
+use axum::body::{Body, HttpBody, to_bytes};
+use axum::extract::Request;
+use axum::http::response::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// Bytes of an answer that a tag is made of. Those of more are pages of values that hardly ever stay the same.
+const MOST: u64 = 8 << 20;
+/// It may be kept by whoever asked, and is asked for again each time.
+const ASK_AGAIN: HeaderValue = HeaderValue::from_static("private, no-cache");
+
+/// What an answer is a version of, where a part of it changes by itself: an extension of the answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Version(blake3::Hash);
+
+impl Version {
+    /// The version that says this.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        Self(blake3::hash(text))
+    }
+}
+
+/// Answers `GET` with a tag, and with 304 where the caller has what it would be answered.
+pub(super) async fn revalidate(request: Request, next: Next) -> Response {
+    if request.method() != Method::GET {
+        return next.run(request).await;
+    }
+    let known = Known::of(request.headers());
+    let (mut parts, mut body) = next.run(request).await.into_parts();
+    if parts.status != StatusCode::OK {
+        return Response::from_parts(parts, body);
+    }
+    if !parts.headers.contains_key(header::ETAG) && is_told_whole(&parts, &body) {
+        let Ok(bytes) = to_bytes(body, MOST as usize).await else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        let hash = parts.extensions.get::<Version>().map_or_else(|| blake3::hash(&bytes), |version| version.0);
+        // Weak: what is sent may be compressed.
+        let tag = format!("W/\"{}\"", &hash.to_hex()[..32]);
+        if let Ok(tag) = HeaderValue::from_str(&tag) {
+            parts.headers.insert(header::ETAG, tag);
+        }
+        parts.headers.entry(header::CACHE_CONTROL).or_insert(ASK_AGAIN);
+        body = bytes.into();
+    }
+    match parts.headers.get(header::ETAG) {
+        Some(tag) if known.has(tag) => {
+            parts.status = StatusCode::NOT_MODIFIED;
+            parts.headers.remove(header::CONTENT_LENGTH);
+            parts.headers.remove(header::CONTENT_TYPE);
+            Response::from_parts(parts, Body::empty())
+        }
+        _ => Response::from_parts(parts, body),
+    }
+}
+
+/// Whether an answer is there as a whole: a stream is not, and never becomes one here.
+fn is_told_whole(parts: &Parts, body: &Body) -> bool {
+    let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let is_text = kind.starts_with(b"application/json") || kind.starts_with(b"text/html");
+    is_text && body.size_hint().exact().is_some_and(|size| size <= MOST)
+}
+
+/// The tags of what a caller has.
+struct Known(Vec<String>);
+
+impl Known {
+    fn of(headers: &HeaderMap) -> Self {
+        let said = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+        Self(said.flat_map(|tags| tags.split(',')).map(|tag| opaque(tag.trim()).to_owned()).collect())
+    }
+
+    /// Weak and strong tags of the same name are the same here (RFC 9110, 13.1.2).
+    fn has(&self, tag: &HeaderValue) -> bool {
+        let Ok(tag) = tag.to_str() else { return false };
+        self.0.iter().any(|known| known == "*" || known == opaque(tag))
+    }
+}
+
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}

@@ -1,0 +1,125 @@
+//! Whom a server on loopback answers: whoever calls it by a name of this machine, or by one that its operator says a proxy on
+//! this machine is called by. What a page of somebody else's can make a browser send is refused.
+
+use crate::rest::Problem;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+
+/// The names that are answered beside those of this machine. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hosts(Arc<[String]>);
+
+impl Hosts {
+    /// These too, with or without a port.
+    pub(crate) fn public(names: &[String]) -> Self {
+        Self(names.iter().map(|name| host(name).to_ascii_lowercase()).collect())
+    }
+
+    /// What about a request is not of this machine.
+    fn foreign(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        let header = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let called = header(header::HOST).or_else(|| Some(uri.authority()?.to_string())).unwrap_or_default();
+        if !is_loopback(&called) && !self.is_public(&called) {
+            let name = host(&called);
+            return Some(format!(
+                "the host {called:?} is not this machine; call 127.0.0.1 or localhost, or, where a proxy on this machine is called \
+                 that, start the server with --public-host {name} (in its file: public_hosts = [{name:?}])"
+            ));
+        }
+        let origin = header(header::ORIGIN)?;
+        // A proxy may say its own name in Host, or that of this machine.
+        let own = origin.split_once("://").is_some_and(|(scheme, origin)| {
+            matches!(scheme, "http" | "https") && (origin == called || self.is_public(origin))
+        });
+        (!own).then(|| {
+            let name = origin.split_once("://").map_or(&origin[..], |(_, rest)| host(rest));
+            format!(
+                "the origin {origin:?} is not this server's; only its own pages may call it, and those of a proxy on this machine that \
+                 --public-host {name} names (in the server's file: public_hosts)"
+            )
+        })
+    }
+
+    fn is_public(&self, authority: &str) -> bool {
+        self.0.iter().any(|name| name.eq_ignore_ascii_case(host(authority)))
+    }
+}
+
+/// On loopback, refuses what a page of somebody else's can make a browser send: a name that was rebound to this machine, or a
+/// foreign origin.
+pub(super) async fn of_this_machine(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    match hosts.foreign(request.headers(), request.uri()) {
+        None => next.run(request).await,
+        Some(detail) => Problem::denied(detail).into_response(),
+    }
+}
+
+/// An authority without its port.
+fn host(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// Whether an authority names this machine.
+fn is_loopback(authority: &str) -> bool {
+    let host = host(authority);
+    matches!(host, "127.0.0.1" | "[::1]") || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(host: &str, origin: &str) -> HeaderMap {
+        let host = (header::HOST, host.parse().unwrap());
+        let origin = (!origin.is_empty()).then(|| (header::ORIGIN, origin.parse().unwrap()));
+        HeaderMap::from_iter([host].into_iter().chain(origin))
+    }
+
+    #[test]
+    fn what_a_foreign_page_can_send_is_told_apart() {
+        for own in ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]", "[::1]:8080"] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in ["", "evil.example", "localhost.evil.example:8080", "127.0.0.1.nip.io", "127.0.0.1@evil:80"] {
+            assert!(!is_loopback(other), "{other}");
+        }
+        let foreign = |origin: &str| Hosts::default().foreign(&headers("localhost:8080", origin), &Uri::default());
+        assert_eq!(
+            (foreign("http://localhost:8080"), foreign("https://localhost:8080"), foreign("")),
+            (None, None, None)
+        );
+        for other in ["null", "http://localhost:3000", "ftp://localhost:8080", "http://evil.example"] {
+            assert!(foreign(other).is_some(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_of_this_machine_is_called_by_its_names_alone() {
+        let hosts = Hosts::public(&["Agents.example.com:443".to_owned(), "other.example.com".to_owned()]);
+        let foreign = |host: &str, origin: &str| hosts.foreign(&headers(host, origin), &Uri::default());
+        for (host, origin) in [
+            ("agents.example.com", ""),
+            ("AGENTS.EXAMPLE.COM:8443", "https://agents.example.com"),
+            ("127.0.0.1:8080", "https://other.example.com"),
+            ("localhost:8080", "http://localhost:8080"),
+        ] {
+            assert_eq!(foreign(host, origin), None, "{host} {origin}");
+        }
+        for (host, origin) in [
+            ("evil.example.com", ""),
+            ("example.com", ""),
+            ("agents.example.com.evil.example", ""),
+            ("agents.example.com", "https://evil.example.com"),
+            ("127.0.0.1:8080", "null"),
+        ] {
+            let told = foreign(host, origin).unwrap_or_else(|| panic!("{host} {origin} is answered"));
+            assert!(told.contains("--public-host"), "{told}");
+        }
+    }
+}
