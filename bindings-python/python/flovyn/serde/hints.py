@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Union
 
 from .models import Model
+from .parsers import Text, parsed
 from .records import Chosen, Record, Typed
 from .resolve import hints_of
 from .shapes import ANY, STRICT, Either, Items, Mapped, OneOf, Scalar, Shape, Tuple, Whole
@@ -24,12 +25,9 @@ Bound = Mapping[Any, Any]
 """What type variables stand for."""
 
 
-def shape_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Shape:
-    """Return the shape of an annotation. ``local`` has the names around it, where it is inside of a function.
-
-    A tuple that is not nested stays a list: that is what an await delivers of it.
-    """
-    return _Compiler(local).shape(hint, {}, nested)
+def shape_of(hint: Any, *, local: Mapping[str, Any] | None = None) -> Shape:
+    """Return the shape of an annotation. ``local`` has the names around it, where it is inside of a function."""
+    return _Compiler(local).shape(hint, {})
 
 
 class _Compiler:
@@ -39,7 +37,7 @@ class _Compiler:
         self._local = local
         self._made: dict[Any, Shape] = {}
 
-    def shape(self, hint: Any, bound: Bound, nested: bool = True) -> Shape:
+    def shape(self, hint: Any, bound: Bound) -> Shape:
         if hint is Any or hint is object:
             return ANY
         if _is_hashable(hint) and hint in _SCALARS:
@@ -47,25 +45,25 @@ class _Compiler:
         if isinstance(hint, typing.TypeVar):
             return self._variable(hint, bound)
         if hasattr(hint, "__supertype__"):
-            return self.shape(hint.__supertype__, bound, nested)
+            return self.shape(hint.__supertype__, bound)
         if type(hint).__name__ == "TypeAliasType":
-            return self.shape(hint.__value__, bound, nested)
+            return self.shape(hint.__value__, bound)
         arguments = typing.get_args(hint)
         origin = typing.get_origin(hint)
         if hasattr(hint, "__metadata__"):
-            return self.shape(arguments[0], bound, nested)
+            return self.shape(arguments[0], bound)
         if origin is not None and str(origin).rpartition(".")[2] in _WRAPPERS:
-            return self.shape(arguments[0], bound, nested)
+            return self.shape(arguments[0], bound)
         if origin is typing.Literal:
             return OneOf(arguments)
         if origin in _UNIONS:
-            members = [self.shape(each, bound, nested) for each in arguments if each not in (None, type(None))]
+            members = [self.shape(each, bound) for each in arguments if each not in (None, type(None))]
             return Either(members, nullable=len(members) < len(arguments))
         cls: Any = origin or hint
         if type(origin).__name__ == "TypeAliasType":
             inner = dict(zip(cls.__type_params__, arguments, strict=False))
-            return self.shape(cls.__value__, {**bound, **inner}, nested)
-        return self._class(cls, arguments, bound, nested) if isinstance(cls, type) else ANY
+            return self.shape(cls.__value__, {**bound, **inner})
+        return self._class(cls, arguments, bound) if isinstance(cls, type) else ANY
 
     def _variable(self, variable: Any, bound: Bound) -> Shape:
         if variable in bound:
@@ -75,7 +73,7 @@ class _Compiler:
         members = [self.shape(each, {}) for each in variable.__constraints__]
         return Either(members, nullable=False) if members else ANY
 
-    def _class(self, cls: Any, arguments: tuple[Any, ...], bound: Bound, nested: bool) -> Shape:
+    def _class(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         if issubclass(cls, (bytes, bytearray)):
             return _whole(cls)
         if cls.__module__ == "flovyn.blob":
@@ -91,8 +89,10 @@ class _Compiler:
         enum = sys.modules.get("enum")
         if enum is not None and issubclass(cls, enum.Enum):
             return Chosen(cls)
+        if (text := parsed(cls)) is not None:
+            return text
         if issubclass(cls, tuple):
-            return self._tuple(cls, arguments, bound, nested)
+            return self._tuple(cls, arguments, bound)
         if issubclass(cls, Mapping):
             return self._mapping(typing.cast(Any, cls), arguments, bound)
         if _is_standard(cls) and issubclass(cls, Iterable) and not issubclass(cls, (str, typing.Iterator)):
@@ -119,17 +119,16 @@ class _Compiler:
             for name in names
         }
 
-    def _tuple(self, cls: Any, arguments: tuple[Any, ...], bound: Bound, nested: bool) -> Shape:
+    def _tuple(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         names: tuple[str, ...] | None = getattr(cls, "_fields", None)
         if names is not None:
             hints = hints_of(cls, self._local)
             return Tuple([self.shape(hints.get(name, Any), bound) for name in names], cls._make, names)
         if cls is not tuple:
             return ANY
-        # A tuple alone stays a list, but what is in it is rebuilt.
         if not arguments or (len(arguments) == 2 and arguments[1] is Ellipsis):
-            return Items(self.shape(arguments[0], bound) if arguments else ANY, tuple if nested else None)
-        return Tuple([self.shape(each, bound) for each in arguments], tuple if nested else list)
+            return Items(self.shape(arguments[0], bound) if arguments else ANY, tuple)
+        return Tuple([self.shape(each, bound) for each in arguments])
 
     def _mapping(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         make: Any = None if cls is dict or cls.__module__ in ("collections.abc", "typing") else cls
@@ -149,7 +148,7 @@ class _Compiler:
         if hint is int or hint is float:
             return lambda key: hint(key) if type(key) is str else key
         member = self.shape(hint, {})
-        return (lambda key: member.read(key, STRICT)) if isinstance(member, Chosen) else None
+        return (lambda key: member.read(key, STRICT)) if isinstance(member, (Chosen, Text)) else None
 
     def _items(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         item = self.shape(arguments[0], bound) if arguments else ANY

@@ -17,6 +17,7 @@ LENIENT, STRICT, EXACT = range(3)
 SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _JSON = SCALARS | {dict, list}
 _KEYS = frozenset({str})
+_COLLECTIONS = frozenset({list, tuple, set, frozenset})
 
 MAX_DEPTH = 121
 """How deep a value may be nested; the engine writes no deeper."""
@@ -130,6 +131,8 @@ class Shape:
     """What it is called in messages."""
     kind: type | None = None
     """The one type of JSON that it is read from, where there is one."""
+    vague: bool = False
+    """Whether much text that means something else is text of it too: beside ``str`` in a union, text stays text."""
 
     def read(self, value: Any, level: int) -> Any:
         """Make the value of decoded JSON; raises ``Unfit``."""
@@ -197,23 +200,36 @@ class OneOf(Shape):
 
 
 class Whole(Shape):
-    """Bytes, which are a value of their own and have no place inside JSON."""
+    """Bytes and blobs, which are values of their own. Inside JSON bytes are text (base64), and blobs have no place."""
 
-    __slots__ = ("_make", "wanted")
+    __slots__ = ("_cls", "_make", "wanted")
 
+    kind = str
     plain = False
+    vague = True
 
     def __init__(self, of: type, make: Callable[[Any], Any]) -> None:
+        self._cls = of
         self.wanted = of.__name__
         self._make = make
 
     def read(self, value: Any, level: int) -> Any:
-        if level == EXACT and isinstance(value, (str, int, float, list, dict)):
+        if isinstance(value, str):
+            return self._decoded(value)
+        if level == EXACT and isinstance(value, (int, float, list, dict)):
             raise Unfit(shown(value), f"{self.wanted} is wanted")
         return self._make(value)
 
+    def _decoded(self, text: str) -> Any:
+        from .parsers import base64_bytes
+
+        try:
+            return self._make(base64_bytes(text))
+        except ValueError as error:
+            raise Unfit(shown(text), f"{self.wanted} as text (base64) are wanted") from error
+
     def fits(self, value: Any) -> bool:
-        return False
+        return self._cls is bytes and type(value) is bytes
 
 
 class Items(Shape):
@@ -248,7 +264,7 @@ class Items(Shape):
         return made if make is None else make(made)
 
     def fits(self, value: Any) -> bool:
-        if type(value) is not (self._make or list) or type(value) not in (list, tuple):
+        if type(value) is not (self._make or list) or type(value) not in _COLLECTIONS:
             return False
         return _all_fit(self._item, value)
 
@@ -343,7 +359,7 @@ class Mapped(Shape):
 class Either(Shape):
     """A union: the member that JSON fits exactly, else the first that takes it."""
 
-    __slots__ = ("_exact", "_members", "_nullable", "_plain", "plain", "wanted")
+    __slots__ = ("_exact", "_members", "_nullable", "_plain", "_stays_text", "plain", "wanted")
 
     def __init__(self, members: Sequence[Shape], nullable: bool) -> None:
         # What is made of JSON is looked for first; JSON's own types take the rest.
@@ -351,6 +367,7 @@ class Either(Shape):
         self._nullable = nullable
         self.plain = all(member.plain for member in members)
         self._plain = any(member.plain for member in members)
+        self._stays_text = any(member.plain and member.kind in (str, None) for member in members)
         self.wanted = " or ".join(member.wanted for member in members)
         # JSON's own types tell such members apart; where they do not, only the round trip shows which one comes back.
         kinds = [member.kind for member in members]
@@ -365,10 +382,13 @@ class Either(Shape):
             return self._members[0].read(value, level)
         failed: Unfit | None = None
         is_object = value.__class__ is dict
+        is_text = self._stays_text and value.__class__ is str
         for asked in range(EXACT, level - 1, -1):
             if asked == LENIENT and self._plain and not is_object:
                 return value
             for member in self._members:
+                if is_text and member.vague:
+                    continue
                 try:
                     return member.read(value, asked)
                 except Unfit as unfit:

@@ -221,5 +221,5 @@ class Signature:
 
     def _result(self) -> Codec:
         if self._returned is None:
-            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), nested=False, local=self.local)
+            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), local=self.local)
         return self._returned
