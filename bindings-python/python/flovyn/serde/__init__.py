@@ -11,13 +11,17 @@ from typing import Any
 
 from .codec import Codec, Rebuild, checked, codec_of, rebuilder
 from .resolve import hints_of, local_names
+from .serializer import Own, Pair, Serializer, own_serializer
 from .shapes import STRICT, Unfit, accepted
 from .signature import Signature
 
 __all__ = [
     "STRICT",
     "Codec",
+    "Own",
+    "Pair",
     "Rebuild",
+    "Serializer",
     "Signature",
     "Unfit",
     "accepted",
@@ -26,6 +30,7 @@ __all__ = [
     "described",
     "hints_of",
     "local_names",
+    "own_serializer",
     "rebuilder",
 ]
 
