@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from .declared import check_agent
+from .declared import check_agent, check_kept
 from .errors import InvalidArgument, NotSerializable, WrongStateType
 from .inputs import NOT_GIVEN, input_of
 from .serde import (
@@ -368,6 +368,10 @@ def agent(
         check_agent(fn, local)
         own = own_serializer(serializer, f"agent {kind or fn.__name__!r}")
         signature = Signature(fn, "AgentContext", local, first_is_context=True, own=own)
+        others = [(f"the signal {name!r}", of) for name, of in (signals or {}).items()]
+        if own is None:
+            others += [("the state", state)] if isinstance(state, type) or get_origin(state) is not None else []
+        check_kept("agent", fn, signature.names if own is None else None, local, others)
         return Agent(
             fn,
             kind=kind or fn.__name__,

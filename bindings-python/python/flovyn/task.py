@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, 
 from uuid import UUID
 
 from . import _native
-from .declared import check_task
+from .declared import check_kept, check_task
 from .errors import InvalidArgument
 from .scope import current
 from .serde import Pair, Rebuild, Serializer, Signature, local_names, own_serializer
@@ -294,7 +294,10 @@ def task(
             raise InvalidArgument("a task without a name needs kind=")
         declared_kinds.add(name)
         own = own_serializer(serializer, f"task {name!r}")
-        signature = Signature(fn, "TaskContext", local_names(fn, depth), own=own)
+        local = local_names(fn, depth)
+        signature = Signature(fn, "TaskContext", local, own=own)
+        if own is None:
+            check_kept("task", fn, signature.names, local)
         if interruptible and not signature.takes_context:
             raise InvalidArgument(
                 f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Union
 
+from .kept import Unknown, formless_member, unknown_class, unknown_maker
 from .models import Model
 from .parsers import Text, parsed
 from .records import Chosen, Record, Typed
@@ -18,6 +19,7 @@ from .shapes import ANY, STRICT, Either, Items, Mapped, OneOf, Scalar, Shape, Tu
 
 _SCALARS: dict[Any, Shape] = {of: Scalar(of) for of in (str, int, float, bool, type(None))}
 _SCALARS[None] = _SCALARS[type(None)]
+_NO_KEY = "is no key of an object in JSON: declare a list of pairs"
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"})
 
@@ -63,7 +65,7 @@ class _Compiler:
         if type(origin).__name__ == "TypeAliasType":
             inner = dict(zip(cls.__type_params__, arguments, strict=False))
             return self.shape(cls.__value__, {**bound, **inner})
-        return self._class(cls, arguments, bound) if isinstance(cls, type) else ANY
+        return self._class(cls, arguments, bound) if isinstance(cls, type) else unknown_maker(hint) or ANY
 
     def _variable(self, variable: Any, bound: Bound) -> Shape:
         if variable in bound:
@@ -88,16 +90,18 @@ class _Compiler:
             return self._once(cls, given, lambda: Typed(cls, lambda: self._fields(cls, given)))
         enum = sys.modules.get("enum")
         if enum is not None and issubclass(cls, enum.Enum):
-            return Chosen(cls)
+            return formless_member(cls) or Chosen(cls)
         if (text := parsed(cls)) is not None:
             return text
+        if cls is memoryview:
+            return unknown_class(cls) or ANY
         if issubclass(cls, tuple):
             return self._tuple(cls, arguments, bound)
         if issubclass(cls, Mapping):
             return self._mapping(typing.cast(Any, cls), arguments, bound)
         if _is_standard(cls) and issubclass(cls, Iterable) and not issubclass(cls, (str, typing.Iterator)):
             return self._items(typing.cast(Any, cls), arguments, bound)
-        return ANY
+        return unknown_class(cls) or ANY
 
     def _once(self, cls: Any, arguments: tuple[Any, ...], make: Callable[[], Shape]) -> Shape:
         key = (cls, arguments)
@@ -136,19 +140,24 @@ class _Compiler:
             # Nobody knows its factory.
             make = None
         if cls is collections.Counter:
-            return Mapped(_SCALARS[int], self._key(arguments[:1], bound), make)
+            return Mapped(_SCALARS[int], self._key(arguments[:1], bound)[0], make)
         item = self.shape(arguments[1], bound) if len(arguments) == 2 else ANY
-        return Mapped(item, self._key(arguments[:1], bound), make)
+        key, keys = self._key(arguments[:1], bound)
+        return Mapped(item, key, make, keys=keys)
 
-    def _key(self, arguments: tuple[Any, ...], bound: Bound) -> Callable[[str], Any] | None:
-        """Return what makes a key of the text that JSON has for it."""
+    def _key(self, arguments: tuple[Any, ...], bound: Bound) -> tuple[Callable[[str], Any] | None, Shape | None]:
+        """Return what makes a key of the text that JSON has for it, and the shape of keys that have no text."""
         hint: Any = substituted(arguments[0], bound) if arguments else str
         while hasattr(hint, "__metadata__") or hasattr(hint, "__supertype__"):
             hint = hint.__supertype__ if hasattr(hint, "__supertype__") else typing.get_args(hint)[0]
         if hint is int or hint is float:
-            return lambda key: hint(key) if type(key) is str else key
+            return (lambda key: hint(key) if type(key) is str else key), None
         member = self.shape(hint, {})
-        return (lambda key: member.read(key, STRICT)) if isinstance(member, (Chosen, Text)) else None
+        if isinstance(member, (Chosen, Text)):
+            return (lambda key: member.read(key, STRICT)), None
+        if isinstance(member, (Tuple, Items, Mapped, Record)):
+            return None, Unknown(hint if isinstance(hint, type) else typing.get_origin(hint), _NO_KEY)
+        return None, member if isinstance(member, Unknown) else None
 
     def _items(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         item = self.shape(arguments[0], bound) if arguments else ANY

@@ -5,7 +5,7 @@ The class is looked at once, when its first value comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from .shapes import ANY, EXACT, LENIENT, SCALARS, STRICT, Shape, Unfit, accepted, shown
@@ -126,6 +126,9 @@ class Record(Shape):
                 object.__setattr__(made, name, make())
         return made
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return ((f".{name}", shape) for name, shape in (self._fields or self._prepare()).items())
+
     def fits(self, value: Any) -> bool:
         if type(value) is not self._cls:
             return False
@@ -168,6 +171,11 @@ class Typed(Shape):
         except Unfit as unfit:
             raise unfit.at(name) from None
         return made
+
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        if self._fields is None:
+            self._fields = self._shapes()
+        return ((f".{name}", shape) for name, shape in self._fields.items())
 
     def fits(self, value: Any) -> bool:
         if type(value) is not dict:

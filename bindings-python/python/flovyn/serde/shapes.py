@@ -7,7 +7,7 @@ wrote it. ``fits`` tells, without writing anything, that a value is sure to come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any, cast
@@ -142,6 +142,10 @@ class Shape:
         """Tell whether a value is sure to come back as itself."""
         return is_exact(value)
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        """Return the shapes of what it holds, with their places."""
+        return ()
+
 
 ANY = Shape()
 
@@ -268,6 +272,9 @@ class Items(Shape):
             return False
         return _all_fit(self._item, value)
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return (("[]", self._item),)
+
 
 def _all_fit(item: Shape, values: Collection[Any]) -> bool:
     if isinstance(item, Scalar):
@@ -312,20 +319,29 @@ class Tuple(Shape):
             return False
         return all(part.fits(item) for part, item in zip(self._parts, value, strict=True))
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return ((f"[{name}]", part) for name, part in zip(self._names, self._parts, strict=True))
+
 
 class Mapped(Shape):
     """An object as a dict, or what is made of one: a Counter, an OrderedDict."""
 
-    __slots__ = ("_item", "_key", "_make", "plain")
+    __slots__ = ("_item", "_key", "_keys", "_make", "plain")
 
     kind = dict
     wanted = "dict"
 
     def __init__(
-        self, item: Shape, key: Callable[[str], Any] | None = None, make: Callable[[dict[Any, Any]], Any] | None = None
+        self,
+        item: Shape,
+        key: Callable[[str], Any] | None = None,
+        make: Callable[[dict[Any, Any]], Any] | None = None,
+        *,
+        keys: Shape | None = None,
     ) -> None:
         self._item = item
         self._key = key
+        self._keys = keys
         self._make = make
         self.plain = item.plain and key is None and make is None
 
@@ -355,16 +371,21 @@ class Mapped(Shape):
             return False
         return set(map(type, value)) <= _KEYS and _all_fit(self._item, value.values())
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        keys = (("{}", self._keys),) if self._keys is not None else ()
+        return (*keys, ("[]", self._item))
+
 
 class Either(Shape):
     """A union: the member that JSON fits exactly, else the first that takes it."""
 
-    __slots__ = ("_exact", "_members", "_nullable", "_plain", "_stays_text", "plain", "wanted")
+    __slots__ = ("_exact", "_members", "_plain", "_stays_text", "nullable", "plain", "wanted")
 
     def __init__(self, members: Sequence[Shape], nullable: bool) -> None:
         # What is made of JSON is looked for first; JSON's own types take the rest.
         self._members = tuple(sorted(members, key=lambda member: member.plain))
-        self._nullable = nullable
+        self.nullable = nullable
+        """Whether None is one of its values."""
         self.plain = all(member.plain for member in members)
         self._plain = any(member.plain for member in members)
         self._stays_text = any(member.plain and member.kind in (str, None) for member in members)
@@ -374,7 +395,7 @@ class Either(Shape):
         self._exact = len(members) == 1 or (None not in kinds and len(set(kinds)) == len(kinds))
 
     def read(self, value: Any, level: int) -> Any:
-        if value is None and (self._nullable or level < EXACT):
+        if value is None and (self.nullable or level < EXACT):
             return None
         if self.plain and not level:
             return value
@@ -403,5 +424,8 @@ class Either(Shape):
 
     def fits(self, value: Any) -> bool:
         if value is None:
-            return self._nullable
+            return self.nullable
         return self._exact and any(member.fits(value) for member in self._members)
+
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return (("", member) for member in self._members)
