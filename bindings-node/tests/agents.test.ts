@@ -254,7 +254,7 @@ onEveryBackend((backend) => {
     const broken = agent("broken", async () => {
       throw new TypeError("it broke");
     });
-    const wrong = agent("wrong", async () => ({ when: new Map() }));
+    const wrong = agent("wrong", async () => ({ when: new Map([[1, 1]]) }));
     const url = await backend.open();
     const failed = await errorOf(run(broken, undefined, { url }));
     expect(failed).toBeInstanceOf(AgentFailed);
@@ -360,7 +360,7 @@ test("misuse is explained", async () => {
       .catch((error: unknown) => error);
     expect(state).toBeInstanceOf(StateNotDeclared);
     const values: string[] = [];
-    for (const value of [new Date(0), new Map(), { a: [1, { b: undefined }] }, { n: 1n }, NaN, () => 1]) {
+    for (const value of [new Date(NaN), new Map([[1, 1]]), { a: [1, { b: [undefined] }] }, { n: /n/ }, NaN, () => 1]) {
       try {
         ctx.appendEntry("user", value);
       } catch (error) {
@@ -371,7 +371,7 @@ test("misuse is explained", async () => {
   });
   expect(await run(plain, undefined, { url: "memory:" })).toEqual({
     inTask: "OutsideAgent",
-    values: ["$", "$", "$.a[1].b", "$.n", "$", "$"],
+    values: ["$", "$", "$.a[1].b[0]", "$.n", "$", "$"],
   });
   expect(() => leaked?.appendEntry("user", "after its end")).toThrow();
   const open = agent("open", { state: () => ({}) }, async (ctx) => {

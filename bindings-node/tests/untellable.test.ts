@@ -214,7 +214,7 @@ const GIVEN: Record<string, Made> = {
       return this;
     }
   })(),
-  "a bigint": () => [12n],
+  "a map of objects": () => new Map([[{}, 12n]]),
   "a symbol": () => Symbol("s"),
   "a revoked proxy in a list": () => [revoked()],
   "a proxy that throws": () => [new Proxy({}, trapped)],

@@ -111,7 +111,7 @@ export class Activation {
     try {
       const [input, ...state] = await hub.call<Wire[]>((hub, token) => this.own.load(hub, token));
       if (this.sealed) return;
-      this.input = decode(input);
+      this.input = this.agent.own.load(decode(input));
       this.state = this.agent.readState(state[0]);
       const given = await this.given(state.length > 0);
       if (this.sealed) return;
@@ -122,7 +122,7 @@ export class Activation {
       this.over = true;
       if (this.sealed) return;
       this.tellUnawaited();
-      const wire = encoded(output);
+      const wire = encoded(output, this.agent.own);
       report = () => this.own.completed(wire);
     } catch (error) {
       this.over = true;
@@ -262,7 +262,8 @@ export class Activation {
   /** Schedules a task: takes its slot now, starts once the code is quiet. */
   schedule(task: Declared, input: unknown, rebuild?: (value: unknown) => unknown): Step<unknown> {
     const scope = this.check();
-    const wire = encode(input);
+    const wire = encode(task.own.dump(input));
+    if (!task.own.isNone) rebuild = (value) => task.own.load(value);
     let called: [op: number, id: string];
     try {
       called = this.session.callTask(task.spec, wire, task.key, scope.once);
@@ -486,7 +487,7 @@ export class Activation {
     const completed = (output: unknown): void => {
       let wire: Wire;
       try {
-        wire = encoded(output);
+        wire = encoded(output, task.own);
       } catch (error) {
         failed(error);
         return;

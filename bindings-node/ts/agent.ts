@@ -6,6 +6,7 @@ import type { AgentContext } from "./context.js";
 import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
+import { Own, type Serializer } from "./serializer.js";
 import { checked, type StandardSchema, stored } from "./schema.js";
 
 /** What an agent's function is. */
@@ -57,6 +58,8 @@ export interface AgentOptions<S> {
    * `ctx.waitForSignalAs` checks whatever others send.
    */
   signals?: Readonly<Record<string, StandardSchema>>;
+  /** Writes and reads its input, its result and its state, for types that have no form of their own. */
+  serializer?: Serializer;
   /** The limit of a run. */
   timeoutMs?: number;
   /**
@@ -95,6 +98,8 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   readonly schema: StandardSchema | undefined;
   /** @internal What a worker opens of the toolkit to serve it, where it is no function of JavaScript. */
   readonly toolkit: object | undefined;
+  /** @internal What writes and reads its values. */
+  readonly own: Own;
   /** The type of its input; there is no value. */
   declare readonly inputType: I;
 
@@ -111,6 +116,7 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     this.options = options;
     this.schema = schema;
     this.toolkit = toolkit;
+    this.own = new Own(options.serializer, `agent "${kind}"`);
   }
 
   /** Whether it was declared with `state`. */
@@ -128,7 +134,7 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   async startable(input: unknown): Promise<unknown> {
     this.checkTaken(input);
     await this.checked(input);
-    return input;
+    return this.own.dump(input);
   }
 
   /** @internal Refuses an input that its function does not take; what fits a schema is for the schema to say. */
@@ -171,7 +177,7 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     if (stored === undefined) return this.initialState(undefined);
     let value: unknown;
     try {
-      value = decode(stored);
+      value = this.own.load(decode(stored));
     } catch (error) {
       throw this.unreadable(messageOf(error), error);
     }

@@ -98,7 +98,7 @@ export class Client {
 
   /** @internal The handle of a run. */
   protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
-    return new Handle<never>(this, native, agent?.options.signals);
+    return new Handle<never>(this, native, agent?.options.signals, agent?.own);
   }
 
   /** Runs, newest first. */

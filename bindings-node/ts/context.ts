@@ -215,6 +215,7 @@ export class AgentContext<S = unknown> {
       { noRetry: [], interruptible: false, reconciles: false },
       undefined,
       undefined,
+      isTask(fn) ? fn.declared.own : undefined,
     );
     return this.activation.schedule(inline, many ? args : args[0]) as Step<Awaited<R>>;
   }
@@ -370,7 +371,7 @@ export class AgentContext<S = unknown> {
     const scope = this.activation.check();
     this.checkStateful("checkpoint(state)");
     const saved = state === undefined ? this.activation.state : state;
-    const op = this.activation.session.checkpoint(encode(saved), json(options.metadata ?? {}));
+    const op = this.activation.session.checkpoint(encode(this.activation.agent.own.dump(saved)), json(options.metadata ?? {}));
     this.activation.state = saved;
     this.activation.saved();
     return this.activation.step<void>(op, scope);

@@ -21,6 +21,7 @@ import type { NativeAbort, NativeHandle, NativeHub } from "./native.js";
 import { commandOf } from "./quoted.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
+import type { Own } from "./serializer.js";
 
 const PAGE = 200;
 
@@ -129,6 +130,8 @@ export class Handle<R = unknown> {
     native: NativeHandle,
     /** @internal */
     protected readonly signals: Readonly<Record<string, StandardSchema>> = {},
+    /** @internal */
+    protected readonly own?: Own,
   ) {
     this.client = client;
     this.native = native;
@@ -143,7 +146,7 @@ export class Handle<R = unknown> {
 
   /** @internal The handle of a run that goes on from this one. */
   protected beside(native: NativeHandle): Handle<R> {
-    return new Handle<R>(this.client, native, this.signals);
+    return new Handle<R>(this.client, native, this.signals, this.own);
   }
 
   /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
@@ -213,7 +216,10 @@ export class Handle<R = unknown> {
 
   private ended([tag, value]: [number, unknown]): R {
     const name = this.key ?? this.id;
-    if (tag === 0) return decode(value) as R;
+    if (tag === 0) {
+      const result = decode(value);
+      return (this.own === undefined ? result : this.own.load(result)) as R;
+    }
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
       const { error_type: type, message, traceback } = failure;

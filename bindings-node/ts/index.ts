@@ -46,6 +46,7 @@ export {
 export { type LogEntry, type Logger, setLogger } from "./log.js";
 export type { Message } from "./message.js";
 export { run, type RunOptions, stream } from "./run.js";
+export type { Serializer } from "./serializer.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
 export { Step } from "./step.js";
 export {

@@ -1,14 +1,15 @@
-// Values between JavaScript and the journal: JSON text with sorted keys, raw bytes, blobs. What has no JSON form is
-// refused with its place, because it would come back as something else after a restart.
+// Values between JavaScript and the journal: JSON text with sorted keys, raw bytes, blobs. What JSON has no type for stands
+// in its one form (`forms.ts`); what has none is refused with its place.
 
 import { Blob } from "./blob.js";
 import { NotSerializable } from "./errors.js";
+import { formOf, inOrder } from "./forms.js";
 import type { NativeSource, Wire } from "./native.js";
 
 /** How deep a value may be nested; the engine reads no deeper either. */
 const MAX_DEPTH = 120;
 
-/** A value as it crosses. Bytes and blobs may only be a whole value; nothing at all is `null`. */
+/** A value as it crosses. Bytes as a whole value are raw, blobs may only be one; nothing at all is `null`. */
 export function encode(value: unknown): Wire {
   if (typeof value === "object" && value !== null) {
     if (value instanceof Uint8Array) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
@@ -85,9 +86,9 @@ function write(value: unknown, path: (string | number)[], depth: number): string
     case "object":
       return value === null ? "null" : writeObject(value, path, depth);
     case "undefined":
-      throw refused(path, "undefined", ": pass null, or leave the key out");
+      throw refused(path, "undefined", ": pass null, or leave it out of the array");
     case "bigint":
-      throw refused(path, "a bigint", ": pass a string, or a number where no digits are lost");
+      return `"${value}"`;
     default:
       throw refused(path, `a ${typeof value}`, "");
   }
@@ -114,21 +115,52 @@ function writeObject(value: object, path: (string | number)[], depth: number): s
     }
     return out + "]";
   }
-  if (parent !== null) throw refused(path, nameOf(value, "an object of a class"), advice(value));
+  if (parent !== null) return writeFormed(value, path, depth);
   if (Object.getOwnPropertySymbols(value).length > 0) {
     throw refused(path, "an object with a symbol as a key", ", which would be lost: keys must be strings");
   }
-  let out = "{";
   const fields = value as Record<string, unknown>;
-  const keys = Object.keys(fields).sort();
+  return writeFields(Object.keys(fields).sort(), (key) => fields[key], path, depth);
+}
+
+function writeFields(
+  keys: readonly string[],
+  valueOf: (key: string) => unknown,
+  path: (string | number)[],
+  depth: number,
+): string {
+  let out = "{";
   for (let index = 0; index < keys.length; index++) {
     const key = keys[index] as string;
+    const item = valueOf(key);
+    // As JSON.stringify does: a field without a value is none.
+    if (item === undefined) continue;
     if (!key.isWellFormed()) throw refused(path, "an object whose key has a lone surrogate", "");
     path.push(key);
-    out += (index > 0 ? "," : "") + JSON.stringify(key) + ":" + write(fields[key], path, depth + 1);
+    out += (out.length > 1 ? "," : "") + JSON.stringify(key) + ":" + write(item, path, depth + 1);
     path.pop();
   }
   return out + "}";
+}
+
+/** An object of a class: what stands for it. */
+function writeFormed(value: object, path: (string | number)[], depth: number): string {
+  const form = formOf(value);
+  if (form === undefined) throw refused(path, nameOf(value, "an object of a class"), advice(value));
+  if ("text" in form) return JSON.stringify(form.text);
+  if ("refused" in form) throw refused(path, form.refused, form.why);
+  if ("items" in form) {
+    // An item of a set has no place by which it could be found.
+    return `[${inOrder(form.items.map((item) => write(item, path, depth + 1))).join(",")}]`;
+  }
+  const entries = new Map<string, unknown>();
+  for (const [key, item] of form.entries) {
+    if (typeof key !== "string") {
+      throw refused(path, `a Map with a key of type ${typeof key}`, ": keys must be strings; pass [...it], a list of pairs");
+    }
+    entries.set(key, item);
+  }
+  return writeFields([...entries.keys()].sort(), (key) => entries.get(key), path, depth);
 }
 
 /** Fields that arrays of the language itself have beside their items: matches of a RegExp, strings of a template. */
@@ -141,18 +173,18 @@ function nameOf(value: object, otherwise: string): string {
 
 /** What to pass instead of an object of a class. */
 function advice(value: object): string {
-  if (value instanceof Date) return ": pass its toISOString(), or a number";
-  if (value instanceof Map) return ": pass Object.fromEntries(it), or [...it]";
-  if (value instanceof Set) return ": pass [...it]";
   if (value instanceof Error) return ": pass its message, or throw it";
-  if (value instanceof Uint8Array) {
-    return ": bytes may only be a whole value; encode them (base64), or pass them alone";
+  if (value instanceof Blob) {
+    return ": a blob may only be a whole value; pass it alone, or pass its read() for bytes as text (base64)";
   }
-  if (ArrayBuffer.isView(value)) return ": pass Array.from(it), or its bytes alone as a Uint8Array";
+  if (ArrayBuffer.isView(value)) return ": pass Array.from(it), or its bytes as a Uint8Array";
   if (typeof (value as { toJSON?: unknown }).toJSON === "function") {
-    return ": it would come back as what its toJSON() gives; pass that";
+    return ": it would come back as what its toJSON() gives; pass that, or give the task or agent a serializer";
   }
-  return ": pass plain objects, arrays, strings, numbers, booleans and null";
+  return (
+    ": pass plain objects, arrays, strings, numbers, booleans, null, Date, Map, Set, URL, bigint or bytes; what else you " +
+    "have goes through a serializer"
+  );
 }
 
 function placeOf(path: readonly (string | number)[]): string {

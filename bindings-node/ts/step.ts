@@ -13,6 +13,7 @@ import {
 } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
 import { decode } from "./serde.js";
+import type { Own } from "./serializer.js";
 
 const VALUE = 0;
 const FAILED = 1;
@@ -26,6 +27,7 @@ export interface StepTask {
   readonly fn: (input: never, ctx: never) => unknown;
   readonly detached: boolean;
   readonly retries: number;
+  readonly own: Own;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }
 

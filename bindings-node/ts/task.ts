@@ -5,7 +5,8 @@ import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable,
 import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
-import { encode, json } from "./serde.js";
+import { decode, encode, json } from "./serde.js";
+import { Own, type Serializer } from "./serializer.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 
@@ -100,6 +101,8 @@ export interface TaskOptions<I = unknown, R = unknown> {
   interruptible?: boolean;
   /** What it does and when to use it, for models that call it as a tool. */
   description?: string;
+  /** Writes and reads its input and its result, for types that have no form of their own. */
+  serializer?: Serializer;
 }
 
 /** Options of the calls made through `task.options`. */
@@ -144,6 +147,8 @@ interface Settings extends CallOptions {
 
 type AnyFunction = (input: never, ctx: never) => unknown;
 
+const NONE = new Own(undefined, "");
+
 /** What is known of a declared task, beside the function that it is to its callers. */
 export class Declared {
   readonly spec: NativeTaskSpec;
@@ -157,6 +162,8 @@ export class Declared {
     readonly settings: Settings,
     readonly reconcile: AnyFunction | undefined,
     readonly schema: StandardSchema | undefined,
+    /** What writes and reads its values. */
+    readonly own: Own = NONE,
     given?: NativeTaskSpec,
   ) {
     this.isOfToolkit = given !== undefined;
@@ -182,7 +189,7 @@ export class Declared {
   /** A task of the toolkit. */
   static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
     const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
-    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, spec);
+    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, spec);
   }
 
   get key(): string | undefined {
@@ -202,10 +209,11 @@ export class Declared {
   /** Runs a function of it with a stored input. */
   execute(fn: AnyFunction, input: unknown, ctx: unknown): Promise<unknown> {
     return scopes.run(IN_TASK, async () => {
-      let value = givenFor(fn, 0, input);
+      const loaded = this.own.load(input);
+      let value = givenFor(fn, 0, loaded);
       if (this.schema !== undefined) {
         try {
-          value = await stored(this.schema, input, `input of task "${this.kind}"`);
+          value = await stored(this.schema, loaded, `input of task "${this.kind}"`);
         } catch (error) {
           throw new NonRetryable(messageOf(error), { cause: error });
         }
@@ -221,7 +229,8 @@ export class Declared {
       const activation = scopes.getStore()?.activation;
       if (activation != null) return activation.schedule(this, args[0]) as Step<R>;
       const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new Stop(), NOWHERE);
-      return Step.local(this.execute(this.fn, args[0], ctx) as Promise<R>);
+      const input = this.own.isNone ? args[0] : decode(encode(this.own.dump(args[0])));
+      return Step.local(this.execute(this.fn, input, ctx) as Promise<R>);
     };
     Object.defineProperty(call, "name", { value: this.kind });
     return Object.assign(call, {
@@ -237,7 +246,7 @@ export class Declared {
     for (const [name, value] of Object.entries(changed)) {
       if (value !== undefined) Object.assign(settings, { [name]: value });
     }
-    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema);
+    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema, this.own);
   }
 }
 
@@ -281,20 +290,21 @@ export function task(
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }
   declaredKinds.add(kind);
-  const { reconcile, input, noRetry = [], interruptible = false, ...rest } = options;
+  const { reconcile, input, serializer, noRetry = [], interruptible = false, ...rest } = options;
+  const own = new Own(serializer, `task "${kind}"`);
   const settings: Settings = {
     ...rest,
     noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
     interruptible,
     reconciles: reconcile !== undefined,
   };
-  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input).task();
+  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own).task();
 }
 
 /** A result as it crosses. Whatever keeps it from being written is `NotSerializable`: a getter or a `toJSON` may throw. */
-export function encoded(result: unknown): Wire {
+export function encoded(result: unknown, own: Own = NONE): Wire {
   try {
-    return encode(result);
+    return encode(own.dump(result));
   } catch (error) {
     throw misfit(isA(error, NotSerializable) ? error : unwritable(error));
   }

@@ -410,7 +410,7 @@ export class Worker {
       const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
       const given = decode(input);
       const run = (): Promise<unknown> => task.execute(fn, given, ctx);
-      const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
+      const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()), task.own);
       report = () => ticket.completed(output);
     } catch (error) {
       report = () => this.unsuccessful(ticket, running, kind, attempt, error);

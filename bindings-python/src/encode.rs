@@ -3,7 +3,8 @@
 //! Keys are sorted, numbers are written in their shortest form, and what has no JSON form is refused with its place.
 
 use crate::blob::Source;
-use crate::error::{Failure, not_serializable, type_name};
+use crate::error::{Failure, not_serializable};
+use crate::forms;
 use crate::given::{Given, LARGE, shared};
 use flovyn_core::Error;
 use flovyn_core::model::ChunkKind;
@@ -11,7 +12,11 @@ use flovyn_core::payload::{Body, Encoding, FileSource, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
+};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// How deep a value may be nested: digests are taken of the parsed text, which is read no deeper either.
@@ -94,12 +99,12 @@ pub(crate) fn preview(kind: u8, data: &Bound<'_, PyAny>) -> PyResult<(ChunkKind,
 }
 
 /// Why a value cannot be written, with the steps from the top to it in reverse.
-enum Stop {
-    Refused { steps: Vec<Place>, found: String, why: &'static str },
+pub(crate) enum Stop {
+    Refused { steps: Vec<Place>, found: String, why: Cow<'static, str> },
     Python(PyErr),
 }
 
-enum Place {
+pub(crate) enum Place {
     Key(String),
     Index(usize),
 }
@@ -111,8 +116,8 @@ impl From<PyErr> for Stop {
 }
 
 impl Stop {
-    fn refused(found: impl Into<String>, why: &'static str) -> Self {
-        Self::Refused { steps: Vec::new(), found: found.into(), why }
+    pub(crate) fn refused(found: impl Into<String>, why: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused { steps: Vec::new(), found: found.into(), why: why.into() }
     }
 
     fn at(mut self, place: impl FnOnce() -> Place) -> Self {
@@ -125,7 +130,7 @@ impl Stop {
     fn failure(self) -> Failure {
         match self {
             Self::Python(error) => Failure::Python(error),
-            Self::Refused { steps, found, why } => Failure::Engine(refusal(&steps, &found, why)),
+            Self::Refused { steps, found, why } => Failure::Engine(refusal(&steps, &found, &why)),
         }
     }
 }
@@ -169,6 +174,10 @@ fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Result<()
         write_items(items.iter(), out, depth)?;
     } else if let Ok(items) = value.cast::<PyTuple>() {
         write_items(items.iter(), out, depth)?;
+    } else if let Ok(items) = value.cast::<PySet>() {
+        write_unordered(items.iter(), out, depth)?;
+    } else if let Ok(items) = value.cast::<PyFrozenSet>() {
+        write_unordered(items.iter(), out, depth)?;
     } else {
         write_object(value, out, depth)?;
     }
@@ -258,16 +267,44 @@ fn write_items<'py>(
     Ok(())
 }
 
+/// The items of a set. Python's own order changes from process to process.
+fn write_unordered<'py>(
+    items: impl Iterator<Item = Bound<'py, PyAny>>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<(), Stop> {
+    let mut texts = Vec::new();
+    for item in items {
+        // An item has no place by which it could be found.
+        let mut text = Vec::new();
+        write(&item, &mut text, depth + 1)?;
+        texts.push(text);
+    }
+    forms::sort(&mut texts);
+    out.push(b'[');
+    out.extend_from_slice(&texts.join(&b','));
+    out.push(b']');
+    Ok(())
+}
+
 fn write_dict(map: &Bound<'_, PyDict>, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
     let mut pairs = Vec::with_capacity(map.len());
+    let mut formed = false;
     for (key, value) in map.iter() {
-        let Ok(text) = key.cast::<PyString>() else {
-            let shown = key.repr().map_or_else(|_| "?".to_owned(), |shown| shown.to_string());
-            let found = format!("a dict with the key {shown} of type {}", type_name(&key.get_type()));
-            return Err(Stop::refused(found, ": keys must be str"));
+        let text = match key.cast::<PyString>() {
+            Ok(text) => text.to_str().map(str::to_owned),
+            Err(_) => {
+                formed = true;
+                forms::of_key(&key)?.to_str().map(str::to_owned)
+            }
         };
-        let text = text.to_str().map_err(|_| Stop::refused("a dict whose key has a lone surrogate", ""))?.to_owned();
+        let text = text.map_err(|_| Stop::refused("a dict whose key has a lone surrogate", ""))?;
         pairs.push((text, value));
+    }
+    let mut seen = HashSet::new();
+    if formed && let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(key)) {
+        let found = format!("a dict with two keys that are both written {twice:?}");
+        return Err(Stop::refused(found, ": one of them would be lost"));
     }
     write_pairs(pairs, out, depth)
 }
@@ -313,14 +350,5 @@ fn write_object(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Re
         }
         return write_pairs(pairs, out, depth);
     }
-    if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>() {
-        return Err(Stop::refused(
-            type_name(&class),
-            ": bytes may only be a whole value; encode them (base64), or pass them alone",
-        ));
-    }
-    Err(Stop::refused(
-        type_name(&class),
-        ": pass str, int, float, bool, None, list, tuple, dict, a dataclass or a pydantic model",
-    ))
+    write(&forms::of(value)?, out, depth + 1)
 }

@@ -7,6 +7,7 @@ mod blob;
 mod decode;
 mod encode;
 mod error;
+mod forms;
 mod given;
 mod handle;
 mod hub;

@@ -118,7 +118,7 @@ async def typed(ctx: AgentContext, outer: Outer) -> Outer:
     made = await make_outer(1)
     assert made == Outer(Inner(1, (1, 2)), [Inner(1)], None)
     assert (await make_models(3))["m"] == Model(name="3")
-    assert await make_tuple() == [1, 2]
+    assert await make_tuple() == (1, 2)
     return made
 
 

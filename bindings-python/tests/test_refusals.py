@@ -23,7 +23,7 @@ async def echo(value: Any) -> Any:
 
 @task
 async def careless(what: str) -> Any:
-    return {"set": {what}}
+    return {"set": {1j}, "what": what}
 
 
 @agent
@@ -39,7 +39,7 @@ async def test_values_without_a_json_form_name_their_place(url: str) -> None:
             ctx.append_entry("user", {"a": [object()]})
         told.append(refused.value.path)
         with pytest.raises(flovyn.NotSerializable) as refused:
-            await echo({"b": {1, 2}})
+            await echo({"b": {1, 2j}})
         told.append(refused.value.path)
         with pytest.raises(flovyn.NotSerializable) as refused:
             await ctx.checkpoint({"c": {"d": object()}})
@@ -60,7 +60,7 @@ async def test_values_without_a_json_form_name_their_place(url: str) -> None:
         assert [message.content for message in await handle.messages()] == ["end"]
         assert len(await handle.tasks()) == 2
         with pytest.raises(flovyn.NotSerializable) as refused:
-            await client.start(plain, {"e": [1, {2}]}, id="never")
+            await client.start(plain, {"e": [1, {2j}]}, id="never")
         assert refused.value.path == "$.e[1]"
         with pytest.raises(flovyn.ExecutionNotFound, match="never"):
             await client.handle("never")

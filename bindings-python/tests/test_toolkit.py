@@ -479,7 +479,7 @@ def test_a_tool_needs_a_name_a_description_and_types() -> None:
 
     with pytest.raises(InvalidArgument, match="has no description"):
         react_agent(tools=[silent])
-    with pytest.raises(InvalidArgument, match=r"parameter 'x' of strange\(\) is a complex"):
+    with pytest.raises(InvalidArgument, match=r"the parameter 'x' of task 'strange' holds a complex"):
         react_agent(tools=[strange])
     with pytest.raises(InvalidArgument, match="any number of arguments"):
         tool(many)

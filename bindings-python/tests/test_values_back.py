@@ -192,6 +192,14 @@ class Secret(pydantic.BaseModel):
     key: pydantic.SecretStr = pydantic.SecretStr("")
 
 
+class Hidden(Secret):
+    model_config = pydantic.ConfigDict(frozen=True)
+
+
+class Nanos(datetime.datetime):
+    nanosecond = 5
+
+
 class Excluding(pydantic.BaseModel):
     n: int = 0
     hidden: int = pydantic.Field(0, exclude=True)
@@ -330,6 +338,9 @@ SURVIVE: list[tuple[str, Any, Any]] = [
     ("a new type", Box[UserId], Box([UserId(3)])),
     ("a new type of a class", Box[NewType("Best", Dog)], Box([Dog("rex")])),
     ("an annotated type", Box[Annotated[Dog, "good"]], Box([Dog("rex")])),
+    ("an enum of anything", Box[Plain], Box([Plain.A])),
+    ("a deque", Box[collections.deque[int]], Box([collections.deque([1])])),
+    ("keys that are numbers", dict[int, str], {1: "a"}),
     ("a counter", collections.Counter[str], collections.Counter("abca")),
     ("an ordered dict in order", collections.OrderedDict[str, int], collections.OrderedDict(a=1, b=2)),
     ("numbers", Box[Any], Box([2**70, -0.0, 0.1, True, 2**53 + 1, 1.0])),
@@ -383,22 +394,26 @@ REFUSED: list[tuple[str, Any, Any, str, str]] = [
     ("a tuple where a list is declared", Box[int], Box((1, 2)), "$.items", "pass a list"),  # pyright: ignore
     ("a dataclass in a dict", dict, {"a": Job(1)}, "$.a", "annotate it as Job"),
     ("an enum as its base", Box[str], Box([Mode.SLOW]), "$.items[0]", "annotate it as Mode"),
-    ("an enum without a JSON form", Box[Plain], Box([Plain.A]), "$.items[0]", "no JSON form"),
     ("a counter as a dict", dict, {"a": collections.Counter("ab")}, "$.a", "pass a dict"),
     ("a default dict", dict[str, Any], {"a": collections.defaultdict(int)}, "$.a", "factory"),
     ("an order", collections.OrderedDict[str, int], collections.OrderedDict(b=1, a=2), "$", "sorted"),
-    ("a deque", Box[collections.deque[int]], Box([collections.deque([1])]), "$.items[0]", "no JSON form"),
-    ("a set", Box[set[int]], Box([{1}]), "$.items[0]", "no JSON form"),
-    ("a frozenset", Box[frozenset[int]], Box([frozenset({1})]), "$.items[0]", "no JSON form"),
-    ("keys that are numbers", dict[int, str], {1: "a"}, "$", "keys must be str"),
+    ("keys that are no text", dict, {1: "a"}, "$", "annotate it as what its keys are"),
     ("keys that are tuples", dict, {(1, 2): "a"}, "$", "keys must be str"),
     ("keys that are None", dict, {None: "a"}, "$", "keys must be str"),
-    ("a moment", Box[datetime.datetime], Box([datetime.datetime.now(UTC)]), "$.items[0]", "no JSON form"),
-    ("a decimal", Box[decimal.Decimal], Box([decimal.Decimal(1)]), "$.items[0]", "no JSON form"),
-    ("a uuid", Box[uuid.UUID], Box([uuid.UUID(int=1)]), "$.items[0]", "no JSON form"),
-    ("a path", Box[pathlib.Path], Box([pathlib.Path("a")]), "$.items[0]", "no JSON form"),
-    ("bytes", Box[bytes], Box([b"a"]), "$.items[0]", "whole value"),
-    ("a complex number", Box[complex], Box([1j]), "$.items[0]", "no JSON form"),
+    ("a moment in a dict", dict, {"a": datetime.datetime(2026, 1, 2)}, "$.a", "annotate it as what it is"),
+    ("a set in a dict", dict, {"a": {1}}, "$.a", "annotate it as what it is"),
+    ("a decimal that is no number", Box[decimal.Decimal], Box([decimal.Decimal("NaN")]), "$.items[0]", "finite"),
+    ("a date for a moment", Box[datetime.datetime], Box([datetime.date(2026, 1, 2)]), "$.items[0]", "come back as"),
+    ("a moment for a date", Box[datetime.date], Box([datetime.datetime(2026, 1, 2)]), "$.items[0]", "is wanted"),
+    ("a path beside text", Box[str | pathlib.Path], Box([pathlib.Path("a")]), "$.items[0]", "come back as a str"),
+    ("bytes beside text", Box[bytes | str], Box([b"a"]), "$.items[0]", "come back as a str"),
+    (
+        "text that is a moment",
+        Box[str | datetime.date],
+        Box(["2026-01-02"]),
+        "$.items[0]",
+        "come back as a datetime.date",
+    ),
     ("NaN", Box[float], Box([float("nan")]), "$.items[0]", "finite"),
     ("infinity", Box[float], Box([float("inf")]), "$.items[0]", "finite"),
     ("a lone surrogate", Box[str], Box(["\ud800"]), "$.items[0]", "surrogate"),
@@ -496,8 +511,16 @@ def result(hint: Any, value: Any) -> Any:
 
 
 DELIVERED: list[tuple[str, Any, Any, Any]] = [
-    ("a tuple alone", tuple[int, Job], (1, Job(2)), [1, Job(2)]),
+    ("a tuple alone", tuple[int, Job], (1, Job(2)), (1, Job(2))),
     ("a tuple without an annotation", Any, {"a": (1, (2,))}, {"a": [1, [2]]}),
+    ("a named tuple without an annotation", Any, [Point(1, Dog("rex"))], [[1, {"name": "rex", "tricks": 0}]]),
+    ("keys without an annotation", Any, {1: {uuid.UUID(int=1): 2.5}}, {"1": {str(uuid.UUID(int=1)): 2.5}}),
+    ("a moment without an annotation", Any, [datetime.datetime(2026, 1, 2, tzinfo=UTC)], ["2026-01-02T00:00:00Z"]),
+    ("a set without an annotation", Any, {"a": {2, 10, 1}}, {"a": [1, 2, 10]}),
+    ("an enum without an annotation", Any, (Plain.A, Mode.FAST), ["a", "fast"]),
+    ("bytes without an annotation", Any, {"a": b"\xfb\xff"}, {"a": "+/8="}),
+    ("a moment as text", str, datetime.date(2026, 1, 2), "2026-01-02"),
+    ("text for a moment", datetime.datetime, "2026-01-02 03:04:05.5+0200", None),
     ("a tuple in a dict", dict[str, tuple[int, int]], {"a": (1, 2)}, {"a": (1, 2)}),
     ("a dataclass without an annotation", Any, {"a": Job(1)}, {"a": {"n": 1}}),
     ("a model without an annotation", Any, rich(), None),
@@ -520,8 +543,12 @@ def test_a_result_is_what_it_stands_for(hint: Any, value: Any, expected: Any) ->
 NOT_DELIVERED: list[tuple[str, Any, Any, str]] = [
     ("a secret without an annotation", Any, {"a": Secret(key="x")}, "$.a.key"),
     ("a counter without an annotation", Any, collections.Counter("ab"), "$"),
-    ("a named tuple without an annotation", Any, [Point(1, Dog())], "$[0]"),
     ("bytes that may change", Any, bytearray(b"a"), "$"),
+    ("bytes where something else is annotated", Box[Any], Box([b"a"]), "$.items[0]"),
+    ("what a set holds", Any, {"a": {Frozen(1), 1j}}, "$.a"),
+    ("a secret in a set", Any, [{Hidden(key="x")}], "$[0].key"),
+    ("nanoseconds", Any, [Nanos(2026, 1, 1)], "$[0]"),
+    ("an offset in seconds", Any, datetime.time(1, tzinfo=datetime.timezone(datetime.timedelta(seconds=1))), "$"),
     ("a subclass", Dog, Puppy(), "$"),
     ("an object of another class", Job, Number(1), "$"),
     ("a union that JSON cannot tell apart", Union[Dog, Twin], Twin(), "$"),

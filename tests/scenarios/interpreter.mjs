@@ -198,7 +198,7 @@ async function step(ctx, [op, ...words], found) {
       await ctx.checkpoint(one);
       break;
     case "unserialisable":
-      await echo(new Map());
+      await echo(new Map([[1, 1]]));
       break;
     case "input":
       found[name] = ctx.input;

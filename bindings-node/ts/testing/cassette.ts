@@ -31,8 +31,9 @@ export class Cassette {
       tasks.map((task) => [
         task,
         async (input: unknown, ctx: unknown): Promise<unknown> => {
+          const { own } = task.declared;
           const result = await (task.fn as unknown as Plain)(input, ctx);
-          (this.tracks[key(task, input)] ??= []).push(JSON.parse(json(result ?? null)));
+          (this.tracks[key(task, input)] ??= []).push(JSON.parse(json(own.dump(result) ?? null)));
           this.save();
           return result;
         },
@@ -58,7 +59,7 @@ export class Cassette {
           if (track === undefined) {
             throw new CassetteMiss(`${this.path} has no result of ${key(task, input)}; record it again`);
           }
-          return track[0];
+          return task.declared.own.load(track[0]);
         },
       ]),
     );
@@ -74,7 +75,7 @@ function tracksOf(path: string): Record<string, unknown[]> {
 }
 
 function key(task: AnyTask, input: unknown): string {
-  const wire = encode(input);
+  const wire = encode(task.declared.own.dump(input));
   return `${task.kind} ${typeof wire === "string" ? wire : "bytes"}`;
 }
 

@@ -182,7 +182,8 @@ class Case {
       await this.serve(client, handle, disturbance.maxParked);
       const ended = await this.drive(stage, client, handle, limit);
       commits += client.native.commits();
-      if (ended) return { ...(await seen(client, handle)), commits };
+      // What is stored is compared; a serializer may have made of it what has no JSON form.
+      if (ended) return { ...(await seen(client, await client.handle(KEY))), commits };
       await bury(client);
       client = begin();
       handle = await client.handle(KEY);

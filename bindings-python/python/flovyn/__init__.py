@@ -64,6 +64,7 @@ from .errors import (
 from .handle import Handle
 from .reducers import append, merge, replace
 from .run import run, run_async, stream
+from .serde import Serializer
 from .step import Step
 from .task import Task, TaskContext, task
 from .worker import Worker
@@ -125,6 +126,7 @@ __all__ = [
     "RateLimited",
     "Retract",
     "SchemaTooNew",
+    "Serializer",
     "SignalTimeout",
     "SlotTaken",
     "StateNotDeclared",

@@ -18,10 +18,22 @@ from typing import (
     overload,
 )
 
-from .declared import check_agent
-from .errors import InvalidArgument, WrongStateType
+from .declared import check_agent, check_kept
+from .errors import InvalidArgument, NotSerializable, WrongStateType
 from .inputs import NOT_GIVEN, input_of
-from .serde import STRICT, Codec, Rebuild, Signature, Unfit, accepted, codec_of, local_names
+from .serde import (
+    STRICT,
+    Codec,
+    Pair,
+    Rebuild,
+    Serializer,
+    Signature,
+    Unfit,
+    accepted,
+    codec_of,
+    local_names,
+    own_serializer,
+)
 
 if TYPE_CHECKING:
     from .blocking import SyncAgentContext
@@ -148,6 +160,11 @@ class Agent(Generic[I, R]):
             make: Any = self.state
             return make()
         value: Any = stored[0]
+        if self._signature.own is not None:
+            try:
+                value = self._signature.own.load(value)
+            except NotSerializable as error:
+                raise self._unreadable(error.message, "Correct its load()") from error
         if self.migrate is not None:
             try:
                 value = self.migrate(value)
@@ -181,6 +198,11 @@ class Agent(Generic[I, R]):
             self._state_codec = codec_of(made if is_type else type(made()), local=self._signature.local)
         return self._state_codec
 
+    def stored_state(self, value: Any) -> Any:
+        """Return what is stored for a state; refuse one that is of another type than the declared one."""
+        self.check_state(value)
+        return value if self._signature.own is None else self._signature.own.dump(value)
+
     def check_state(self, value: Any) -> None:
         """Refuse a checkpoint of another type than the declared one, or one that would come back as something else."""
         if isinstance(self.state, type) and not _is_of(value, self.state):
@@ -188,7 +210,7 @@ class Agent(Generic[I, R]):
                 f"agent {self.kind!r} is declared with state={self.state.__qualname__}, "
                 f"but checkpoint() got a {type(value).__qualname__}"
             )
-        if self.state is not None:
+        if self.state is not None and self._signature.own is None:
             self._codec_of_state().check_state(value)
 
     def own_tasks(self) -> Sequence[Task[..., Any]]:
@@ -302,6 +324,7 @@ def agent(
     description: str | None = None,
     tags: Sequence[str] = (),
     cancellable: bool = True,
+    serializer: Serializer | Pair | None = None,
 ) -> AgentDecorator: ...
 def agent(
     fn: Any = None,
@@ -320,6 +343,7 @@ def agent(
     description: str | None = None,
     tags: Sequence[str] = (),
     cancellable: bool = True,
+    serializer: Serializer | Pair | None = None,
 ) -> Any:
     """Declare an agent: ``async def`` (or ``def``) over an ``AgentContext`` and one input or none.
 
@@ -336,12 +360,18 @@ def agent(
     After a crash unchanged code is waited for until it has made its recorded calls again. Where a branch that waits for
     something else than its context (``asyncio.sleep``, a thread) holds up what the others were told, that ends after
     ``replay_timeout`` seconds (60): the run is PAUSED and says what is missing.
+    ``serializer`` writes and reads its input, its result and its state, as that of a task does.
     """
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Agent[Any, Any]:
         local = local_names(fn, depth)
         check_agent(fn, local)
-        signature = Signature(fn, "AgentContext", local, first_is_context=True)
+        own = own_serializer(serializer, f"agent {kind or fn.__name__!r}")
+        signature = Signature(fn, "AgentContext", local, first_is_context=True, own=own)
+        others = [(f"the signal {name!r}", of) for name, of in (signals or {}).items()]
+        if own is None:
+            others += [("the state", state)] if isinstance(state, type) or get_origin(state) is not None else []
+        check_kept("agent", fn, signature.names if own is None else None, local, others)
         return Agent(
             fn,
             kind=kind or fn.__name__,

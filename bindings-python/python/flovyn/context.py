@@ -234,8 +234,8 @@ class Context(Generic[S]):
             return self._flush()
         self._check_stateful("checkpoint(state)")
         state = given[0] if given else self._activation.state
-        self._activation.agent.check_state(state)
-        op = self._session.checkpoint(state, dict(metadata or {}))
+        stored = self._activation.agent.stored_state(state)
+        op = self._session.checkpoint(stored, dict(metadata or {}))
         self._activation.state = state
         self._activation.saved()
         return self._activation.step(op)

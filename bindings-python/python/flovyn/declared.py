@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from .errors import InvalidArgument
-from .serde import hints_of
+from .serde import hints_of, is_plain, refusal
 
 _YIELDS = 0x20 | 0x200
 """The flags of code that yields: a generator, an async generator."""
@@ -50,6 +50,28 @@ def check_agent(fn: Any, local: Mapping[str, Any] | None) -> None:
             f"def {_name(fn)}(ctx: AgentContext, …); its first parameter is {first!r}, a "
             f"{_last_name(written[first]) or written[first]}"
         )
+
+
+def check_kept(
+    what: str,
+    fn: Any,
+    names: Sequence[str] | None,
+    local: Mapping[str, Any] | None,
+    others: Iterable[tuple[str, Any]] = (),
+) -> None:
+    """Refuse annotations of which no value can be kept: of the parameters of these names and the result, and others.
+
+    What an annotation names and is not there yet is found out by the first value.
+    """
+    written: Mapping[str, Any] = getattr(fn, "__annotations__", None) or {}
+    hints: list[tuple[str, Any]] = [*others]
+    if names is not None and not all(is_plain(written.get(name)) for name in (*names, "return")):
+        known = hints_of(fn, local)
+        hints += [(f"the parameter {name!r}", known[name]) for name in names if name in known]
+        hints += [("the result", known["return"])] if "return" in known else []
+    told = refusal(f"{what} {_name(fn)!r}", hints, local) if hints else None
+    if told is not None:
+        raise InvalidArgument(told)
 
 
 def check_step(call: str, name: Any, fn: Any) -> None:

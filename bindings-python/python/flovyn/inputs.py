@@ -34,6 +34,8 @@ def input_of(kind: str, signature: Signature, given: Any) -> Any:
             "by name, as in start(agent, id=…); an agent takes an input as its second parameter, after the context"
         )
     if len(names) == 1:
+        if signature.own is not None and given is not NOT_GIVEN and given is not None:
+            return signature.own_input(given)
         return _only(kind, signature, names[0], given)
     return _several(kind, signature, given)
 
@@ -66,6 +68,8 @@ def _several(kind: str, signature: Signature, given: Any) -> Any:
     if missing or strange:
         wrong = [f"has no {name!r}" for name in missing] + [f"has {name!r}, which is no parameter" for name in strange]
         raise InvalidArgument(f"the input of agent {kind!r} {' and '.join(wrong)}: {_shown(given)}")
+    if signature.own is not None:
+        return signature.own_input(items)
     for name, part in items.items():
         _fitting(f"{name!r} in the input of agent {kind!r}", signature.codec(name), part)
     return signature.check_input(items)

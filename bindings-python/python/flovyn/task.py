@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, 
 from uuid import UUID
 
 from . import _native
-from .declared import check_task
+from .declared import check_kept, check_task
 from .errors import InvalidArgument
 from .scope import current
-from .serde import Rebuild, Signature, local_names
+from .serde import Pair, Rebuild, Serializer, Signature, local_names, own_serializer
 from .step import LocalStep, Step
 from .threads import called
 
@@ -235,6 +235,7 @@ def task(
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
     interruptible: bool = False,
+    serializer: Serializer | Pair | None = None,
 ) -> TaskDecorator: ...
 def task(
     fn: Callable[..., Any] | None = None,
@@ -250,6 +251,7 @@ def task(
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
     interruptible: bool = False,
+    serializer: Serializer | Pair | None = None,
 ) -> Any:
     """Declare a task: a function whose calls inside an agent are durable steps.
 
@@ -264,6 +266,9 @@ def task(
 
     ``interruptible=True`` declares a model call that returns the text it streams: a signal sent with
     ``delivery="now"`` cancels it, and what ``stream_token`` has shown so far becomes its result.
+
+    ``serializer`` writes and reads its arguments and its result: an object with ``dump(value)`` and ``load(json)``, or
+    a pair of such functions, for types that have no form of their own (``docs/values.md``).
     """
     effects: str = side_effects
     if reconcile is not None:
@@ -288,7 +293,11 @@ def task(
         if not name or name == "<lambda>":
             raise InvalidArgument("a task without a name needs kind=")
         declared_kinds.add(name)
-        signature = Signature(fn, "TaskContext", local_names(fn, depth))
+        own = own_serializer(serializer, f"task {name!r}")
+        local = local_names(fn, depth)
+        signature = Signature(fn, "TaskContext", local, own=own)
+        if own is None:
+            check_kept("task", fn, signature.names, local)
         if interruptible and not signature.takes_context:
             raise InvalidArgument(
                 f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "

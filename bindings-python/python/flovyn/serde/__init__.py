@@ -10,14 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from .codec import Codec, Rebuild, checked, codec_of, rebuilder
+from .kept import is_plain, refusal
 from .resolve import hints_of, local_names
+from .serializer import Own, Pair, Serializer, own_serializer
 from .shapes import STRICT, Unfit, accepted
 from .signature import Signature
 
 __all__ = [
     "STRICT",
     "Codec",
+    "Own",
+    "Pair",
     "Rebuild",
+    "Serializer",
     "Signature",
     "Unfit",
     "accepted",
@@ -25,8 +30,11 @@ __all__ = [
     "codec_of",
     "described",
     "hints_of",
+    "is_plain",
     "local_names",
+    "own_serializer",
     "rebuilder",
+    "refusal",
 ]
 
 

@@ -64,7 +64,7 @@ class Codec:
         # Few values come here, so no program pays for it when it starts.
         from .differ import difference
 
-        found = difference(value, back, _renewed if level == LENIENT else None)
+        found = difference(value, back, _renewed if level == LENIENT else None, bare=self.shape.plain)
         if found is not None:
             raise _refusal(found)
 
@@ -100,10 +100,10 @@ def _refusal(found: Difference) -> NotSerializable:
     )
 
 
-def _shape_of(hint: Any, nested: bool = True, local: Mapping[str, Any] | None = None) -> Shape:
+def _shape_of(hint: Any, local: Mapping[str, Any] | None = None) -> Shape:
     from .hints import shape_of
 
-    return shape_of(hint, nested=nested, local=local)
+    return shape_of(hint, local=local)
 
 
 def _renewed(value: Any, back: Any) -> Any:
@@ -117,11 +117,11 @@ _UNANNOTATED = Codec(Any, ANY)
 
 
 @functools.lru_cache(maxsize=1024)
-def _cached(hint: Any, nested: bool, written: str) -> Codec:
-    return Codec(hint, _shape_of(hint, nested=nested))
+def _cached(hint: Any, written: str) -> Codec:
+    return Codec(hint, _shape_of(hint))
 
 
-def codec_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Codec:
+def codec_of(hint: Any, *, local: Mapping[str, Any] | None = None) -> Codec:
     """Return the codec of an annotation, the same one for the same annotation.
 
     ``local`` has the names around the annotation, where it is inside of a function.
@@ -129,19 +129,16 @@ def codec_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None 
     try:
         if local is None:
             # Unions are equal whatever the order of their members, which may decide; so it is part of the key.
-            return _cached(hint, nested, "" if isinstance(hint, type) else repr(hint))
+            return _cached(hint, "" if isinstance(hint, type) else repr(hint))
     except TypeError:
         # There is something in it that has no hash.
         pass
-    return Codec(hint, _shape_of(hint, nested=nested, local=local))
+    return Codec(hint, _shape_of(hint, local=local))
 
 
-def rebuilder(hint: Any, *, nested: bool = False) -> Rebuild | None:
-    """Return what turns decoded JSON into the annotated type; none where JSON is the value already.
-
-    A tuple alone stays a list: that is what an await delivers after a restart. Inside of anything it is rebuilt.
-    """
-    return codec_of(hint, nested=nested).rebuild
+def rebuilder(hint: Any) -> Rebuild | None:
+    """Return what turns decoded JSON into the annotated type; none where JSON is the value already."""
+    return codec_of(hint).rebuild
 
 
 def checked(value: Any) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import enum
 import math
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from .. import _native
+from .forms import form, key_form
 from .shapes import SCALARS, is_exact, place
 
 Renew = Callable[[Any, Any], Any]
@@ -38,18 +40,20 @@ def type_name(of: type) -> str:
     return of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
 
 
-def difference(value: Any, back: Any, renew: Renew | None) -> Difference | None:
+def difference(value: Any, back: Any, renew: Renew | None, *, bare: bool = False) -> Difference | None:
     """Tell where a value is not what came back: equal, and of the same types.
 
-    With ``renew`` what has no annotation may become what JSON has for it: a tuple a list, an enum its value, a
-    dataclass or a model an object; ``renew`` is asked whether that object has all of it.
+    With ``renew`` what has no annotation may become what JSON has for it: a tuple a list, an enum its value, a moment
+    its text, a dataclass or a model an object; ``renew`` is asked whether that object has all of it. Bytes become text
+    only where the whole value is ``bare`` of any annotation that could have said so.
     """
-    return _Differ(renew).at((), value, back)
+    return _Differ(renew, bare).at((), value, back)
 
 
 class _Differ:
-    def __init__(self, renew: Renew | None) -> None:
+    def __init__(self, renew: Renew | None, bare: bool) -> None:
         self._renew = renew
+        self._bare = bare
 
     def at(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
         if value is back:
@@ -67,7 +71,7 @@ class _Differ:
             return self._model(steps, value, back)
         if isinstance(value, dict):
             return self._dict(steps, cast("dict[Any, Any]", value), cast("dict[Any, Any]", back))
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, deque)):
             return self._items(steps, cast("list[Any]", value), cast("list[Any]", back))
         if isinstance(value, (datetime.datetime, datetime.time)):
             same = value == back and value.fold == back.fold and _same_zone(value.tzinfo, back.tzinfo)
@@ -81,9 +85,15 @@ class _Differ:
     def _converted(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
         of, now = class_of(value), class_of(back)
         if self._renew is not None:
-            if of is tuple and now is list:
-                return self._items(steps, value, back)
+            if now is list and isinstance(value, (tuple, deque)):
+                return self._items(steps, cast("Any", value), back)
             if now in SCALARS and isinstance(value, now) and value == back:
+                return None
+            if now is list and isinstance(value, (set, frozenset)):
+                return self._set(steps, cast("set[Any]", value))
+            if isinstance(value, enum.Enum):
+                return self.at(steps, value.value, back)
+            if self._stands_for(value, back):
                 return None
             if now is dict and (hasattr(of, "__dataclass_fields__") or hasattr(of, "model_dump")):
                 made = self._renew(value, back)
@@ -91,6 +101,24 @@ class _Differ:
                     return self.at(steps, value, made)
                 return Difference(steps, type_name(of), f", which cannot be made again of what would be stored: {made}")
         return Difference(steps, type_name(of), f", which would come back as {_a(now)}{_advice(of, now)}")
+
+    def _stands_for(self, value: Any, back: Any) -> bool:
+        """Whether JSON has for a value what came back, or what came back is of its base and stored alike."""
+        if isinstance(value, (bytes, bytearray)) and not self._bare:
+            return False
+        try:
+            made = form(value)
+            return made == (form(back) if isinstance(value, class_of(back)) else back) and class_of(made) in SCALARS
+        except Exception:
+            # What has no form came back as something by its own doing.
+            return False
+
+    def _set(self, steps: tuple[Any, ...], value: set[Any] | frozenset[Any]) -> Difference | None:
+        """Look at each item beside what JSON has for it: in which order they came back tells nothing."""
+        for item in value:
+            if (found := self.at(steps, item, _native.decode_json(_native.encode_json(item)))) is not None:
+                return found
+        return None
 
     def _items(self, steps: tuple[Any, ...], value: Any, back: Any) -> Difference | None:
         if len(value) != len(back):
@@ -104,7 +132,12 @@ class _Differ:
         keys = {key: key for key in back}
         for key, item in value.items():
             if key not in keys:
-                return Difference(steps, _key(key), ", which would not come back")
+                text = None if self._renew is None else key_form(key)
+                if text is None or text not in keys:
+                    return Difference(steps, _key(key), ", which would not come back; annotate it as what its keys are")
+                if (found := self.at((*steps, text), item, back[text])) is not None:
+                    return found
+                continue
             if class_of(keys[key]) is not class_of(key):
                 if self._renew is None or not isinstance(key, str):
                     return Difference(steps, _key(key), f", which would come back as {_a(class_of(keys[key]))}")

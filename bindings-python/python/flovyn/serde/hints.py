@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Union
 
+from .kept import Unknown, formless_member, unknown_class, unknown_maker
 from .models import Model
+from .parsers import Text, parsed
 from .records import Chosen, Record, Typed
 from .resolve import hints_of
 from .shapes import ANY, STRICT, Either, Items, Mapped, OneOf, Scalar, Shape, Tuple, Whole
 
 _SCALARS: dict[Any, Shape] = {of: Scalar(of) for of in (str, int, float, bool, type(None))}
 _SCALARS[None] = _SCALARS[type(None)]
+_NO_KEY = "is no key of an object in JSON: declare a list of pairs"
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"})
 
@@ -24,12 +27,9 @@ Bound = Mapping[Any, Any]
 """What type variables stand for."""
 
 
-def shape_of(hint: Any, *, nested: bool = True, local: Mapping[str, Any] | None = None) -> Shape:
-    """Return the shape of an annotation. ``local`` has the names around it, where it is inside of a function.
-
-    A tuple that is not nested stays a list: that is what an await delivers of it.
-    """
-    return _Compiler(local).shape(hint, {}, nested)
+def shape_of(hint: Any, *, local: Mapping[str, Any] | None = None) -> Shape:
+    """Return the shape of an annotation. ``local`` has the names around it, where it is inside of a function."""
+    return _Compiler(local).shape(hint, {})
 
 
 class _Compiler:
@@ -39,7 +39,7 @@ class _Compiler:
         self._local = local
         self._made: dict[Any, Shape] = {}
 
-    def shape(self, hint: Any, bound: Bound, nested: bool = True) -> Shape:
+    def shape(self, hint: Any, bound: Bound) -> Shape:
         if hint is Any or hint is object:
             return ANY
         if _is_hashable(hint) and hint in _SCALARS:
@@ -47,25 +47,25 @@ class _Compiler:
         if isinstance(hint, typing.TypeVar):
             return self._variable(hint, bound)
         if hasattr(hint, "__supertype__"):
-            return self.shape(hint.__supertype__, bound, nested)
+            return self.shape(hint.__supertype__, bound)
         if type(hint).__name__ == "TypeAliasType":
-            return self.shape(hint.__value__, bound, nested)
+            return self.shape(hint.__value__, bound)
         arguments = typing.get_args(hint)
         origin = typing.get_origin(hint)
         if hasattr(hint, "__metadata__"):
-            return self.shape(arguments[0], bound, nested)
+            return self.shape(arguments[0], bound)
         if origin is not None and str(origin).rpartition(".")[2] in _WRAPPERS:
-            return self.shape(arguments[0], bound, nested)
+            return self.shape(arguments[0], bound)
         if origin is typing.Literal:
             return OneOf(arguments)
         if origin in _UNIONS:
-            members = [self.shape(each, bound, nested) for each in arguments if each not in (None, type(None))]
+            members = [self.shape(each, bound) for each in arguments if each not in (None, type(None))]
             return Either(members, nullable=len(members) < len(arguments))
         cls: Any = origin or hint
         if type(origin).__name__ == "TypeAliasType":
             inner = dict(zip(cls.__type_params__, arguments, strict=False))
-            return self.shape(cls.__value__, {**bound, **inner}, nested)
-        return self._class(cls, arguments, bound, nested) if isinstance(cls, type) else ANY
+            return self.shape(cls.__value__, {**bound, **inner})
+        return self._class(cls, arguments, bound) if isinstance(cls, type) else unknown_maker(hint) or ANY
 
     def _variable(self, variable: Any, bound: Bound) -> Shape:
         if variable in bound:
@@ -75,7 +75,7 @@ class _Compiler:
         members = [self.shape(each, {}) for each in variable.__constraints__]
         return Either(members, nullable=False) if members else ANY
 
-    def _class(self, cls: Any, arguments: tuple[Any, ...], bound: Bound, nested: bool) -> Shape:
+    def _class(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         if issubclass(cls, (bytes, bytearray)):
             return _whole(cls)
         if cls.__module__ == "flovyn.blob":
@@ -90,14 +90,18 @@ class _Compiler:
             return self._once(cls, given, lambda: Typed(cls, lambda: self._fields(cls, given)))
         enum = sys.modules.get("enum")
         if enum is not None and issubclass(cls, enum.Enum):
-            return Chosen(cls)
+            return formless_member(cls) or Chosen(cls)
+        if (text := parsed(cls)) is not None:
+            return text
+        if cls is memoryview:
+            return unknown_class(cls) or ANY
         if issubclass(cls, tuple):
-            return self._tuple(cls, arguments, bound, nested)
+            return self._tuple(cls, arguments, bound)
         if issubclass(cls, Mapping):
             return self._mapping(typing.cast(Any, cls), arguments, bound)
         if _is_standard(cls) and issubclass(cls, Iterable) and not issubclass(cls, (str, typing.Iterator)):
             return self._items(typing.cast(Any, cls), arguments, bound)
-        return ANY
+        return unknown_class(cls) or ANY
 
     def _once(self, cls: Any, arguments: tuple[Any, ...], make: Callable[[], Shape]) -> Shape:
         key = (cls, arguments)
@@ -119,17 +123,16 @@ class _Compiler:
             for name in names
         }
 
-    def _tuple(self, cls: Any, arguments: tuple[Any, ...], bound: Bound, nested: bool) -> Shape:
+    def _tuple(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         names: tuple[str, ...] | None = getattr(cls, "_fields", None)
         if names is not None:
             hints = hints_of(cls, self._local)
             return Tuple([self.shape(hints.get(name, Any), bound) for name in names], cls._make, names)
         if cls is not tuple:
             return ANY
-        # A tuple alone stays a list, but what is in it is rebuilt.
         if not arguments or (len(arguments) == 2 and arguments[1] is Ellipsis):
-            return Items(self.shape(arguments[0], bound) if arguments else ANY, tuple if nested else None)
-        return Tuple([self.shape(each, bound) for each in arguments], tuple if nested else list)
+            return Items(self.shape(arguments[0], bound) if arguments else ANY, tuple)
+        return Tuple([self.shape(each, bound) for each in arguments])
 
     def _mapping(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         make: Any = None if cls is dict or cls.__module__ in ("collections.abc", "typing") else cls
@@ -137,19 +140,24 @@ class _Compiler:
             # Nobody knows its factory.
             make = None
         if cls is collections.Counter:
-            return Mapped(_SCALARS[int], self._key(arguments[:1], bound), make)
+            return Mapped(_SCALARS[int], self._key(arguments[:1], bound)[0], make)
         item = self.shape(arguments[1], bound) if len(arguments) == 2 else ANY
-        return Mapped(item, self._key(arguments[:1], bound), make)
+        key, keys = self._key(arguments[:1], bound)
+        return Mapped(item, key, make, keys=keys)
 
-    def _key(self, arguments: tuple[Any, ...], bound: Bound) -> Callable[[str], Any] | None:
-        """Return what makes a key of the text that JSON has for it."""
+    def _key(self, arguments: tuple[Any, ...], bound: Bound) -> tuple[Callable[[str], Any] | None, Shape | None]:
+        """Return what makes a key of the text that JSON has for it, and the shape of keys that have no text."""
         hint: Any = substituted(arguments[0], bound) if arguments else str
         while hasattr(hint, "__metadata__") or hasattr(hint, "__supertype__"):
             hint = hint.__supertype__ if hasattr(hint, "__supertype__") else typing.get_args(hint)[0]
         if hint is int or hint is float:
-            return lambda key: hint(key) if type(key) is str else key
+            return (lambda key: hint(key) if type(key) is str else key), None
         member = self.shape(hint, {})
-        return (lambda key: member.read(key, STRICT)) if isinstance(member, Chosen) else None
+        if isinstance(member, (Chosen, Text)):
+            return (lambda key: member.read(key, STRICT)), None
+        if isinstance(member, (Tuple, Items, Mapped, Record)):
+            return None, Unknown(hint if isinstance(hint, type) else typing.get_origin(hint), _NO_KEY)
+        return None, member if isinstance(member, Unknown) else None
 
     def _items(self, cls: Any, arguments: tuple[Any, ...], bound: Bound) -> Shape:
         item = self.shape(arguments[0], bound) if arguments else ANY

@@ -5,10 +5,10 @@ The class is looked at once, when its first value comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from .shapes import ANY, EXACT, LENIENT, STRICT, Shape, Unfit, accepted, shown
+from .shapes import ANY, EXACT, LENIENT, SCALARS, STRICT, Shape, Unfit, accepted, shown
 
 Shapes = Callable[[], Mapping[str, Shape]]
 """The shapes of a class's fields, once they are needed: a class may hold itself."""
@@ -126,6 +126,9 @@ class Record(Shape):
                 object.__setattr__(made, name, make())
         return made
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return ((f".{name}", shape) for name, shape in (self._fields or self._prepare()).items())
+
     def fits(self, value: Any) -> bool:
         if type(value) is not self._cls:
             return False
@@ -169,6 +172,11 @@ class Typed(Shape):
             raise unfit.at(name) from None
         return made
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        if self._fields is None:
+            self._fields = self._shapes()
+        return ((f".{name}", shape) for name, shape in self._fields.items())
+
     def fits(self, value: Any) -> bool:
         if type(value) is not dict:
             return False
@@ -182,12 +190,13 @@ class Typed(Shape):
 class Chosen(Shape):
     """A member of an enum, stored as the value it is."""
 
-    __slots__ = ("_cls", "_sure", "wanted")
+    __slots__ = ("_by_json", "_cls", "_sure", "wanted")
 
     plain = False
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
+        self._by_json: dict[bytes, Any] | None = None
         self._sure: bool | None = None
         names = [repr(member.value) for member in cls]
         listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -199,11 +208,23 @@ class Chosen(Shape):
         try:
             member = self._cls(value)
         except ValueError as error:
-            raise NoMember(shown(value), f"{self.wanted} is wanted") from error
+            member = self._by_form(value)
+            if member is None:
+                raise NoMember(shown(value), f"{self.wanted} is wanted") from error
+            return member
         if level == EXACT and type(member.value) is not type(value):
             # True and 1.0 are equal to 1, but were not written by its member.
             raise Unfit(shown(value), f"{self.wanted} is wanted")
         return member
+
+    def _by_form(self, value: Any) -> Any:
+        """Return the member whose value is not JSON's, such as a tuple or a date, by what JSON has for it."""
+        from .. import _native
+
+        if self._by_json is None:
+            of_members = [member for member in self._cls if type(member.value) not in SCALARS]
+            self._by_json = {_native.encode_json(member): member for member in of_members}
+        return self._by_json.get(_native.encode_json(value)) if self._by_json else None
 
     def fits(self, value: Any) -> bool:
         if type(value) is not self._cls:
@@ -216,10 +237,8 @@ class Chosen(Shape):
         from .. import _native
 
         cls = self._cls
-        if not any(base in (str, int, float) for base in cls.__mro__):
-            return False
         try:
-            return all(cls(_native.decode_json(_native.encode_json(member))) is member for member in cls)
+            return all(self.read(_native.decode_json(_native.encode_json(member)), EXACT) is member for member in cls)
         except Exception:
             return False
 

@@ -7,7 +7,7 @@ wrote it. ``fits`` tells, without writing anything, that a value is sure to come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any, cast
@@ -17,6 +17,7 @@ LENIENT, STRICT, EXACT = range(3)
 SCALARS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _JSON = SCALARS | {dict, list}
 _KEYS = frozenset({str})
+_COLLECTIONS = frozenset({list, tuple, set, frozenset})
 
 MAX_DEPTH = 121
 """How deep a value may be nested; the engine writes no deeper."""
@@ -130,6 +131,8 @@ class Shape:
     """What it is called in messages."""
     kind: type | None = None
     """The one type of JSON that it is read from, where there is one."""
+    vague: bool = False
+    """Whether much text that means something else is text of it too: beside ``str`` in a union, text stays text."""
 
     def read(self, value: Any, level: int) -> Any:
         """Make the value of decoded JSON; raises ``Unfit``."""
@@ -138,6 +141,10 @@ class Shape:
     def fits(self, value: Any) -> bool:
         """Tell whether a value is sure to come back as itself."""
         return is_exact(value)
+
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        """Return the shapes of what it holds, with their places."""
+        return ()
 
 
 ANY = Shape()
@@ -197,23 +204,36 @@ class OneOf(Shape):
 
 
 class Whole(Shape):
-    """Bytes, which are a value of their own and have no place inside JSON."""
+    """Bytes and blobs, which are values of their own. Inside JSON bytes are text (base64), and blobs have no place."""
 
-    __slots__ = ("_make", "wanted")
+    __slots__ = ("_cls", "_make", "wanted")
 
+    kind = str
     plain = False
+    vague = True
 
     def __init__(self, of: type, make: Callable[[Any], Any]) -> None:
+        self._cls = of
         self.wanted = of.__name__
         self._make = make
 
     def read(self, value: Any, level: int) -> Any:
-        if level == EXACT and isinstance(value, (str, int, float, list, dict)):
+        if isinstance(value, str):
+            return self._decoded(value)
+        if level == EXACT and isinstance(value, (int, float, list, dict)):
             raise Unfit(shown(value), f"{self.wanted} is wanted")
         return self._make(value)
 
+    def _decoded(self, text: str) -> Any:
+        from .parsers import base64_bytes
+
+        try:
+            return self._make(base64_bytes(text))
+        except ValueError as error:
+            raise Unfit(shown(text), f"{self.wanted} as text (base64) are wanted") from error
+
     def fits(self, value: Any) -> bool:
-        return False
+        return self._cls is bytes and type(value) is bytes
 
 
 class Items(Shape):
@@ -248,9 +268,12 @@ class Items(Shape):
         return made if make is None else make(made)
 
     def fits(self, value: Any) -> bool:
-        if type(value) is not (self._make or list) or type(value) not in (list, tuple):
+        if type(value) is not (self._make or list) or type(value) not in _COLLECTIONS:
             return False
         return _all_fit(self._item, value)
+
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return (("[]", self._item),)
 
 
 def _all_fit(item: Shape, values: Collection[Any]) -> bool:
@@ -296,20 +319,29 @@ class Tuple(Shape):
             return False
         return all(part.fits(item) for part, item in zip(self._parts, value, strict=True))
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return ((f"[{name}]", part) for name, part in zip(self._names, self._parts, strict=True))
+
 
 class Mapped(Shape):
     """An object as a dict, or what is made of one: a Counter, an OrderedDict."""
 
-    __slots__ = ("_item", "_key", "_make", "plain")
+    __slots__ = ("_item", "_key", "_keys", "_make", "plain")
 
     kind = dict
     wanted = "dict"
 
     def __init__(
-        self, item: Shape, key: Callable[[str], Any] | None = None, make: Callable[[dict[Any, Any]], Any] | None = None
+        self,
+        item: Shape,
+        key: Callable[[str], Any] | None = None,
+        make: Callable[[dict[Any, Any]], Any] | None = None,
+        *,
+        keys: Shape | None = None,
     ) -> None:
         self._item = item
         self._key = key
+        self._keys = keys
         self._make = make
         self.plain = item.plain and key is None and make is None
 
@@ -339,25 +371,31 @@ class Mapped(Shape):
             return False
         return set(map(type, value)) <= _KEYS and _all_fit(self._item, value.values())
 
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        keys = (("{}", self._keys),) if self._keys is not None else ()
+        return (*keys, ("[]", self._item))
+
 
 class Either(Shape):
     """A union: the member that JSON fits exactly, else the first that takes it."""
 
-    __slots__ = ("_exact", "_members", "_nullable", "_plain", "plain", "wanted")
+    __slots__ = ("_exact", "_members", "_plain", "_stays_text", "nullable", "plain", "wanted")
 
     def __init__(self, members: Sequence[Shape], nullable: bool) -> None:
         # What is made of JSON is looked for first; JSON's own types take the rest.
         self._members = tuple(sorted(members, key=lambda member: member.plain))
-        self._nullable = nullable
+        self.nullable = nullable
+        """Whether None is one of its values."""
         self.plain = all(member.plain for member in members)
         self._plain = any(member.plain for member in members)
+        self._stays_text = any(member.plain and member.kind in (str, None) for member in members)
         self.wanted = " or ".join(member.wanted for member in members)
         # JSON's own types tell such members apart; where they do not, only the round trip shows which one comes back.
         kinds = [member.kind for member in members]
         self._exact = len(members) == 1 or (None not in kinds and len(set(kinds)) == len(kinds))
 
     def read(self, value: Any, level: int) -> Any:
-        if value is None and (self._nullable or level < EXACT):
+        if value is None and (self.nullable or level < EXACT):
             return None
         if self.plain and not level:
             return value
@@ -365,10 +403,13 @@ class Either(Shape):
             return self._members[0].read(value, level)
         failed: Unfit | None = None
         is_object = value.__class__ is dict
+        is_text = self._stays_text and value.__class__ is str
         for asked in range(EXACT, level - 1, -1):
             if asked == LENIENT and self._plain and not is_object:
                 return value
             for member in self._members:
+                if is_text and member.vague:
+                    continue
                 try:
                     return member.read(value, asked)
                 except Unfit as unfit:
@@ -383,5 +424,8 @@ class Either(Shape):
 
     def fits(self, value: Any) -> bool:
         if value is None:
-            return self._nullable
+            return self.nullable
         return self._exact and any(member.fits(value) for member in self._members)
+
+    def parts(self) -> Iterable[tuple[str, Shape]]:
+        return (("", member) for member in self._members)

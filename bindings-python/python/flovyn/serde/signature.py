@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import NotSerializable
 from .codec import Codec, Rebuild, codec_of, under
 from .resolve import hints_of
+from .serializer import Own
 
 
 class Signature:
@@ -24,6 +25,7 @@ class Signature:
         "_positional",
         "_returned",
         "local",
+        "own",
         "takes_context",
     )
 
@@ -34,8 +36,11 @@ class Signature:
         local: Mapping[str, Any] | None = None,
         *,
         first_is_context: bool = False,
+        own: Own | None = None,
     ) -> None:
         self._fn = fn
+        self.own = own
+        """What writes and reads its values in place of their annotations."""
         self.local = local
         """The names around the function, where it was defined inside another one."""
         self._many: str | None = None
@@ -128,6 +133,8 @@ class Signature:
         Where it ``travels`` the function gets what is read of it, so what would be read as something else is refused.
         """
         names = self.names
+        if self.own is not None:
+            return self._dumped(self._bind(args, kwargs))
         if len(args) == 1 and not kwargs and len(self._positional) == 1 and len(names) == 1:
             return self.check_input(args[0]) if travels else args[0]
         bound = self._bind(args, kwargs)
@@ -135,6 +142,23 @@ class Signature:
             return None
         value = bound[names[0]] if len(names) == 1 else bound
         return self.check_input(value) if travels else value
+
+    def _dumped(self, bound: Mapping[str, Any]) -> Any:
+        parts = {name: self._each(name, part, "dump") for name, part in bound.items()}
+        return None if not self.names else parts[self.names[0]] if len(self.names) == 1 else parts
+
+    def _each(self, name: str, part: Any, way: Literal["dump", "load"]) -> Any:
+        """Take a parameter's value through the serializer; of those that stand for any number of arguments, each."""
+        of: Callable[[Any], Any] = getattr(self.own, way)
+        if name == self._many and part is not None:
+            return [of(each) for each in part]
+        if name == self._options and part is not None:
+            return {key: of(each) for key, each in part.items()}
+        return of(part)
+
+    def own_input(self, given: Any) -> Any:
+        """Return what stands for a wire value whose parts are not written yet."""
+        return self._dumped({self.names[0]: given} if len(self.names) == 1 else given)
 
     def check_input(self, value: Any) -> Any:
         """Return a wire value; refuse one that would come to the function as something else."""
@@ -191,6 +215,8 @@ class Signature:
                     f"the input of {getattr(self._fn, '__name__', 'task')}() is no object by parameter name"
                 )
             bound = dict(typing.cast("dict[str, Any]", value))
+        if self.own is not None:
+            bound = {name: self._each(name, part, "load") for name, part in bound.items()}
         for name, codec in self._known().items():
             if codec.rebuild is not None and bound.get(name) is not None:
                 bound[name] = codec.rebuild(bound[name])
@@ -212,14 +238,20 @@ class Signature:
         return self._codecs
 
     def returned(self, value: Any) -> Any:
-        """Return a result; refuse one that an await would deliver as something else."""
+        """Return what is stored for a result; refuse one that an await would deliver as something else."""
+        if self.own is not None:
+            return self.own.dump(value)
         return self._result().check(value)
 
     def returns(self) -> Rebuild | None:
         """Return what rebuilds the annotated return type, if anything."""
-        return self._result().rebuild
+        rebuild = self._result().rebuild
+        if self.own is None:
+            return rebuild
+        load = self.own.load
+        return load if rebuild is None else lambda value: rebuild(load(value))
 
     def _result(self) -> Codec:
         if self._returned is None:
-            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), nested=False, local=self.local)
+            self._returned = codec_of(hints_of(self._fn, self.local).get("return", Any), local=self.local)
         return self._returned

@@ -53,7 +53,7 @@ class Cassette:
         async def recorded(*args: Any, **kwargs: Any) -> Any:
             result = await called(task.fn, task.is_async, args, kwargs)
             track = self._tracks.setdefault(_key(task, args, kwargs), [])
-            track.append(_native.decode_json(_native.encode_json(result)))
+            track.append(_native.decode_json(_native.encode_json(task.signature.returned(result))))
             self.save()
             return result
 
@@ -65,7 +65,8 @@ class Cassette:
             track = self._tracks.get(key)
             if not track:
                 raise CassetteMiss(f"{self._path} has no result of {key}; record it again")
-            return track[0]
+            own = task.signature.own
+            return track[0] if own is None else own.load(track[0])
 
         return played
 
