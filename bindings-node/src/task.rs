@@ -8,10 +8,20 @@ use flovyn_core::payload::Payload;
 use napi_derive::napi;
 use std::sync::Arc;
 
+/// Pauses between attempts as they are declared.
+#[napi(object)]
+pub struct Pauses {
+    pub delay_ms: Option<f64>,
+    pub factor: Option<f64>,
+    pub max_delay_ms: Option<f64>,
+    pub jitter: Option<f64>,
+}
+
 /// Options of a task as they are declared; times are milliseconds.
 #[napi(object)]
 pub struct TaskSettings {
     pub retries: u32,
+    pub retry: Option<Pauses>,
     pub timeout_ms: Option<f64>,
     pub heartbeat_timeout_ms: Option<f64>,
     pub deadline_ms: Option<f64>,
@@ -74,7 +84,11 @@ impl TaskSpec {
             )));
         }
         let options = TaskOptions {
-            retry: RetryPolicy { retries: settings.retries, no_retry: settings.no_retry, ..RetryPolicy::default() },
+            retry: RetryPolicy {
+                retries: settings.retries,
+                no_retry: settings.no_retry,
+                ..pauses(&kind, settings.retry)?
+            },
             timeout: settings.timeout_ms.map(duration).transpose()?,
             heartbeat_timeout: settings.heartbeat_timeout_ms.map(duration).transpose()?,
             deadline: settings.deadline_ms.map(duration).transpose()?,
@@ -93,6 +107,14 @@ impl TaskSpec {
     pub fn queue(&self) -> &str {
         &self.queue
     }
+}
+
+/// Pauses as they were given.
+fn pauses(kind: &str, given: Option<Pauses>) -> napi::Result<RetryPolicy> {
+    let Some(given) = given else { return Ok(RetryPolicy::default()) };
+    let names = ["delayMs", "maxDelayMs", "factor", "jitter"];
+    RetryPolicy::given(kind, names, 1e3, [given.delay_ms, given.max_delay_ms, given.factor, given.jitter])
+        .map_err(crate::error::thrown)
 }
 
 /// A number of lives as it was given, where it is one.

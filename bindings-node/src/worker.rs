@@ -6,7 +6,7 @@ use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
 use crate::task::TaskSpec;
 use crate::toolkit::Kits;
-use crate::value::{Given, Shown, duration, payload, shown};
+use crate::value::{Given, Shown, asked, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
@@ -162,7 +162,7 @@ impl Worker {
                         Err(text) => {
                             // The attempt has failed; what else waits is given.
                             let (failure, retryable) = failure_of(&text);
-                            self.activations.task_ended(id, AttemptResult::Failed { failure, retryable });
+                            self.activations.task_ended(id, AttemptResult::Failed { failure, retryable, pause: None });
                             continue;
                         }
                     };
@@ -252,9 +252,10 @@ impl Ticket {
     }
 
     #[napi]
-    pub fn failed(&self, failure: FailureDraft, retryable: bool) {
+    pub fn failed(&self, failure: FailureDraft, retryable: bool, pause_ms: Option<f64>) {
         let failure = failure.into_failure(Code::TaskFailed);
-        self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable });
+        let pause = pause_ms.and_then(asked);
+        self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable, pause });
     }
 
     #[napi]

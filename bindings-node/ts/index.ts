@@ -45,6 +45,7 @@ export {
 } from "./handle.js";
 export { type LogEntry, type Logger, setLogger } from "./log.js";
 export type { Message } from "./message.js";
+export { type Retry, RetryAfter, type RetryIf } from "./retry.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
 export { Step } from "./step.js";

@@ -122,7 +122,7 @@ export interface NativeTicket {
   progress(fraction: number, message: string): void;
   stream(kind: number, data: string): void;
   completed(output: Wire): void;
-  failed(failure: FailureDraft, retryable: boolean): void;
+  failed(failure: FailureDraft, retryable: boolean, pauseMs?: number): void;
   cancelled(): void;
   notDone(): void;
   released(): void;
@@ -156,6 +156,7 @@ export interface NativeWatching {
 
 export interface TaskSettings {
   retries: number;
+  retry?: { delayMs?: number; factor?: number; maxDelayMs?: number; jitter?: number };
   timeoutMs?: number;
   heartbeatTimeoutMs?: number;
   deadlineMs?: number;
@@ -227,7 +228,7 @@ export interface NativeSession {
   failed(failure: FailureDraft, unfit: boolean): Effects;
   cancelled(): Effects;
   taskCompleted(op: number, attempt: number, output: Wire): Effects;
-  taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean): Effects;
+  taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean, pauseMs?: number): Effects;
   taskHeartbeat(op: number): void;
 }
 

@@ -12,6 +12,7 @@ import {
   taskFailed,
 } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
+import type { RetryIf } from "./retry.js";
 import { decode } from "./serde.js";
 
 const VALUE = 0;
@@ -26,6 +27,7 @@ export interface StepTask {
   readonly fn: (input: never, ctx: never) => unknown;
   readonly detached: boolean;
   readonly retries: number;
+  readonly retryIf: RetryIf | undefined;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }
 

@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
 import { declarable, givenFor } from "./declared.js";
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName, unwrapped } from "./errors.js";
-import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, typeName } from "./errors.js";
+import { natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import type { Retry, RetryIf } from "./retry.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
 import { encode, json } from "./serde.js";
@@ -79,6 +80,8 @@ export type ErrorType = string | (abstract new (...args: never[]) => unknown);
 export interface TaskOptions<I = unknown, R = unknown> {
   /** `retries: n` allows n + 1 attempts that fail or time out. */
   retries?: number;
+  /** The pauses between attempts. */
+  retry?: Retry;
   /** The limit of one attempt. */
   timeoutMs?: number;
   /** The longest silence of one attempt between two heartbeats. */
@@ -90,6 +93,8 @@ export interface TaskOptions<I = unknown, R = unknown> {
   maxLosses?: number;
   /** Errors that fail at once, as `NonRetryable` does. */
   noRetry?: readonly ErrorType[];
+  /** Asked about each other error where it was thrown; what it says no to fails at once. */
+  retryIf?: RetryIf;
   /** The queue whose workers may run it; without one it runs in its agent's process. */
   queue?: string;
   /** `"at_most_once"`: a lost attempt waits for a decision instead of running again. */
@@ -107,6 +112,8 @@ export interface CallOptions {
   /** Names a call among identical ones. */
   key?: string;
   retries?: number;
+  /** The pauses between attempts. */
+  retry?: Retry;
   timeoutMs?: number;
   /** Limits all attempts together. */
   deadlineMs?: number;
@@ -138,6 +145,7 @@ interface Settings extends CallOptions {
   description?: string;
   heartbeatTimeoutMs?: number;
   noRetry: string[];
+  retryIf?: RetryIf;
   interruptible: boolean;
   reconciles: boolean;
 }
@@ -165,6 +173,7 @@ export class Declared {
       () =>
         new native.TaskSpec(kind, {
           retries: settings.retries ?? 0,
+          retry: settings.retry,
           timeoutMs: settings.timeoutMs,
           heartbeatTimeoutMs: settings.heartbeatTimeoutMs,
           deadlineMs: settings.deadlineMs,
@@ -192,6 +201,11 @@ export class Declared {
   /** How often it is tried again. */
   get retries(): number {
     return this.settings.retries ?? 0;
+  }
+
+  /** Asked whether an error allows another attempt. */
+  get retryIf(): RetryIf | undefined {
+    return this.settings.retryIf;
   }
 
   /** Whether it outlives the run that calls it. */
@@ -304,13 +318,4 @@ export function encoded(result: unknown): Wire {
 export function unwritable(error: unknown): NotSerializable {
   const message = `the result cannot be written as JSON: ${typeName(error)}: ${messageOf(error)}`;
   return new NotSerializable(message, { context: { path: "$", type: "" }, cause: error });
-}
-
-/** Describes a task's error; whether it may be tried again. */
-export function failureOf(thrown: unknown): [failure: FailureDraft, retryable: boolean] {
-  const error = unwrapped(thrown);
-  const fixed =
-    isA(error, NonRetryable) ? "NonRetryable" : isA(error, NotSerializable) ? "NotSerializable" : undefined;
-  const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };
-  return [{ ...draft, traceback: stackOf(error) }, fixed === undefined];
 }

@@ -15,6 +15,7 @@ import {
 } from "./native.js";
 import { attemptFailed, paused } from "./log.js";
 import { commandOf } from "./quoted.js";
+import { failureOf } from "./retry.js";
 import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
@@ -22,7 +23,6 @@ import { Stop } from "./stop.js";
 import {
   Declared,
   encoded,
-  failureOf,
   isTask,
   type Task,
   TaskContext,
@@ -431,8 +431,9 @@ export class Worker {
     } else {
       const caller = this.callers.get(running.task);
       if (caller !== undefined) caller.cause = error;
-      const failure = failureOf(error);
-      attemptFailed(kind, attempt, (caller?.task ?? this.tasks.get(kind))?.retries ?? 0, error, failure[1]);
+      const task = caller?.task ?? this.tasks.get(kind);
+      const failure = failureOf(error, task?.retryIf);
+      attemptFailed(kind, attempt, task?.retries ?? 0, error, failure[1]);
       ticket.failed(...failure);
     }
   }

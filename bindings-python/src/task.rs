@@ -49,13 +49,14 @@ impl TaskSpec {
 
     #[new]
     #[pyo3(signature = (
-        kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
+        kind, *, retries=0, retry=None, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
         side_effects="idempotent", detached=false, interruptible=false, inline=true,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         kind: &str,
         retries: u32,
+        retry: Option<(f64, f64, f64, f64)>,
         timeout: Option<f64>,
         heartbeat_timeout: Option<f64>,
         deadline: Option<f64>,
@@ -83,7 +84,7 @@ impl TaskSpec {
             )));
         }
         let options = TaskOptions {
-            retry: RetryPolicy { retries, no_retry, ..RetryPolicy::default() },
+            retry: RetryPolicy { retries, no_retry, ..pauses(kind, retry)? },
             timeout: timeout.map(duration).transpose()?,
             heartbeat_timeout: heartbeat_timeout.map(duration).transpose()?,
             deadline: deadline.map(duration).transpose()?,
@@ -96,6 +97,14 @@ impl TaskSpec {
         let placement = if inline { Placement::Inline } else { Placement::Queue };
         Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })
     }
+}
+
+/// The pauses as they were given: the first, the longest, their growth, and what chance may take away.
+fn pauses(kind: &str, given: Option<(f64, f64, f64, f64)>) -> PyResult<RetryPolicy> {
+    let Some((delay, max, factor, jitter)) = given else { return Ok(RetryPolicy::default()) };
+    let names = ["delay", "max_delay", "factor", "jitter"];
+    RetryPolicy::given(kind, names, 1.0, [Some(delay), Some(max), Some(factor), Some(jitter)])
+        .map_err(|error| Failure::Engine(error).into())
 }
 
 /// A number of lives as it was given, where it is one.

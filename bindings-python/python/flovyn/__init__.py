@@ -63,6 +63,7 @@ from .errors import (
 )
 from .handle import Handle
 from .reducers import append, merge, replace
+from .retry import Retry, RetryAfter
 from .run import run, run_async, stream
 from .step import Step
 from .task import Task, TaskContext, task
@@ -124,6 +125,8 @@ __all__ = [
     "PreambleOp",
     "RateLimited",
     "Retract",
+    "Retry",
+    "RetryAfter",
     "SchemaTooNew",
     "SignalTimeout",
     "SlotTaken",

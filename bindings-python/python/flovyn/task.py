@@ -10,6 +10,7 @@ from uuid import UUID
 from . import _native
 from .declared import check_task
 from .errors import InvalidArgument
+from .retry import Retry, RetryIf
 from .scope import current
 from .serde import Rebuild, Signature, local_names
 from .step import LocalStep, Step
@@ -111,6 +112,7 @@ class Task(Generic[P, R]):
         *,
         key: str | None = None,
         reconcile: Callable[..., Any] | None = None,
+        retry_if: RetryIf | None = None,
         signature: Signature | None = None,
     ) -> None:
         self.fn: Callable[..., Any] = fn
@@ -118,6 +120,7 @@ class Task(Generic[P, R]):
         self.kind: str = kind
         """Its name in journals."""
         self.reconcile: Callable[..., Any] | None = reconcile
+        self.retry_if: RetryIf | None = retry_if
         self.key: str | None = key
         self._options = options
         self.signature = signature or Signature(fn, "TaskContext")
@@ -126,13 +129,15 @@ class Task(Generic[P, R]):
         )
         detached = bool(options.get("detached"))
         inline = options.get("queue") is None and not detached
-        self.spec = _native.TaskSpec(kind, inline=inline, **options)
+        pauses: Retry | None = options.get("retry")
+        given: dict[str, Any] = options | {"retry": None if pauses is None else _pauses(pauses)}
+        self.spec = _native.TaskSpec(kind, inline=inline, **given)
         self.inline: bool = inline
         """Whether its first attempt runs in the process of the agent that calls it."""
         self.detached: bool = detached
         self.timeout: float | None = options.get("timeout")
         self.retries: int = options.get("retries") or 0
-        self.may_return: bool = not inline or bool(options.get("retries"))
+        self.may_return: bool = not inline or (bool(options.get("retries")) and not options.get("in_place"))
         """Whether an attempt may come from the queue while the call is waited for, a lost process aside."""
         self._rebuild: Rebuild | None = _UNSET
         self.__name__ = getattr(fn, "__name__", kind)
@@ -157,6 +162,7 @@ class Task(Generic[P, R]):
         *,
         key: str | None = _UNSET,
         retries: int = _UNSET,
+        retry: Retry | None = _UNSET,
         timeout: float | None = _UNSET,
         max_losses: int = _UNSET,
         deadline: float | None = _UNSET,
@@ -171,6 +177,7 @@ class Task(Generic[P, R]):
         """
         given = {
             "retries": retries,
+            "retry": retry,
             "timeout": timeout,
             "max_losses": max_losses,
             "deadline": deadline,
@@ -185,6 +192,7 @@ class Task(Generic[P, R]):
             self._options | changed,
             key=self.key if key is _UNSET else key,
             reconcile=self.reconcile,
+            retry_if=self.retry_if,
             signature=self.signature,
         )
 
@@ -200,6 +208,15 @@ class Task(Generic[P, R]):
             "interruptible": bool(given.get("interruptible")),
             "queue": given.get("queue"),
         }
+        pauses: Retry | None = given.get("retry")
+        if pauses is not None:
+            delay, max_delay, factor, jitter = _pauses(pauses)
+            options["retry"] = {
+                "delayMs": delay * 1000,
+                "maxDelayMs": max_delay * 1000,
+                "factor": factor,
+                "jitter": jitter,
+            }
         for name, own in seconds.items():
             limit = given.get(own)
             options[name] = None if limit is None else round(limit * 1000)
@@ -212,6 +229,12 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<flovyn task {self.kind!r}>"
+
+
+def _pauses(retry: Retry) -> tuple[float, float, float, float]:
+    if not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"retry= takes flovyn.Retry(delay=…, factor=…, max_delay=…, jitter=…), not {retry!r}")
+    return retry.delay, retry.max_delay, retry.factor, retry.jitter
 
 
 @overload
@@ -227,10 +250,12 @@ def task(
     *,
     kind: str | None = None,
     retries: int = 0,
+    retry: Retry | None = None,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
     max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
+    retry_if: RetryIf | None = None,
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
@@ -242,10 +267,12 @@ def task(
     *,
     kind: str | None = None,
     retries: int = 0,
+    retry: Retry | None = None,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
     max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
+    retry_if: RetryIf | None = None,
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
@@ -254,7 +281,10 @@ def task(
     """Declare a task: a function whose calls inside an agent are durable steps.
 
     ``retries=n`` allows n + 1 attempts that return an error or time out. ``timeout`` and ``heartbeat_timeout`` are
-    seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does.
+    seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does; ``retry_if`` is
+    asked about each other error where it was raised, and what it says no to fails at once as well. ``retry`` gives the
+    pauses between attempts (``flovyn.Retry``); an error with an attribute ``retry_after`` (seconds), such as
+    ``flovyn.RetryAfter``, says itself how long to wait.
     ``max_losses`` is how often in a row an attempt may be lost with its process (``os._exit``, abort, out of memory, a
     kill; 1 to 1000, 20 unless given): then the task is quarantined, and its run pauses until ``handle.resume()`` starts
     it once more or ``handle.resolve(...)`` answers for it.
@@ -272,6 +302,7 @@ def task(
         effects = "reconcile"
     options: dict[str, Any] = {
         "retries": retries,
+        "retry": retry,
         "timeout": timeout,
         "heartbeat_timeout": heartbeat_timeout,
         "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in no_retry],
@@ -294,7 +325,7 @@ def task(
                 f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "
                 "so declare `ctx: TaskContext` first and call ctx.stream_token"
             )
-        return Task(fn, name, dict(options), reconcile=reconcile, signature=signature)
+        return Task(fn, name, dict(options), reconcile=reconcile, retry_if=retry_if, signature=signature)
 
     return declare if fn is None else declare(fn, 2)
 

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
-from .activation import Activation, OwnTask, failure_of, stored
+from .activation import Activation, OwnTask, stored
 from .agent import Agent
 from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .log import attempt_failed, stopped
+from .retry import failure_of
 from .scope import current, in_attempt, once_name
 from .serde import Signature
 from .task import Task, TaskContext, TaskLink
@@ -402,12 +403,12 @@ class Worker:
         if link.superseded:
             return
         if not issubclass(type(error), asyncio.CancelledError):
-            failure = failure_of(error)
-            attempt_failed(task, attempt, error, not failure[-1])
+            failure = failure_of(error, task.retry_if)
+            attempt_failed(task, attempt, error, not failure[4])
             ticket.failed(*failure)
         elif link.limit is not None:
             message = f"task {task.kind!r} ran longer than {link.limit:g} s and was stopped"
-            ticket.failed("TaskTimeout", "TaskTimeout", message, None, True)
+            ticket.failed("TaskTimeout", "TaskTimeout", message, None, True, None)
         elif link.is_cancelled():
             ticket.cancelled()
         elif self._native is None:

@@ -239,7 +239,11 @@ fn is_of_engine(error: &Error) -> bool {
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
-    AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "panic", words(panic)), retryable: true }
+    AttemptResult::Failed {
+        failure: Failure::new(Code::TaskFailed, "panic", words(panic)),
+        retryable: true,
+        pause: None,
+    }
 }
 
 pub(super) fn timed_out(limit: Duration) -> AttemptResult {
@@ -248,7 +252,7 @@ pub(super) fn timed_out(limit: Duration) -> AttemptResult {
         "TaskTimeout",
         format!("the attempt ran longer than {limit:?} and was stopped"),
     );
-    AttemptResult::Failed { failure, retryable: true }
+    AttemptResult::Failed { failure, retryable: true, pause: None }
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {

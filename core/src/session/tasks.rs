@@ -88,6 +88,7 @@ impl Session {
                 Err(error) => AttemptResult::Failed {
                     failure: Failure::new(error.code(), error.code().as_str(), error.message()),
                     retryable: false,
+                    pause: None,
                 },
             },
             result => result,
@@ -129,7 +130,7 @@ impl Session {
                     let message = format!("task {kind:?} {what} and was stopped");
                     let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
                     me.inner.lock().effects.push_back(HostEffect::CancelTask(op));
-                    me.task_ended(op, attempt, AttemptResult::Failed { failure, retryable: true });
+                    me.task_ended(op, attempt, AttemptResult::Failed { failure, retryable: true, pause: None });
                     if let Some(port) = me.port.get() {
                         port.ready(&me);
                     }

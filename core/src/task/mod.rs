@@ -186,7 +186,7 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
         _ => Code::TaskFailed,
     };
     let failure = Failure::new(code, error.error_type(), error.message());
-    AttemptResult::Failed { retryable: code != Code::NonRetryable, failure }
+    AttemptResult::Failed { retryable: code != Code::NonRetryable, failure, pause: error.asked_pause() }
 }
 
 /// The tasks a process can run, by kind.

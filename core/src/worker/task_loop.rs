@@ -274,7 +274,7 @@ async fn start(core: Arc<Core>, mut claimed: ClaimedTask, ticket: Ticket) {
         Ok(input) => task.new.input = input,
         Err(error) => {
             let failure = crate::model::Failure::new(error.code(), error.code().as_str(), error.message());
-            return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable() });
+            return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable(), pause: None });
         }
     }
     core.host.start_task(claimed, ticket);

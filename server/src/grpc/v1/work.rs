@@ -82,7 +82,7 @@ impl TaskExecution for V1 {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
         let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
-        let result = AttemptResult::Failed { failure, retryable: true };
+        let result = AttemptResult::Failed { failure, retryable: true, pause: None };
         self.end(&caller, &wire.task_execution_id, result).await
     }
 
