@@ -31,6 +31,7 @@ pub struct TaskSettings {
     pub side_effects: String,
     pub detached: bool,
     pub interruptible: bool,
+    pub in_place: bool,
     pub inline: bool,
 }
 
@@ -95,6 +96,7 @@ impl TaskSpec {
             side_effects,
             detached: settings.detached,
             interruptible: settings.interruptible,
+            in_place: settings.in_place,
             max_losses: settings.max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(&kind, given))?,
             ..TaskOptions::default()
         };

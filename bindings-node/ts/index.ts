@@ -18,7 +18,7 @@ export {
 } from "./agent.js";
 export { Blob } from "./blob.js";
 export { Client, connect, type RunsFilter, shared, type StartOptions } from "./client.js";
-export { AgentContext, type ContextRef, type EntryOptions, type UsageOptions } from "./context.js";
+export { AgentContext, type ContextRef, type EntryOptions, type StepOptions, type UsageOptions } from "./context.js";
 export type { InputOf } from "./declared.js";
 export * from "./errors.js";
 export type {

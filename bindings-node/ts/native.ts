@@ -166,6 +166,7 @@ export interface TaskSettings {
   sideEffects: string;
   detached: boolean;
   interruptible: boolean;
+  inPlace: boolean;
   inline: boolean;
 }
 

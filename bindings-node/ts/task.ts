@@ -148,6 +148,8 @@ interface Settings extends CallOptions {
   retryIf?: RetryIf;
   interruptible: boolean;
   reconciles: boolean;
+  /** Tried again where it runs, by the session that holds it. */
+  inPlace?: boolean;
 }
 
 type AnyFunction = (input: never, ctx: never) => unknown;
@@ -183,6 +185,7 @@ export class Declared {
           sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),
           detached: settings.detached ?? false,
           interruptible: settings.interruptible,
+          inPlace: settings.inPlace ?? false,
           inline: this.inline,
         }),
     );

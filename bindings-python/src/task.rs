@@ -50,7 +50,7 @@ impl TaskSpec {
     #[new]
     #[pyo3(signature = (
         kind, *, retries=0, retry=None, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
-        side_effects="idempotent", detached=false, interruptible=false, inline=true,
+        side_effects="idempotent", detached=false, interruptible=false, in_place=false, inline=true,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -66,6 +66,7 @@ impl TaskSpec {
         side_effects: &str,
         detached: bool,
         interruptible: bool,
+        in_place: bool,
         inline: bool,
     ) -> PyResult<Self> {
         let side_effects = match side_effects {
@@ -91,6 +92,7 @@ impl TaskSpec {
             side_effects,
             detached,
             interruptible,
+            in_place,
             max_losses: max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(kind, given))?,
             ..TaskOptions::default()
         };

@@ -126,6 +126,7 @@ class TaskSpec:
         side_effects: str = "idempotent",
         detached: bool = False,
         interruptible: bool = False,
+        in_place: bool = False,
         inline: bool = True,
     ) -> None: ...
     @property

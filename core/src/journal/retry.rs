@@ -1,7 +1,7 @@
 //! What follows the end of an attempt: another one, a failure, or a doubt. Shared by every backend.
 
 use crate::error::Code;
-use crate::id::Slot;
+use crate::id::{Slot, TaskId};
 use crate::model::{
     AttemptResult, Failure, RecordedBody, RecordedOp, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus,
 };
@@ -149,11 +149,24 @@ pub fn interrupted() -> Verdict {
 pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
     failure.kind = Some(task.new.kind.clone());
     failure.task = Some(task.new.id);
-    failure.attempts = attempts;
+    // One that was tried again where it ran has counted its tries.
+    failure.attempts = attempts.max(failure.attempts);
     failure
 }
 
+/// The pause before another try of a task that is tried again where it runs, of which so many tries have failed; none where the
+/// last one is its end.
+pub fn in_place(options: &TaskOptions, task: TaskId, result: &AttemptResult, failed: u32) -> Option<Duration> {
+    let AttemptResult::Failed { failure, retryable, pause: asked } = result else { return None };
+    let again = options.in_place && *retryable && may_try(options, failure, failed);
+    again.then(|| asked.unwrap_or_else(|| pause(&options.retry, failed, &task.0.as_u128().to_le_bytes())))
+}
+
 fn may_retry(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
+    !options.in_place && may_try(options, failure, failed)
+}
+
+fn may_try(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
     options.side_effects == SideEffects::Idempotent
         && failed <= options.retry.retries
         && failure.code != Code::NonRetryable

@@ -113,6 +113,10 @@ pub struct TaskOptions {
     pub detached: bool,
     /// A model call: a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
     pub interruptible: bool,
+    /// Tried again where it runs, by the session that holds it: a function that no other process has. To the store all its
+    /// tries are one attempt; where the process is gone they are made anew.
+    #[serde(skip_serializing_if = "is_not")]
+    pub in_place: bool,
     /// The most tokens that one attempt may use: a model call that the run's budget has no room for is not begun. 0 reserves
     /// nothing.
     #[serde(skip_serializing_if = "is_nothing")]
@@ -133,10 +137,15 @@ impl Default for TaskOptions {
             side_effects: SideEffects::default(),
             detached: false,
             interruptible: false,
+            in_place: false,
             reserve: 0,
             max_losses: Self::USUAL_LOSSES,
         }
     }
+}
+
+fn is_not(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_nothing(reserve: &u32) -> bool {

@@ -51,7 +51,7 @@ impl Session {
                 }
                 Effect::Start(start) => {
                     ready = true;
-                    me.watch_attempt(&mut inner, &start);
+                    me.watch_attempt(&mut inner, &start, start.attempt);
                     inner.effects.push_back(HostEffect::Start(start));
                 }
                 Effect::CancelTask(op) => {

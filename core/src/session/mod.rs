@@ -503,7 +503,9 @@ impl Session {
 
     /// Whether an attempt is under way here, or what it returned is not stored yet.
     pub(crate) fn is_working(&self) -> bool {
-        !self.is_closed() && self.inner.lock().machine.is_working()
+        let inner = self.inner.lock();
+        // A pause before another try is not waited for: whoever goes on makes that try.
+        !self.is_closed() && inner.machine.is_working() && (inner.machine.is_committing() || !inner.only_pauses())
     }
 
     /// Puts a waiting copy away, unless its code goes on at this moment: what it has called must not be lost.

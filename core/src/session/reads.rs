@@ -110,7 +110,9 @@ impl Session {
             }
             let machine = &inner.machine;
             let (op, attempt) = match task {
-                Some((op, attempt)) => (machine.op_id(op).map(|id| id.slot.sequence), attempt),
+                Some((op, attempt)) => {
+                    (machine.op_id(op).map(|id| id.slot.sequence), inner.attempt_of(op).unwrap_or(attempt))
+                }
                 None => (None, 0),
             };
             (machine.segment(), op.unwrap_or_else(|| machine.last_called()), attempt, machine.known())

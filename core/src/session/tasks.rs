@@ -1,19 +1,24 @@
 //! Inline attempts of a session: their ends, their time limits.
 
-use super::{HostEffect, Inner, Session};
+use super::{HostEffect, Inner, Session, traces};
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::journal::{OpRef, StartTask};
+use crate::journal::{OpRef, StartTask, retry};
 use crate::model::{AttemptResult, ChunkKind, Failure};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An attempt that runs in this process.
+/// An attempt that runs in this process, or pauses before its next try.
 pub(super) struct Running {
     task: TaskId,
     kind: Arc<str>,
-    attempt: u32,
+    /// The number that the host knows it by: the attempt's, and one more for each try of it that failed. None in a pause.
+    attempt: Option<u32>,
+    /// The attempt's number.
+    of: u32,
+    /// How it is tried again, where the session does that.
+    again: Option<Box<StartTask>>,
     started: Instant,
     beat: Arc<Mutex<Instant>>,
     watch: Option<tokio::task::AbortHandle>,
@@ -30,27 +35,59 @@ impl Running {
     }
 
     /// Ends its watch.
-    pub fn stop(self) {
-        if let Some(watch) = self.watch {
+    pub fn stop(mut self) {
+        self.stop_watch();
+    }
+
+    fn stop_watch(&mut self) {
+        if let Some(watch) = self.watch.take() {
             watch.abort();
         }
+    }
+
+    /// How long to wait for another try of it, where one follows this end.
+    fn pause_after(&self, result: &AttemptResult) -> Option<Duration> {
+        let start = self.again.as_ref()?;
+        retry::in_place(&start.options, start.task, result, self.tries())
+    }
+
+    /// How many tries it has made, this one included.
+    fn tries(&self) -> u32 {
+        self.attempt.map_or(0, |attempt| attempt - self.of + 1)
     }
 }
 
 impl Inner {
     pub(super) fn is_wanted(&self, op: OpRef, attempt: u32) -> bool {
-        self.running.get(&op).is_some_and(|running| running.attempt == attempt)
+        self.running.get(&op).is_some_and(|running| running.attempt == Some(attempt))
+    }
+
+    /// The number of the attempt that runs.
+    pub(super) fn attempt_of(&self, op: OpRef) -> Option<u32> {
+        self.running.get(&op).map(|running| running.of)
+    }
+
+    /// Whether all that runs here pauses before another try.
+    pub(super) fn only_pauses(&self) -> bool {
+        !self.running.is_empty() && self.running.values().all(|running| running.attempt.is_none())
     }
 }
 
 impl Session {
-    /// Reports the end of an inline attempt. Ignored when the attempt is no longer wanted.
+    /// Reports the end of an inline attempt, or of a try of it. Ignored when the attempt is no longer wanted.
     pub fn task_ended(&self, op: OpRef, attempt: u32, result: AttemptResult) {
         let mut inner = self.inner.lock();
         if !inner.is_wanted(op, attempt) {
             return;
         }
-        let Some(running) = inner.running.remove(&op) else { return };
+        let Some(mut running) = inner.running.remove(&op) else { return };
+        if let Some(pause) = running.pause_after(&result) {
+            // Under one lock: what tells the attempt to stop has to find it.
+            self.pause(&mut running, op, pause);
+            self.trace_end(op, &running, &result);
+            inner.running.insert(op, running);
+            return;
+        }
         drop(inner);
         self.ended(op, running, result);
     }
@@ -75,14 +112,16 @@ impl Session {
     }
 
     fn ended(&self, op: OpRef, running: Running, result: AttemptResult) {
-        let attempt = running.attempt;
-        let duration = super::now().saturating_duration_since(running.started);
-        if self.trace().is_on() {
-            let task = (running.task, &running.kind, attempt);
-            self.trace().task_ended(self.storage.clock().now(), op.0, task, duration, &result);
-        }
+        let (attempt, tries) = (running.of, running.tries());
+        let duration = self.trace_end(op, &running, &result);
+        let counts = running.again.is_some();
         running.stop();
         let result = match result {
+            // The store would not know of the tries.
+            AttemptResult::Failed { mut failure, retryable, pause } if counts => {
+                failure.attempts = tries;
+                AttemptResult::Failed { failure, retryable, pause }
+            }
             AttemptResult::Completed(output) => match output.check_size(self.max_payload) {
                 Ok(()) => AttemptResult::Completed(output),
                 Err(error) => AttemptResult::Failed {
@@ -96,15 +135,57 @@ impl Session {
         self.with(|machine| machine.task_ended(op, attempt, result, duration));
     }
 
+    /// Tells of the end of a try; how long it took.
+    fn trace_end(&self, op: OpRef, running: &Running, result: &AttemptResult) -> Duration {
+        let duration = super::now().saturating_duration_since(running.started);
+        if self.trace().is_on() {
+            let task = (running.task, &running.kind, running.of);
+            self.trace().task_ended(self.storage.clock().now(), op.0, task, duration, result);
+        }
+        duration
+    }
+
+    /// Lets another try of an attempt follow after a pause.
+    fn pause(&self, running: &mut Running, op: OpRef, pause: Duration) {
+        let next = running.attempt.take().unwrap_or(running.of) + 1;
+        let me = self.me.clone();
+        running.stop_watch();
+        let waiting = self.runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            if let Some(me) = me.upgrade() {
+                me.begin_again(op, next);
+            }
+        });
+        running.watch = Some(waiting.abort_handle());
+    }
+
+    fn begin_again(self: &Arc<Self>, op: OpRef, attempt: u32) {
+        let mut inner = self.inner.lock();
+        let Some(mut running) = inner.running.remove(&op) else { return };
+        let Some(start) = running.again.take() else { return };
+        let of = running.of;
+        self.watch_attempt(&mut inner, &StartTask { attempt, ..(*start).clone() }, of);
+        let again = StartTask { attempt, ..*start };
+        let noted = traces::started(&again);
+        inner.effects.push_back(HostEffect::Start(again));
+        drop(inner);
+        if self.trace().is_on() {
+            self.tell(vec![noted]);
+        }
+        if let Some(port) = self.port.get() {
+            port.ready(self);
+        }
+    }
+
     /// How far an inline attempt is: a preview at once, durable with the worker's next write; a sign of life too.
     pub fn task_progress(&self, op: OpRef, attempt: u32, fraction: f64, message: &str) {
         self.task_heartbeat(op);
-        let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt));
-        let Some((task, _)) = running.filter(|(_, running)| *running == attempt) else { return };
+        let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt, running.of));
+        let Some((task, _, of)) = running.filter(|(_, running, _)| *running == Some(attempt)) else { return };
         let report = progress(fraction, message);
         self.stream(ChunkKind::Progress, report.as_str().into(), Some((op, attempt)));
         if let Some(keeper) = self.keeper.get() {
-            keeper.progressed(task, attempt, report);
+            keeper.progressed(task, of, report);
         }
     }
 
@@ -115,8 +196,8 @@ impl Session {
         }
     }
 
-    /// Starts the clock of an attempt.
-    pub(super) fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask) {
+    /// Starts the clock of a try of an attempt; `of` is the attempt's number.
+    pub(super) fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, of: u32) {
         let started = super::now();
         let beat = Arc::new(Mutex::new(started));
         let limits = (start.options.timeout, start.options.heartbeat_timeout);
@@ -137,9 +218,10 @@ impl Session {
                 })
                 .abort_handle()
         });
-        let (task, kind, attempt) = (start.task, start.kind.clone(), start.attempt);
+        let (task, kind, attempt) = (start.task, start.kind.clone(), Some(start.attempt));
+        let again = start.options.in_place.then(|| Box::new(start.clone()));
         let said = start.options.interruptible.then(String::new);
-        inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, said });
+        inner.running.insert(start.op, Running { task, kind, attempt, of, again, started, beat, watch, said });
     }
 }
 

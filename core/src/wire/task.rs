@@ -51,6 +51,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
             interruptible: options.interruptible,
             reserve: options.reserve,
             max_losses: said(options.max_losses),
+            in_place: options.in_place,
         }
     }
 }
@@ -84,6 +85,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
             detached: wire.detached,
             interruptible: wire.interruptible,
             reserve: wire.reserve,
+            in_place: wire.in_place,
             max_losses: wire.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         })
     }

@@ -307,6 +307,7 @@ impl ToolOptions {
             side_effects: self.side_effects,
             detached: false,
             interruptible: self.interruptible,
+            in_place: false,
             reserve: 0,
             max_losses: self.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         };

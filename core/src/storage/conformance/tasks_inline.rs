@@ -108,6 +108,23 @@ pub async fn an_inline_error_names_its_own_pause(factory: &dyn Factory) {
     assert_eq!((task.visible_at, &task.new.options.retry), (rig.now().after(Duration::from_secs(7)), &retry));
 }
 
+/// What is tried again by its session has one end to the store, which keeps how often it was tried.
+pub async fn tries_in_place_are_one_attempt(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let retry = RetryPolicy { retries: 5, ..RetryPolicy::default() };
+    let op = holder.inline(TaskOptions { retry, in_place: true, ..TaskOptions::default() });
+    let mut batch = holder.batch(vec![op], BatchEnd::Continue);
+    let AttemptResult::Failed { mut failure, retryable, pause } = failed("E") else { unreachable!() };
+    failure.attempts = 3;
+    batch.attempts.push(ended(0, 1, AttemptResult::Failed { failure, retryable, pause }));
+    holder.commit_batch(batch).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
+    assert_eq!((task.status, task.attempt, task.failed_attempts), (TaskStatus::Failed, 1, 1));
+    assert_eq!(task.failure.map(|failure| failure.attempts), Some(3));
+    assert!(task.new.options.in_place);
+}
+
 /// A drained attempt is given back without counting.
 pub async fn a_released_attempt_is_retried(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
