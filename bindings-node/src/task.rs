@@ -33,6 +33,7 @@ pub struct TaskSettings {
     pub interruptible: bool,
     pub in_place: bool,
     pub inline: bool,
+    pub aliases: Vec<String>,
 }
 
 /// Kind and options of a task, made once per declaration.
@@ -42,12 +43,13 @@ pub struct TaskSpec {
     options: TaskOptions,
     placement: Placement,
     queue: String,
+    aliases: Arc<[Arc<str>]>,
 }
 
 impl TaskSpec {
     /// A task of the toolkit, which a worker claims from a queue.
     pub(crate) fn queued(kind: String, options: TaskOptions, queue: String) -> Self {
-        Self { kind: kind.into(), options, placement: Placement::Queue, queue }
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue, aliases: Arc::default() }
     }
 
     /// The call that schedules it.
@@ -59,6 +61,7 @@ impl TaskSpec {
             placement: self.placement,
             queue: self.queue.clone(),
             key,
+            aliases: self.aliases.clone(),
         }
     }
 }
@@ -101,7 +104,9 @@ impl TaskSpec {
             ..TaskOptions::default()
         };
         let placement = if settings.inline { Placement::Inline } else { Placement::Queue };
-        Ok(Self { kind: kind.into(), options, placement, queue: settings.queue.unwrap_or_else(|| "default".into()) })
+        let queue = settings.queue.unwrap_or_else(|| "default".into());
+        let aliases = settings.aliases.into_iter().map(Arc::from).collect();
+        Ok(Self { kind: kind.into(), options, placement, queue, aliases })
     }
 
     /// The queue whose workers may run it.

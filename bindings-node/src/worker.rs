@@ -35,7 +35,7 @@ pub struct AgentSettings {
 pub struct WorkerSettings {
     pub queue: String,
     pub max_agents: u32,
-    pub max_tasks: u32,
+    pub max_tasks: Option<u32>,
     pub max_parked: Option<u32>,
     pub only: Option<String>,
 }
@@ -119,10 +119,12 @@ impl Worker {
         let mut options = WorkerOptions {
             queue: settings.queue,
             max_agents: settings.max_agents as usize,
-            max_tasks: settings.max_tasks as usize,
             only,
             ..WorkerOptions::default()
         };
+        if let Some(most) = settings.max_tasks {
+            (options.max_tasks, options.count_inline) = (most as usize, most > 0);
+        }
         options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (activations, toolkit, started) = (self.activations.clone(), self.toolkit.clone(), self.started.clone());

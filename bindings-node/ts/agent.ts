@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 
 import type { AgentContext } from "./context.js";
-import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
+import { checkInput, declarable, givenFor, type InputOf, namesBefore } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { checked, type StandardSchema, stored } from "./schema.js";
@@ -57,6 +57,8 @@ export interface AgentOptions<S> {
    * `ctx.waitForSignalAs` checks whatever others send.
    */
   signals?: Readonly<Record<string, StandardSchema>>;
+  /** Names that it had before: it goes on with the runs that were recorded under them. */
+  aliases?: readonly string[];
   /** The limit of a run. */
   timeoutMs?: number;
   /**
@@ -111,6 +113,16 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     this.options = options;
     this.schema = schema;
     this.toolkit = toolkit;
+  }
+
+  /** Names that it had before. */
+  get aliases(): readonly string[] {
+    return this.options.aliases ?? [];
+  }
+
+  /** @internal Its name and those that it had before. */
+  get names(): readonly string[] {
+    return [this.kind, ...this.aliases];
   }
 
   /** Whether it was declared with `state`. */
@@ -247,5 +259,6 @@ export function agent(kind: string, ...rest: unknown[]): unknown {
     const given = String(replayTimeoutMs);
     throw new InvalidArgument(`replayTimeoutMs of agent "${kind}" is a number of milliseconds above 0, not ${given}`);
   }
-  return new Agent<unknown, unknown, unknown>(kind, fn, options, input);
+  const aliases = namesBefore("agent", kind, options.aliases);
+  return new Agent<unknown, unknown, unknown>(kind, fn, { ...options, aliases }, input);
 }

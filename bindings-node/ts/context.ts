@@ -15,7 +15,7 @@ import { checked } from "./schema.js";
 import { scopes } from "./scope.js";
 import { decode, encode, json } from "./serde.js";
 import { Step } from "./step.js";
-import { type Arguments, Declared, isTask, type Task, type TaskContext } from "./task.js";
+import { type Arguments, type CallOptions, Declared, isTask, type Task, type TaskContext } from "./task.js";
 
 /** More about an entry. */
 export interface EntryOptions {
@@ -210,12 +210,13 @@ export class AgentContext<S = unknown> {
 
   /** Schedules a task: takes its place now, starts when the code next awaits; await the step for its result. */
   scheduleTask<I, R>(task: Task<I, R>, ...args: Arguments<I>): Step<R>;
-  /** Schedules a task by its kind, which this worker or another one serves. */
-  scheduleTask<R = unknown>(kind: string, input?: unknown): Step<R>;
-  scheduleTask(task: Task<never, unknown> | string, input?: unknown): Step<unknown> {
+  /** Schedules a task by its kind, which this worker or another one serves: one of the queue that the options name. */
+  scheduleTask<R = unknown>(kind: string, input?: unknown, options?: CallOptions): Step<R>;
+  scheduleTask(task: Task<never, unknown> | string, input?: unknown, options?: CallOptions): Step<unknown> {
     if (isTask(task)) return this.activation.schedule(task.declared, input);
     if (typeof task !== "string") throw new InvalidArgument("scheduleTask takes a declared task or a kind");
-    return this.activation.schedule(this.activation.worker.taskOf(task), input);
+    const named = this.activation.worker.taskOf(task);
+    return this.activation.schedule(options === undefined ? named : named.with(options), input);
   }
 
   /** Runs any function as a durable inline step of this name. */

@@ -46,9 +46,7 @@ export interface NativeRuntime {
   readonly url: string;
   start: Call<[kind: string, input: Wire, settings: StartSettings]>;
   handle: Call<[id: string]>;
-  runs: Call<
-    [filter: { statuses: string[]; kind?: string; metadata?: Record<string, string>; limit: number; after?: string }]
-  >;
+  ask: Call<[question: string]>;
   backup: Call<[path: string]>;
   close: Call<[withinMs: number]>;
   crashAt(n: number, how: string): void;
@@ -68,7 +66,7 @@ export interface NativeStage {
 export interface WorkerSettings {
   queue: string;
   maxAgents: number;
-  maxTasks: number;
+  maxTasks?: number;
   maxParked?: number;
   only?: string;
 }
@@ -144,6 +142,7 @@ export interface NativeHandle {
   resolve: Call<[op: string, result?: Wire, failure?: FailureDraft]>;
   resolveDivergence: Call<[decision: string]>;
   messages: Call<[]>;
+  value: Call<[what: string, checkpoint?: number]>;
   entries: Call<[limit: number, after?: string]>;
   checkpoints: Call<[limit: number, after?: string]>;
   tasks: Call<[limit: number, after?: string]>;
@@ -168,6 +167,7 @@ export interface TaskSettings {
   interruptible: boolean;
   inPlace: boolean;
   inline: boolean;
+  aliases: string[];
 }
 
 export interface NativeTaskSpec {

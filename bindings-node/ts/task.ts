@@ -1,6 +1,6 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
-import { declarable, givenFor } from "./declared.js";
+import { declarable, givenFor, namesBefore } from "./declared.js";
 import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, typeName } from "./errors.js";
 import { natively, native, type NativeTaskSpec, type Wire } from "./native.js";
 import type { Retry, RetryIf } from "./retry.js";
@@ -82,6 +82,8 @@ export interface TaskOptions<I = unknown, R = unknown> {
   retries?: number;
   /** The pauses between attempts. */
   retry?: Retry;
+  /** Names that it had before: it serves what was recorded under them as well. */
+  aliases?: readonly string[];
   /** The limit of one attempt. */
   timeoutMs?: number;
   /** The longest silence of one attempt between two heartbeats. */
@@ -142,6 +144,7 @@ export interface Task<I = unknown, R = unknown> {
 }
 
 interface Settings extends CallOptions {
+  aliases?: readonly string[];
   description?: string;
   heartbeatTimeoutMs?: number;
   noRetry: string[];
@@ -187,6 +190,7 @@ export class Declared {
           interruptible: settings.interruptible,
           inPlace: settings.inPlace ?? false,
           inline: this.inline,
+          aliases: [...(settings.aliases ?? [])],
         }),
     );
   }
@@ -195,6 +199,11 @@ export class Declared {
   static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
     const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
     return new Declared(kind, ofTheToolkit, settings, undefined, undefined, spec);
+  }
+
+  /** Its name and those that it had before. */
+  get names(): readonly string[] {
+    return [this.kind, ...(this.settings.aliases ?? [])];
   }
 
   get key(): string | undefined {
@@ -249,7 +258,8 @@ export class Declared {
     }) as Task<I, R>;
   }
 
-  private with(changed: CallOptions): Declared {
+  /** The same task with other options for the calls made through it. */
+  with(changed: CallOptions): Declared {
     const settings: Settings = { ...this.settings };
     for (const [name, value] of Object.entries(changed)) {
       if (value !== undefined) Object.assign(settings, { [name]: value });
@@ -301,6 +311,7 @@ export function task(
   const { reconcile, input, noRetry = [], interruptible = false, ...rest } = options;
   const settings: Settings = {
     ...rest,
+    aliases: namesBefore("task", kind, options.aliases),
     noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
     interruptible,
     reconciles: reconcile !== undefined,

@@ -18,12 +18,14 @@ pub(crate) struct TaskSpec {
     options: TaskOptions,
     placement: Placement,
     queue: String,
+    aliases: Arc<[Arc<str>]>,
 }
 
 impl TaskSpec {
     /// A task that some worker of a queue runs, this one too.
     pub(crate) fn queued(kind: &str, options: TaskOptions, queue: &str) -> Self {
-        Self { kind: kind.into(), options, placement: Placement::Queue, queue: queue.to_owned() }
+        let queue = queue.to_owned();
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue, aliases: Arc::default() }
     }
 
     /// The call that schedules it.
@@ -35,6 +37,7 @@ impl TaskSpec {
             placement: self.placement,
             queue: self.queue.clone(),
             key,
+            aliases: self.aliases.clone(),
         }
     }
 }
@@ -50,7 +53,7 @@ impl TaskSpec {
     #[new]
     #[pyo3(signature = (
         kind, *, retries=0, retry=None, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
-        side_effects="idempotent", detached=false, interruptible=false, in_place=false, inline=true,
+        side_effects="idempotent", detached=false, interruptible=false, in_place=false, inline=true, aliases=Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -68,6 +71,7 @@ impl TaskSpec {
         interruptible: bool,
         in_place: bool,
         inline: bool,
+        aliases: Vec<String>,
     ) -> PyResult<Self> {
         let side_effects = match side_effects {
             "idempotent" => SideEffects::Idempotent,
@@ -97,7 +101,9 @@ impl TaskSpec {
             ..TaskOptions::default()
         };
         let placement = if inline { Placement::Inline } else { Placement::Queue };
-        Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })
+        let queue = queue.unwrap_or_else(|| "default".into());
+        let aliases = aliases.into_iter().map(Arc::from).collect();
+        Ok(Self { kind: kind.into(), options, placement, queue, aliases })
     }
 }
 

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import flovyn
 import pytest
-from conftest import served
 from flovyn import AgentContext, Retry, agent, task
 
 HOUR = Retry(delay=3600.0, max_delay=3600.0)
 """Pauses that no test waits for: what ends within its time limit was not paused by these."""
-
-
-@pytest.fixture(params=["memory", "sqlite", "server"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A fresh backend: in this process, one file, or a server's."""
-    if request.param == "server":
-        monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
-        with served(tmp_path) as told:
-            yield told["grpc"]
-    else:
-        yield f"memory:{tmp_path}" if request.param == "memory" else f"sqlite:{tmp_path / 'agents.db'}"
 
 
 class Busy(Exception):

@@ -339,3 +339,66 @@ async fn a_task_is_mapped_over_inputs_so_many_at_a_time() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
     worker.close(Duration::ZERO).await.unwrap();
 }
+
+/// What was renamed, with its old name or without.
+struct Renamed(&'static str, &'static [&'static str], Arc<AtomicU32>);
+
+#[async_trait]
+impl TaskDefinition for Renamed {
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        self.0
+    }
+    fn aliases(&self) -> &[&str] {
+        self.1
+    }
+    async fn execute(&self, _: &TaskContext, input: u64) -> Result<u64> {
+        self.2.fetch_add(1, Ordering::SeqCst);
+        Ok(input + 1)
+    }
+}
+
+struct Caller(&'static str, &'static [&'static str], &'static str);
+
+#[async_trait]
+impl AgentDefinition for Caller {
+    type State = ();
+    type Input = ();
+    type Output = (u64, u64);
+    fn kind(&self) -> &str {
+        self.0
+    }
+    fn aliases(&self) -> &[&str] {
+        self.1
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, _: ()) -> Result<(u64, u64)> {
+        let first: u64 = ctx.schedule(self.2, &1u64)?.await?;
+        let more: u64 = ctx.wait_for_signal("more")?.await?;
+        Ok((first, ctx.schedule(self.2, &more)?.await?))
+    }
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_what_its_functions_are_called_now() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let before = NativeHost::default().agent(Caller("old", &[], "plus")).unwrap();
+    let before = before.task(Renamed("plus", &[], runs.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(before), WorkerOptions::default()).await.unwrap();
+    let handle = runtime.client().start("old", Payload::null(), StartOptions::default()).await.unwrap();
+    while handle.status().await.unwrap() != flovyn_core::model::Status::Waiting {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    worker.close(Duration::ZERO).await.unwrap();
+    let after = NativeHost::default().agent(Caller("new", &["old"], "increment")).unwrap();
+    let after = after.task(Renamed("increment", &["plus"], runs.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(after), WorkerOptions::default()).await.unwrap();
+    handle.signal("more", Payload::of(&9u64).unwrap(), Delivery::NextStep, None).await.unwrap();
+    let output = handle.result(Some(Duration::from_secs(30))).await.unwrap();
+    assert_eq!(output.parse::<(u64, u64)>().unwrap(), (2, 10));
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    worker.close(Duration::ZERO).await.unwrap();
+    let twice = NativeHost::default().task(Renamed("plus", &[], runs.clone())).unwrap();
+    assert!(twice.task(Renamed("increment", &["plus"], runs)).is_err());
+}

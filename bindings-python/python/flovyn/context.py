@@ -19,7 +19,7 @@ from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked, rebuilder
 from .step import Step
-from .task import Task
+from .task import CallOptions, Task
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -187,15 +187,24 @@ class Context(Generic[S]):
     @overload
     def schedule_task(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
     @overload
-    def schedule_task(self, task: str, input: Any = None, /) -> Step[Any]: ...
+    def schedule_task(self, task: str, input: Any = None, /, **options: Unpack[CallOptions]) -> Step[Any]: ...
     def schedule_task(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
-        """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result."""
+        """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result.
+
+        By its kind it takes the options of ``task.options``, such as the ``queue`` of the workers that serve it.
+        """
         self._activation.check_open()
         if isinstance(task, Task):
             return self._activation.schedule(task, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
-        if len(args) > 1 or kwargs:
-            raise InvalidArgument("schedule_task(kind, input) takes one input; make it a dict")
+        strangers = sorted(kwargs.keys() - CallOptions.__annotations__)
+        if len(args) > 1 or strangers:
+            raise InvalidArgument(
+                "schedule_task(kind, input) takes one input; make it a dict"
+                + (f", which has {', '.join(strangers)}" if strangers else "")
+            )
         named = self._activation.worker.task_of(task)
+        if kwargs:
+            named = named.options(**kwargs)
         given, named_given = named.signature.unwire(args[0] if args else None)
         return self._activation.schedule(named, tuple(given), named_given)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, overload
 from uuid import UUID
 
 from . import _native
-from .declared import check_task
+from .declared import check_task, names_before
 from .errors import InvalidArgument
 from .retry import Retry, RetryIf
 from .scope import current
@@ -27,6 +27,20 @@ _UNSET: Any = object()
 
 declared_kinds: set[str] = set()
 """The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing."""
+
+
+class CallOptions(TypedDict, total=False):
+    """How a call of a task is run; see ``Task.options``."""
+
+    key: str | None
+    retries: int
+    retry: Retry | None
+    timeout: float | None
+    max_losses: int
+    deadline: float | None
+    queue: str | None
+    side_effects: SideEffects
+    detached: bool
 
 
 class TaskContext:
@@ -113,6 +127,7 @@ class Task(Generic[P, R]):
         key: str | None = None,
         reconcile: Callable[..., Any] | None = None,
         retry_if: RetryIf | None = None,
+        aliases: Sequence[str] = (),
         signature: Signature | None = None,
     ) -> None:
         self.fn: Callable[..., Any] = fn
@@ -121,6 +136,8 @@ class Task(Generic[P, R]):
         """Its name in journals."""
         self.reconcile: Callable[..., Any] | None = reconcile
         self.retry_if: RetryIf | None = retry_if
+        self.aliases: tuple[str, ...] = tuple(aliases)
+        """Names that it had before: calls and tasks recorded under them are its own."""
         self.key: str | None = key
         self._options = options
         self.signature = signature or Signature(fn, "TaskContext")
@@ -131,7 +148,7 @@ class Task(Generic[P, R]):
         inline = options.get("queue") is None and not detached
         pauses: Retry | None = options.get("retry")
         given: dict[str, Any] = options | {"retry": None if pauses is None else _pauses(pauses)}
-        self.spec = _native.TaskSpec(kind, inline=inline, **given)
+        self.spec = _native.TaskSpec(kind, inline=inline, aliases=list(self.aliases), **given)
         self.inline: bool = inline
         """Whether its first attempt runs in the process of the agent that calls it."""
         self.detached: bool = detached
@@ -193,6 +210,7 @@ class Task(Generic[P, R]):
             key=self.key if key is _UNSET else key,
             reconcile=self.reconcile,
             retry_if=self.retry_if,
+            aliases=self.aliases,
             signature=self.signature,
         )
 
@@ -249,6 +267,7 @@ def task(fn: Callable[P, R], /) -> Task[P, R]: ...
 def task(
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     retries: int = 0,
     retry: Retry | None = None,
     timeout: float | None = None,
@@ -266,6 +285,7 @@ def task(
     /,
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     retries: int = 0,
     retry: Retry | None = None,
     timeout: float | None = None,
@@ -288,6 +308,7 @@ def task(
     ``max_losses`` is how often in a row an attempt may be lost with its process (``os._exit``, abort, out of memory, a
     kill; 1 to 1000, 20 unless given): then the task is quarantined, and its run pauses until ``handle.resume()`` starts
     it once more or ``handle.resolve(...)`` answers for it.
+    ``aliases`` names what it was called before: it serves what was recorded under those names as well.
     ``side_effects="at_most_once"`` makes a lost attempt wait for a decision instead of running again;
     ``reconcile=fn`` (called with the task's arguments) settles it: its return value is the result, and raising
     ``flovyn.NotDone`` says that it did not take effect.
@@ -325,7 +346,15 @@ def task(
                 f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "
                 "so declare `ctx: TaskContext` first and call ctx.stream_token"
             )
-        return Task(fn, name, dict(options), reconcile=reconcile, retry_if=retry_if, signature=signature)
+        return Task(
+            fn,
+            name,
+            dict(options),
+            reconcile=reconcile,
+            retry_if=retry_if,
+            aliases=names_before("task", name, aliases),
+            signature=signature,
+        )
 
     return declare if fn is None else declare(fn, 2)
 

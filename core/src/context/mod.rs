@@ -256,6 +256,7 @@ impl AgentContext for Context {
             placement: if inline { Placement::Inline } else { Placement::Queue },
             queue: call.queue.unwrap_or_else(|| self.shared.session.execution().new.queue.clone()),
             key: call.key.map(Into::into),
+            aliases: self.shared.tasks.aliases(&call.kind),
         })?;
         if inline {
             self.shared.slots.lock().work.insert(called.op, Work::Task(call.input));
@@ -271,6 +272,7 @@ impl AgentContext for Context {
             placement: Placement::Inline,
             queue: self.shared.session.execution().new.queue.clone(),
             key: None,
+            aliases: Arc::default(),
         })?;
         self.shared.slots.lock().work.insert(called.op, Work::Local(work));
         Ok(self.step_of(called.op).with_task(called.task))
@@ -286,6 +288,7 @@ impl AgentContext for Context {
             placement: Placement::Inline,
             queue: self.shared.session.execution().new.queue.clone(),
             key: key.map(Into::into),
+            aliases: Arc::default(),
         })?;
         self.shared.slots.lock().work.insert(called.op, Work::Again(work));
         Ok(self.step_of(called.op).with_task(called.task))

@@ -1,6 +1,6 @@
 //! Inline attempts of a session: their ends, their time limits.
 
-use super::{HostEffect, Inner, Session, traces};
+use super::{HostEffect, Inner, Place, Session, Turn, traces};
 use crate::error::Code;
 use crate::id::TaskId;
 use crate::journal::{OpRef, StartTask, retry};
@@ -24,6 +24,8 @@ pub(super) struct Running {
     watch: Option<tokio::task::AbortHandle>,
     /// What it has streamed, where that may become its result.
     said: Option<String>,
+    /// Its place, where they are counted; none in a pause.
+    place: Option<Place>,
 }
 
 impl Running {
@@ -67,9 +69,10 @@ impl Inner {
         self.running.get(&op).map(|running| running.of)
     }
 
-    /// Whether all that runs here pauses before another try.
+    /// Whether all that runs here pauses before another try, or waits for a place.
     pub(super) fn only_pauses(&self) -> bool {
-        !self.running.is_empty() && self.running.values().all(|running| running.attempt.is_none())
+        !(self.running.is_empty() && self.waiting.is_empty())
+            && self.running.values().all(|running| running.attempt.is_none())
     }
 }
 
@@ -150,6 +153,7 @@ impl Session {
         let next = running.attempt.take().unwrap_or(running.of) + 1;
         let me = self.me.clone();
         running.stop_watch();
+        running.place = None;
         let waiting = self.runtime.spawn(async move {
             tokio::time::sleep(pause).await;
             if let Some(me) = me.upgrade() {
@@ -163,18 +167,46 @@ impl Session {
         let mut inner = self.inner.lock();
         let Some(mut running) = inner.running.remove(&op) else { return };
         let Some(start) = running.again.take() else { return };
-        let of = running.of;
-        self.watch_attempt(&mut inner, &StartTask { attempt, ..(*start).clone() }, of);
         let again = StartTask { attempt, ..*start };
         let noted = traces::started(&again);
-        inner.effects.push_back(HostEffect::Start(again));
+        let ready = self.start(&mut inner, again, running.of);
         drop(inner);
         if self.trace().is_on() {
             self.tell(vec![noted]);
         }
+        if ready && let Some(port) = self.port.get() {
+            port.ready(self);
+        }
+    }
+
+    /// Starts a try of an attempt, whose number is `of`, or lets it wait for a place; whether it starts.
+    pub(super) fn start(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32) -> bool {
+        match self.keeper.get().map_or(Turn::Now(None), |keeper| keeper.turn(self, start.op)) {
+            Turn::Now(place) => {
+                self.begin(inner, start, of, place);
+                true
+            }
+            Turn::Later => {
+                inner.waiting.insert(start.op, (start, of));
+                false
+            }
+        }
+    }
+
+    /// Starts what has waited for a place. What is no longer wanted by now leaves it.
+    pub(crate) fn begin_in(self: &Arc<Self>, op: OpRef, place: Place) {
+        let mut inner = self.inner.lock();
+        let Some((start, of)) = inner.waiting.remove(&op) else { return };
+        self.begin(&mut inner, start, of, Some(place));
+        drop(inner);
         if let Some(port) = self.port.get() {
             port.ready(self);
         }
+    }
+
+    fn begin(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32, place: Option<Place>) {
+        self.watch_attempt(inner, &start, of, place);
+        inner.effects.push_back(HostEffect::Start(start));
     }
 
     /// How far an inline attempt is: a preview at once, durable with the worker's next write; a sign of life too.
@@ -197,7 +229,7 @@ impl Session {
     }
 
     /// Starts the clock of a try of an attempt; `of` is the attempt's number.
-    pub(super) fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, of: u32) {
+    fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, of: u32, place: Option<Place>) {
         let started = super::now();
         let beat = Arc::new(Mutex::new(started));
         let limits = (start.options.timeout, start.options.heartbeat_timeout);
@@ -221,7 +253,7 @@ impl Session {
         let (task, kind, attempt) = (start.task, start.kind.clone(), Some(start.attempt));
         let again = start.options.in_place.then(|| Box::new(start.clone()));
         let said = start.options.interruptible.then(String::new);
-        inner.running.insert(start.op, Running { task, kind, attempt, of, again, started, beat, watch, said });
+        inner.running.insert(start.op, Running { task, kind, attempt, of, again, started, beat, watch, said, place });
     }
 }
 
