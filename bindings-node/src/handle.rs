@@ -276,11 +276,28 @@ impl Handle {
         }))
     }
 
-    /// Ends with the conversation.
+    /// Ends with the conversation and the position behind it: `[messages, position]`.
     #[napi]
     pub fn messages(&self, hub: &Hub, token: u32) -> Abort {
         let core = self.core.clone();
-        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Messages(core.messages().await?)) })
+        hub.inbox.spawn(&self.threads, token, async move {
+            let snapshot = core.snapshot().await?;
+            Ok(Reply::Page(snapshot.entries, Some(snapshot.position.to_string())))
+        })
+    }
+
+    /// Ends with a value of the run: its `input`, its `output`, or the `state` of a checkpoint; with none where it has none.
+    #[napi]
+    pub fn value(&self, hub: &Hub, token: u32, what: String, checkpoint: Option<u32>) -> Abort {
+        let core = self.core.clone();
+        hub.inbox.spawn(&self.threads, token, async move {
+            let value = match &*what {
+                "input" => Some(core.input().await?),
+                "output" => core.output().await?,
+                _ => core.state(checkpoint).await?,
+            };
+            Ok(Reply::Values(value.into_iter().collect()))
+        })
     }
 
     /// Ends with `[messages, next]`.

@@ -4,13 +4,11 @@ use crate::error::{invalid, thrown};
 use crate::handle::{Handle, Run};
 use crate::hub::{Abort, Hub, Reply};
 use crate::value::{Given, duration, payload};
-use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
-use flovyn_core::error::Code;
 use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{HostRuntime, facts};
+use flovyn_core::host::{HostRuntime, desk, facts};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::model::StartLimits;
 use flovyn_core::runtime::Runtime as Core;
 use napi_derive::napi;
 use std::collections::HashMap;
@@ -33,16 +31,6 @@ pub struct StartSettings {
     pub concurrency_limit: Option<u32>,
     pub delay_ms: Option<f64>,
     pub traceparent: Option<String>,
-}
-
-/// Which runs are listed.
-#[napi(object)]
-pub struct RunsFilter {
-    pub statuses: Vec<String>,
-    pub kind: Option<String>,
-    pub metadata: Option<HashMap<String, String>>,
-    pub limit: u32,
-    pub after: Option<String>,
 }
 
 /// An open backend.
@@ -179,24 +167,12 @@ impl Runtime {
         }))
     }
 
-    /// Lists runs; ends with `{items, next}` as JSON text.
+    /// Asks for something beside one run, as `flovyn_core::host::desk` has it; ends with facts as JSON text.
     #[napi]
-    pub fn runs(&self, hub: &Hub, token: u32, filter: RunsFilter) -> napi::Result<Abort> {
+    pub fn ask(&self, hub: &Hub, token: u32, question: String) -> napi::Result<Abort> {
         self.host.check_process().map_err(thrown)?;
-        let statuses = filter.statuses.iter().map(|word| status(word)).collect::<napi::Result<Vec<_>>>()?;
-        let page = PageRequest { limit: filter.limit as usize, after: filter.after.map(Cursor) };
-        let filter = ExecutionFilter {
-            statuses,
-            kind: filter.kind,
-            metadata: filter.metadata.unwrap_or_default().into_iter().collect(),
-            ..ExecutionFilter::default()
-        };
         let client = self.client.clone();
-        Ok(hub.inbox.spawn(&self.threads, token, async move {
-            let page = client.runs(filter, page).await?;
-            let items: Vec<_> = page.items.iter().map(facts::execution).collect();
-            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
-        }))
+        Ok(hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Facts(desk::ask(&client, &question).await?)) }))
     }
 
     /// Copies the database to a new file; ends with its size as JSON text.
@@ -218,12 +194,4 @@ impl Runtime {
             Ok(Reply::Nothing)
         }))
     }
-}
-
-fn status(word: &str) -> napi::Result<Status> {
-    Status::parse(word).ok_or_else(|| {
-        let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
-        let message = format!("{word:?} is no status; known are {}", known.join(", "));
-        thrown(Error::new(Code::InvalidArgument, message))
-    })
 }

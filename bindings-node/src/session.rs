@@ -6,7 +6,7 @@
 use crate::error::{invalid, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::task::TaskSpec;
-use crate::value::{Given, Perhaps, Shown, duration, payload, shown};
+use crate::value::{Given, Perhaps, Shown, asked, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::quietly;
 use flovyn_core::id::TaskId;
@@ -394,8 +394,10 @@ impl Session {
         attempt: u32,
         failure: FailureDraft,
         retryable: bool,
+        pause_ms: Option<f64>,
     ) -> napi::Result<Perhaps<Array<'env>>> {
-        let result = AttemptResult::Failed { failure: failure.into_failure(Code::TaskFailed), retryable };
+        let failure = failure.into_failure(Code::TaskFailed);
+        let result = AttemptResult::Failed { failure, retryable, pause: pause_ms.and_then(asked) };
         self.acting(env, |core| core.task_ended(OpRef(op), attempt, result))
     }
 

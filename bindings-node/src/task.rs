@@ -8,10 +8,20 @@ use flovyn_core::payload::Payload;
 use napi_derive::napi;
 use std::sync::Arc;
 
+/// Pauses between attempts as they are declared.
+#[napi(object)]
+pub struct Pauses {
+    pub delay_ms: Option<f64>,
+    pub factor: Option<f64>,
+    pub max_delay_ms: Option<f64>,
+    pub jitter: Option<f64>,
+}
+
 /// Options of a task as they are declared; times are milliseconds.
 #[napi(object)]
 pub struct TaskSettings {
     pub retries: u32,
+    pub retry: Option<Pauses>,
     pub timeout_ms: Option<f64>,
     pub heartbeat_timeout_ms: Option<f64>,
     pub deadline_ms: Option<f64>,
@@ -21,7 +31,9 @@ pub struct TaskSettings {
     pub side_effects: String,
     pub detached: bool,
     pub interruptible: bool,
+    pub in_place: bool,
     pub inline: bool,
+    pub aliases: Vec<String>,
 }
 
 /// Kind and options of a task, made once per declaration.
@@ -31,12 +43,13 @@ pub struct TaskSpec {
     options: TaskOptions,
     placement: Placement,
     queue: String,
+    aliases: Arc<[Arc<str>]>,
 }
 
 impl TaskSpec {
     /// A task of the toolkit, which a worker claims from a queue.
     pub(crate) fn queued(kind: String, options: TaskOptions, queue: String) -> Self {
-        Self { kind: kind.into(), options, placement: Placement::Queue, queue }
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue, aliases: Arc::default() }
     }
 
     /// The call that schedules it.
@@ -48,6 +61,7 @@ impl TaskSpec {
             placement: self.placement,
             queue: self.queue.clone(),
             key,
+            aliases: self.aliases.clone(),
         }
     }
 }
@@ -74,18 +88,25 @@ impl TaskSpec {
             )));
         }
         let options = TaskOptions {
-            retry: RetryPolicy { retries: settings.retries, no_retry: settings.no_retry, ..RetryPolicy::default() },
+            retry: RetryPolicy {
+                retries: settings.retries,
+                no_retry: settings.no_retry,
+                ..pauses(&kind, settings.retry)?
+            },
             timeout: settings.timeout_ms.map(duration).transpose()?,
             heartbeat_timeout: settings.heartbeat_timeout_ms.map(duration).transpose()?,
             deadline: settings.deadline_ms.map(duration).transpose()?,
             side_effects,
             detached: settings.detached,
             interruptible: settings.interruptible,
+            in_place: settings.in_place,
             max_losses: settings.max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(&kind, given))?,
             ..TaskOptions::default()
         };
         let placement = if settings.inline { Placement::Inline } else { Placement::Queue };
-        Ok(Self { kind: kind.into(), options, placement, queue: settings.queue.unwrap_or_else(|| "default".into()) })
+        let queue = settings.queue.unwrap_or_else(|| "default".into());
+        let aliases = settings.aliases.into_iter().map(Arc::from).collect();
+        Ok(Self { kind: kind.into(), options, placement, queue, aliases })
     }
 
     /// The queue whose workers may run it.
@@ -93,6 +114,14 @@ impl TaskSpec {
     pub fn queue(&self) -> &str {
         &self.queue
     }
+}
+
+/// Pauses as they were given.
+fn pauses(kind: &str, given: Option<Pauses>) -> napi::Result<RetryPolicy> {
+    let Some(given) = given else { return Ok(RetryPolicy::default()) };
+    let names = ["delayMs", "maxDelayMs", "factor", "jitter"];
+    RetryPolicy::given(kind, names, 1e3, [given.delay_ms, given.max_delay_ms, given.factor, given.jitter])
+        .map_err(crate::error::thrown)
 }
 
 /// A number of lives as it was given, where it is one.

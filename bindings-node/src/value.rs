@@ -174,3 +174,8 @@ pub(crate) fn duration(ms: f64) -> napi::Result<Duration> {
     Duration::try_from_secs_f64((ms / 1e3).max(0.0))
         .map_err(|_| invalid(format!("{ms} is no number of milliseconds that can be waited for")))
 }
+
+/// The pause that an error asks for; what cannot be waited for asks for none.
+pub(crate) fn asked(ms: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(ms / 1e3).ok()
+}

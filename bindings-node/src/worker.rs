@@ -6,7 +6,7 @@ use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
 use crate::task::TaskSpec;
 use crate::toolkit::Kits;
-use crate::value::{Given, Shown, duration, payload, shown};
+use crate::value::{Given, Shown, asked, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
 use flovyn_core::id::ExecutionId;
@@ -35,7 +35,7 @@ pub struct AgentSettings {
 pub struct WorkerSettings {
     pub queue: String,
     pub max_agents: u32,
-    pub max_tasks: u32,
+    pub max_tasks: Option<u32>,
     pub max_parked: Option<u32>,
     pub only: Option<String>,
 }
@@ -119,10 +119,12 @@ impl Worker {
         let mut options = WorkerOptions {
             queue: settings.queue,
             max_agents: settings.max_agents as usize,
-            max_tasks: settings.max_tasks as usize,
             only,
             ..WorkerOptions::default()
         };
+        if let Some(most) = settings.max_tasks {
+            (options.max_tasks, options.count_inline) = (most as usize, most > 0);
+        }
         options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (activations, toolkit, started) = (self.activations.clone(), self.toolkit.clone(), self.started.clone());
@@ -162,7 +164,7 @@ impl Worker {
                         Err(text) => {
                             // The attempt has failed; what else waits is given.
                             let (failure, retryable) = failure_of(&text);
-                            self.activations.task_ended(id, AttemptResult::Failed { failure, retryable });
+                            self.activations.task_ended(id, AttemptResult::Failed { failure, retryable, pause: None });
                             continue;
                         }
                     };
@@ -252,9 +254,10 @@ impl Ticket {
     }
 
     #[napi]
-    pub fn failed(&self, failure: FailureDraft, retryable: bool) {
+    pub fn failed(&self, failure: FailureDraft, retryable: bool, pause_ms: Option<f64>) {
         let failure = failure.into_failure(Code::TaskFailed);
-        self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable });
+        let pause = pause_ms.and_then(asked);
+        self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable, pause });
     }
 
     #[napi]

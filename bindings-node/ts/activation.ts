@@ -27,12 +27,13 @@ import { hub } from "./hub.js";
 import { agentFailed, attemptFailed, lost, neverAwaited } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
+import { failureOf } from "./retry.js";
 import { type Scope, scopes } from "./scope.js";
 import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 import { NO_OP, nowhere, PATIENCE, unmade, Untold } from "./stopping.js";
-import { type Declared, encoded, failureOf, TaskContext, type TaskLink, unwritable } from "./task.js";
+import { type Declared, encoded, TaskContext, type TaskLink, unwritable } from "./task.js";
 import { outside } from "./outside.js";
 import type { Worker } from "./worker.js";
 
@@ -479,7 +480,7 @@ export class Activation {
     const failed = (error: unknown): void => {
       ended(() => {
         step.cause = error;
-        const failure = failureOf(error);
+        const failure = failureOf(error, task.retryIf);
         attemptFailed(task.kind, attempt, task.retries, error, failure[1]);
         return this.own.taskFailed(op, attempt, ...failure);
       });

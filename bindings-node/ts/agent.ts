@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 
 import type { AgentContext } from "./context.js";
-import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
+import { checkInput, declarable, givenFor, type InputOf, namesBefore } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
@@ -60,6 +60,8 @@ export interface AgentOptions<S> {
   signals?: Readonly<Record<string, StandardSchema>>;
   /** Writes and reads its input, its result and its state, for types that have no form of their own. */
   serializer?: Serializer;
+  /** Names that it had before: it goes on with the runs that were recorded under them. */
+  aliases?: readonly string[];
   /** The limit of a run. */
   timeoutMs?: number;
   /**
@@ -117,6 +119,16 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     this.schema = schema;
     this.toolkit = toolkit;
     this.own = new Own(options.serializer, `agent "${kind}"`);
+  }
+
+  /** Names that it had before. */
+  get aliases(): readonly string[] {
+    return this.options.aliases ?? [];
+  }
+
+  /** @internal Its name and those that it had before. */
+  get names(): readonly string[] {
+    return [this.kind, ...this.aliases];
   }
 
   /** Whether it was declared with `state`. */
@@ -253,5 +265,6 @@ export function agent(kind: string, ...rest: unknown[]): unknown {
     const given = String(replayTimeoutMs);
     throw new InvalidArgument(`replayTimeoutMs of agent "${kind}" is a number of milliseconds above 0, not ${given}`);
   }
-  return new Agent<unknown, unknown, unknown>(kind, fn, options, input);
+  const aliases = namesBefore("agent", kind, options.aliases);
+  return new Agent<unknown, unknown, unknown>(kind, fn, { ...options, aliases }, input);
 }

@@ -1,16 +1,16 @@
 // Clients: the door to a backend. Start runs, find them, make workers.
 
 import { Agent, type AnyAgent } from "./agent.js";
-import { InvalidArgument } from "./errors.js";
-import { Handle, type Execution } from "./handle.js";
+import { Desk } from "./desk.js";
+import { ExecutionExists, InvalidArgument, isA } from "./errors.js";
+import { Handle } from "./handle.js";
 import { hub } from "./hub.js";
-import { native, type NativeHandle, type NativeRuntime } from "./native.js";
+import { native, type NativeHandle, type StartSettings, type Wire } from "./native.js";
 import { encode, facts, json } from "./serde.js";
 import type { Arguments } from "./task.js";
 import { Worker, type WorkerOptions } from "./worker.js";
 
 const CLOSE_WITHIN_MS = 10_000;
-const PAGE = 100;
 
 /** How a run is to be started. */
 export interface StartOptions {
@@ -32,24 +32,10 @@ export interface StartOptions {
   traceparent?: string;
 }
 
-/** Which runs are listed. */
-export interface RunsFilter {
-  status?: string | readonly string[];
-  kind?: string;
-  metadata?: Record<string, string>;
-}
-
 /** An open backend. Close it; its workers are closed first. */
-export class Client {
-  /** @internal */
-  readonly native: NativeRuntime;
-  private readonly workers = new Set<Worker>();
+export class Client extends Desk {
+  private readonly served = new Set<Worker>();
   private closing: Promise<void> | undefined;
-
-  /** @internal */
-  constructor(native: NativeRuntime) {
-    this.native = native;
-  }
 
   /** The URL it was opened with. */
   get url(): string {
@@ -76,8 +62,28 @@ export class Client {
     const { budget, timeoutMs = declared?.options.timeoutMs, ...rest } = options;
     const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
     const kind = declared?.kind ?? (agent as string);
-    const made = await hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
-    return this.made(made, declared);
+    const aliases = options.id === undefined ? [] : (declared?.aliases ?? []);
+    return this.made(await this.started(kind, aliases, value, settings), declared);
+  }
+
+  /** Starts a run, or finds the one that was started when the agent had another name. */
+  private async started(
+    kind: string,
+    aliases: readonly string[],
+    value: Wire,
+    settings: StartSettings,
+  ): Promise<NativeHandle> {
+    const start = (kind: string): Promise<NativeHandle> =>
+      hub.call<NativeHandle>((hub, token) => this.native.start(hub, token, kind, value, settings));
+    try {
+      return await start(kind);
+    } catch (exists) {
+      for (const alias of isA(exists, ExecutionExists) ? aliases : []) {
+        const found = await start(alias).catch((error: unknown) => (isA(error, ExecutionExists) ? undefined : Promise.reject(error as Error)));
+        if (found !== undefined) return found;
+      }
+      throw exists;
+    }
   }
 
   /**
@@ -92,27 +98,13 @@ export class Client {
     const found = this.made(made, agent);
     if (agent === undefined) return found;
     const { kind } = await found.describe();
-    if (kind === declaredOf(agent)?.kind) return found;
+    if (declaredOf(agent)?.names.includes(kind) === true) return found;
     throw new InvalidArgument(`run "${found.key ?? found.id}" is one of agent "${kind}", not of "${agent.kind}"`);
   }
 
   /** @internal The handle of a run. */
   protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
     return new Handle<never>(this, native, agent?.options.signals, agent?.own);
-  }
-
-  /** Runs, newest first. */
-  async *runs(filter: RunsFilter = {}): AsyncGenerator<Execution, void, void> {
-    const { status = [], kind, metadata } = filter;
-    const statuses = typeof status === "string" ? [status] : [...status];
-    for (let after: string | undefined; ; ) {
-      const wanted = { statuses, kind, metadata, limit: PAGE, after };
-      const text = await hub.call<string>((hub, token) => this.native.runs(hub, token, wanted));
-      const page = facts<{ items: Execution[]; next: string | null }>(text);
-      yield* page.items;
-      if (page.next === null) return;
-      after = page.next;
-    }
   }
 
   /**
@@ -139,7 +131,7 @@ export class Client {
   private async end(): Promise<void> {
     // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
     const failed: unknown[] = [];
-    for (const worker of [...this.workers]) await worker.close().catch((error: unknown) => failed.push(error));
+    for (const worker of [...this.served]) await worker.close().catch((error: unknown) => failed.push(error));
     await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS));
     if (failed.length > 0) throw failed[0];
   }
@@ -151,17 +143,17 @@ export class Client {
   /** @internal Leaves the backend as a killed process would: without closing it. */
   forget(): void {
     this.closing ??= Promise.resolve();
-    for (const worker of [...this.workers]) worker.abandon();
+    for (const worker of [...this.served]) worker.abandon();
   }
 
   /** @internal Notes a worker that polls. */
   opened(worker: Worker): void {
-    this.workers.add(worker);
+    this.served.add(worker);
   }
 
   /** @internal Forgets a worker. */
   gone(worker: Worker): void {
-    this.workers.delete(worker);
+    this.served.delete(worker);
   }
 }
 

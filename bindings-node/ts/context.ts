@@ -5,16 +5,17 @@
 
 import type { Activation } from "./activation.js";
 import { checkStep } from "./declared.js";
-import { Cancelled, InvalidArgument, messageOf, StateNotDeclared, Timeout, typeName } from "./errors.js";
+import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
 import { counted } from "./outside.js";
+import type { Retry, RetryIf } from "./retry.js";
 import type { StandardSchema } from "./schema.js";
 import { checked } from "./schema.js";
 import { scopes } from "./scope.js";
 import { decode, encode, json } from "./serde.js";
 import { Step } from "./step.js";
-import { type Arguments, Declared, isTask, type Task } from "./task.js";
+import { type Arguments, type CallOptions, Declared, isTask, type Task, type TaskContext } from "./task.js";
 
 /** More about an entry. */
 export interface EntryOptions {
@@ -31,6 +32,20 @@ export interface UsageOptions {
   cacheReadTokens?: number;
   cacheWriteTokens?: number;
   costUsd?: number;
+}
+
+/** How an inline step is run. */
+export interface StepOptions {
+  /** `retries: n` allows n + 1 tries that fail or time out. */
+  retries?: number;
+  /** The pauses between tries. */
+  retry?: Retry;
+  /** Asked about each error where it was thrown; what it says no to fails at once. */
+  retryIf?: RetryIf;
+  /** The limit of one try: past it `TaskTimeout`. */
+  timeoutMs?: number;
+  /** Names this call among identical ones. */
+  key?: string;
 }
 
 /** A small value that stands for a conversation at one point. */
@@ -195,29 +210,47 @@ export class AgentContext<S = unknown> {
 
   /** Schedules a task: takes its place now, starts when the code next awaits; await the step for its result. */
   scheduleTask<I, R>(task: Task<I, R>, ...args: Arguments<I>): Step<R>;
-  /** Schedules a task by its kind, which this worker or another one serves. */
-  scheduleTask<R = unknown>(kind: string, input?: unknown): Step<R>;
-  scheduleTask(task: Task<never, unknown> | string, input?: unknown): Step<unknown> {
+  /** Schedules a task by its kind, which this worker or another one serves: one of the queue that the options name. */
+  scheduleTask<R = unknown>(kind: string, input?: unknown, options?: CallOptions): Step<R>;
+  scheduleTask(task: Task<never, unknown> | string, input?: unknown, options?: CallOptions): Step<unknown> {
     if (isTask(task)) return this.activation.schedule(task.declared, input);
     if (typeof task !== "string") throw new InvalidArgument("scheduleTask takes a declared task or a kind");
-    return this.activation.schedule(this.activation.worker.taskOf(task), input);
+    const named = this.activation.worker.taskOf(task);
+    return this.activation.schedule(options === undefined ? named : named.with(options), input);
   }
 
   /** Runs any function as a durable inline step of this name. */
-  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>> {
+  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>>;
+  /**
+   * Runs a function as a durable inline step of this name, with retries and a limit of time, as those of a task. Its `signal`
+   * aborts when the try is over: past its time, or when the run wants it to stop. It is tried again here, with the pauses
+   * waited for in memory, and anew where another process goes on with the run.
+   */
+  run<R>(name: string, options: StepOptions, fn: (signal: AbortSignal) => R | Promise<R>): Step<Awaited<R>>;
+  run(name: string, ...given: unknown[]): Step<unknown> {
+    const hasOptions = isStepOptions(given[0]);
+    const [fn, ...args] = hasOptions ? given.slice(1) : given;
     checkStep("run", name, fn);
-    const plain = isTask(fn) ? (fn.fn as unknown as typeof fn) : fn;
+    const plain = (isTask(fn) ? fn.fn : fn) as (...args: unknown[]) => unknown;
+    if (hasOptions) {
+      const { key, retries, retry, timeoutMs, retryIf } = given[0] as StepOptions;
+      // The function is a closure, which no other process has.
+      const inPlace = retries !== undefined && retries > 0;
+      const settings = { key, retries, retry, timeoutMs, retryIf, inPlace, noRetry: [], interruptible: false, reconciles: false };
+      const call = (_: never, ctx: TaskContext): unknown => plain(ctx.signal);
+      return this.activation.schedule(new Declared(name, call, settings, undefined, undefined), undefined);
+    }
     const many = args.length > 1;
     const inline = new Declared(
       name,
       // Without arguments it is called without any: what has a default has it.
-      (input: never) => plain(...((many ? input : args.length === 0 ? [] : [input]) as unknown as A)),
+      (input: never) => plain(...((many ? input : args.length === 0 ? [] : [input]) as unknown[])),
       { noRetry: [], interruptible: false, reconciles: false },
       undefined,
       undefined,
       isTask(fn) ? fn.declared.own : undefined,
     );
-    return this.activation.schedule(inline, many ? args : args[0]) as Step<Awaited<R>>;
+    return this.activation.schedule(inline, many ? args : args[0]);
   }
 
   /** Runs something once per execution, across checkpoints; later calls give the first result. */
@@ -247,6 +280,54 @@ export class AgentContext<S = unknown> {
   }
 
   // ── several at once ───────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * Runs a task, or what serves a kind, over items, at most `limit` (10) at a time; the results are in their order. A failure
+   * begins no further item; it is thrown once those that are open have ended, the first in order where several fail.
+   */
+  map<I, R>(task: Task<I, R>, items: Iterable<I>, options?: { limit?: number; settled?: false }): Promise<R[]>;
+  /** With `settled` all items run, and the result says of each how it ended. */
+  map<I, R>(
+    task: Task<I, R>,
+    items: Iterable<I>,
+    options: { limit?: number; settled: true },
+  ): Promise<PromiseSettledResult<R>[]>;
+  map<R = unknown>(kind: string, items: Iterable<unknown>, options?: { limit?: number; settled?: false }): Promise<R[]>;
+  map<R = unknown>(
+    kind: string,
+    items: Iterable<unknown>,
+    options: { limit?: number; settled: true },
+  ): Promise<PromiseSettledResult<R>[]>;
+  async map(
+    task: Task<never, unknown> | string,
+    items: Iterable<unknown>,
+    { limit = 10, settled = false }: { limit?: number; settled?: boolean } = {},
+  ): Promise<unknown[]> {
+    if (!(limit >= 1)) throw new InvalidArgument(`ctx.map has limit: ${limit}; at least one item is run at a time`);
+    const all = [...items];
+    const ended: PromiseSettledResult<unknown>[] = [];
+    let next = 0;
+    let failed = false;
+    const lane = async (): Promise<void> => {
+      while (next < all.length && (settled || !failed)) {
+        const index = next;
+        next += 1;
+        try {
+          const value = await this.scheduleTask(ofItem(task, index) as string, all[index]);
+          ended[index] = { status: "fulfilled", value };
+        } catch (reason) {
+          if (isA(reason, Cancelled) || isA(reason, Suspended)) throw reason;
+          failed = true;
+          ended[index] = { status: "rejected", reason };
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: Math.min(limit, all.length) }, lane));
+    if (settled) return ended;
+    const first = ended.find((each) => each?.status === "rejected");
+    if (first !== undefined) throw (first as PromiseRejectedResult).reason;
+    return ended.map((each) => (each as PromiseFulfilledResult<unknown>).value);
+  }
 
   /** Waits for all; the first failure is thrown and the others go on. */
   async joinAll<T extends Awaitables>(steps: readonly [...T]): Promise<Results<T>> {
@@ -403,4 +484,14 @@ export class AgentContext<S = unknown> {
         "function at its top with ctx.state as of the last checkpoint(): read it, then loop.",
     );
   }
+}
+
+function isStepOptions(given: unknown): given is StepOptions {
+  return typeof given === "object" && given !== null && !(given instanceof Promise);
+}
+
+/** The task of an item; a key names each of its calls. */
+function ofItem(task: Task<never, unknown> | string, index: number): Task<never, unknown> | string {
+  const key = isTask(task) ? task.declared.key : undefined;
+  return isTask(task) && key !== undefined ? task.options({ key: `${key}[${index}]` }) : task;
 }

@@ -27,6 +27,15 @@ export function declarable(what: "task" | "agent", kind: string, fn: unknown): A
   return fn as AnyFunction;
 }
 
+/** The names that a function had before; refuses what is no list of names. */
+export function namesBefore(what: "agent" | "task", kind: string, given: unknown): readonly string[] {
+  if (given === undefined) return [];
+  if (!Array.isArray(given) || !given.every((name) => typeof name === "string" && name !== "")) {
+    throw new InvalidArgument(`aliases of ${what} "${kind}" are the names that it had before: aliases: ["oldName"]`);
+  }
+  return [...new Set(given as string[])].filter((name) => name !== kind);
+}
+
 /** Refuses what `ctx.run` and `ctx.once` cannot name, or cannot call. */
 export function checkStep(call: "run" | "once", name: unknown, fn: unknown): void {
   const how = `it is ctx.${call}(name, function, ...arguments)`;

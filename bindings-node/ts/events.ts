@@ -1,6 +1,6 @@
 // What a watcher of a run is told: previews, entries, and the turns of its life, each with an id to resume after.
 
-/** A piece of text that is being made; void when its op is retracted, replaced by the entry or result. */
+/** A piece of text that is being made, until an event that `replaces` it. */
 export interface TokenEvent {
   readonly type: "token";
   readonly id: string;
@@ -19,7 +19,7 @@ export interface DataEvent {
   readonly attempt: number;
 }
 
-/** An entry of the conversation is durable; what was streamed for its op is replaced by it. */
+/** An entry of the conversation is durable; it replaces what the agent itself has streamed so far. */
 export interface EntryEvent {
   readonly type: "entry";
   readonly id: string;
@@ -50,6 +50,10 @@ export interface LifecycleEvent {
   readonly segment: number;
   readonly sequence: number | null;
   readonly data: Readonly<Record<string, unknown>>;
+  /** The task that it is about, as `handle.tasks()` names it; empty where it is about the run. */
+  readonly op: string;
+  /** What the run has returned, of `completed`. */
+  readonly result?: unknown;
   /** Whether nothing follows it. */
   readonly isTerminal: boolean;
 }
@@ -80,16 +84,36 @@ export type Event =
 
 const TERMINAL = new Set(["completed", "failed", "cancelled"]);
 
-/** Makes an event of what the engine gives. */
-export function eventOf(parts: unknown[]): Event {
+const ENDS = new Set(["task_completed", "task_failed", "task_cancelled"]);
+
+/**
+ * Whether an event takes the place of a preview that was told before it, or voids it: then show it no longer.
+ *
+ * `shown = shown.filter((preview) => !replaces(event, preview))` after each event shows exactly what is being made.
+ */
+export function replaces(event: Event, preview: TokenEvent | DataEvent): boolean {
+  switch (event.type) {
+    case "entry":
+      return preview.attempt === 0;
+    case "retract":
+      return preview.op === event.op;
+    case "lifecycle":
+      return event.isTerminal || (ENDS.has(event.name) && preview.op === event.op);
+    default:
+      return event.type === "gap";
+  }
+}
+
+/** Makes an event of a run of what the engine gives. */
+export function eventOf(parts: unknown[], run: string): Event {
   const [what, id, data, op, attempt] = parts as [string, string, string, string, number];
   switch (what) {
     case "durable":
-      return durable(id, JSON.parse(data) as DurableFacts);
+      return durable(id, JSON.parse(data) as DurableFacts, run);
     case "token":
       return { type: "token", id, text: data, op, attempt };
     case "retract":
-      return { type: "retract", id, op: data };
+      return { type: "retract", id, op: `${run}-${data}` };
     case "gap":
       return { type: "gap", id };
     default:
@@ -105,10 +129,10 @@ interface DurableFacts {
   data: Record<string, unknown> | null;
 }
 
-function durable(id: string, facts: DurableFacts): Event {
+function durable(id: string, facts: DurableFacts, run: string): Event {
   const at = new Date(facts.at * 1000);
   const data = facts.data ?? {};
-  const op = `${facts.segment}-${facts.sequence}`;
+  const op = facts.sequence === null ? "" : `${run}-${facts.segment}-${facts.sequence}`;
   switch (facts.kind) {
     case "entry":
       return {
@@ -137,6 +161,7 @@ function durable(id: string, facts: DurableFacts): Event {
         segment: facts.segment,
         sequence: facts.sequence,
         data,
+        op,
         isTerminal: TERMINAL.has(facts.kind),
       };
   }

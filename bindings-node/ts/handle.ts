@@ -16,8 +16,8 @@ import {
 } from "./errors.js";
 import { type Event, eventOf } from "./events.js";
 import { hub } from "./hub.js";
-import { type Message, messagesOf } from "./message.js";
-import type { NativeAbort, NativeHandle, NativeHub } from "./native.js";
+import { type Message, type Messages, messagesOf } from "./message.js";
+import type { NativeAbort, NativeHandle, NativeHub, Wire } from "./native.js";
 import { commandOf } from "./quoted.js";
 import { checked, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
@@ -90,6 +90,8 @@ export interface CheckpointFacts {
   readonly metadata: unknown;
   readonly usage: unknown;
   readonly createdAt: Date;
+  /** What it saved, where it was asked for. */
+  readonly state?: unknown;
 }
 
 /** How a run goes on: fresh limits, and a user message to append first. */
@@ -241,13 +243,17 @@ export class Handle<R = unknown> {
     throw new Waiting(`run "${name}" has not ended: it waits for ${what}${why}`, { context, ...cause });
   }
 
-  /** The run's events from the start, or after the id of one; ends after the terminal event. */
+  /** The run's events from the start, or after the id of one; ends after the terminal event. `event.type` tells them apart. */
   async *stream(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, void> {
     const watching = this.native.stream(options.after);
     for (;;) {
       const events = await hub.call<unknown[][]>((hub, token) => watching.next(hub, token), options.signal);
       if (events.length === 0) return;
-      for (const event of events) yield eventOf(event);
+      for (const parts of events) {
+        const event = eventOf(parts, this.id);
+        const hasResult = event.type === "lifecycle" && event.name === "completed";
+        yield hasResult ? { ...event, result: await this.output() } : event;
+      }
     }
   }
 
@@ -355,9 +361,33 @@ export class Handle<R = unknown> {
     return this.beside(made);
   }
 
-  /** The conversation as of the last commit, from its root to its leaf. */
-  async messages(): Promise<Message[]> {
-    return messagesOf(await this.ask((native, hub, token) => native.messages(hub, token)));
+  /**
+   * The conversation as of the last commit, from its root to its leaf. Its `position` is where it ends:
+   * `stream({ after: messages.position })` goes on behind it, with nothing twice and nothing left out.
+   */
+  async messages(): Promise<Messages> {
+    const [items, position] = await this.ask<[unknown[][], string]>((native, hub, token) => native.messages(hub, token));
+    return Object.assign(messagesOf(items), { position });
+  }
+
+  /** What the run was started with. */
+  async input(): Promise<unknown> {
+    return this.value("input");
+  }
+
+  /** What the run has returned, or kept when it was cancelled; undefined before its end. */
+  async output(): Promise<R | undefined> {
+    return this.value("output") as Promise<R | undefined>;
+  }
+
+  /** The state of a checkpoint by its sequence, or of the last one; undefined where there is none. */
+  async state<T = unknown>(checkpoint?: number): Promise<T | undefined> {
+    return this.value("state", checkpoint) as Promise<T | undefined>;
+  }
+
+  private async value(what: string, checkpoint?: number): Promise<unknown> {
+    const values = await this.ask<Wire[]>((native, hub, token) => native.value(hub, token, what, checkpoint));
+    return values.length === 0 ? undefined : decode(values[0]);
   }
 
   /** All entries the run appended, on whatever branch. */
@@ -373,9 +403,15 @@ export class Handle<R = unknown> {
     }
   }
 
-  /** The run's checkpoints, oldest first. */
-  checkpoints(): Promise<CheckpointFacts[]> {
-    return this.listed((after) => this.ask((native, hub, token) => native.checkpoints(hub, token, PAGE, after)));
+  /** The run's checkpoints, oldest first; with `states` each has its `state`. */
+  async checkpoints(options: { states?: boolean } = {}): Promise<CheckpointFacts[]> {
+    const found = await this.listed<CheckpointFacts>((after) =>
+      this.ask((native, hub, token) => native.checkpoints(hub, token, PAGE, after)),
+    );
+    if (options.states !== true) return found;
+    const withState: CheckpointFacts[] = [];
+    for (const each of found) withState.push({ ...each, state: await this.state(each.sequence) });
+    return withState;
   }
 
   /** The run's tasks in order. */

@@ -17,19 +17,29 @@ export {
   type Reducer,
 } from "./agent.js";
 export { Blob } from "./blob.js";
-export { Client, connect, type RunsFilter, shared, type StartOptions } from "./client.js";
-export { AgentContext, type ContextRef, type EntryOptions, type UsageOptions } from "./context.js";
+export { Client, connect, shared, type StartOptions } from "./client.js";
+export {
+  type LimitedQueue,
+  type QueueLimit,
+  type QueueLoad,
+  type RunsFilter,
+  type Schedule,
+  type ScheduleOptions,
+  type WorkerFacts,
+} from "./desk.js";
+export { AgentContext, type ContextRef, type EntryOptions, type StepOptions, type UsageOptions } from "./context.js";
 export type { InputOf } from "./declared.js";
 export * from "./errors.js";
-export type {
-  DataEvent,
-  EntryEvent,
-  Event,
-  GapEvent,
-  LifecycleEvent,
-  RetractEvent,
-  TokenEvent,
-  UsageEvent,
+export {
+  type DataEvent,
+  type EntryEvent,
+  type Event,
+  type GapEvent,
+  type LifecycleEvent,
+  replaces,
+  type RetractEvent,
+  type TokenEvent,
+  type UsageEvent,
 } from "./events.js";
 export {
   type CheckpointFacts,
@@ -44,7 +54,8 @@ export {
   type TaskFacts,
 } from "./handle.js";
 export { type LogEntry, type Logger, setLogger } from "./log.js";
-export type { Message } from "./message.js";
+export type { Message, Messages } from "./message.js";
+export { type Retry, RetryAfter, type RetryIf } from "./retry.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";

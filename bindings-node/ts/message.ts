@@ -16,6 +16,9 @@ export interface Message {
   readonly createdAt: Date;
 }
 
+/** A conversation at one moment; `position` is where it ends, for `handle.stream({ after: position })`. */
+export type Messages = Message[] & { readonly position: string };
+
 /** Makes messages of what the engine gives. */
 export function messagesOf(found: unknown[][]): Message[] {
   return found.map(([id, parent, role, entryType, content, turnId, metadata, ms]) => ({

@@ -46,9 +46,7 @@ export interface NativeRuntime {
   readonly url: string;
   start: Call<[kind: string, input: Wire, settings: StartSettings]>;
   handle: Call<[id: string]>;
-  runs: Call<
-    [filter: { statuses: string[]; kind?: string; metadata?: Record<string, string>; limit: number; after?: string }]
-  >;
+  ask: Call<[question: string]>;
   backup: Call<[path: string]>;
   close: Call<[withinMs: number]>;
   crashAt(n: number, how: string): void;
@@ -68,7 +66,7 @@ export interface NativeStage {
 export interface WorkerSettings {
   queue: string;
   maxAgents: number;
-  maxTasks: number;
+  maxTasks?: number;
   maxParked?: number;
   only?: string;
 }
@@ -122,7 +120,7 @@ export interface NativeTicket {
   progress(fraction: number, message: string): void;
   stream(kind: number, data: string): void;
   completed(output: Wire): void;
-  failed(failure: FailureDraft, retryable: boolean): void;
+  failed(failure: FailureDraft, retryable: boolean, pauseMs?: number): void;
   cancelled(): void;
   notDone(): void;
   released(): void;
@@ -144,6 +142,7 @@ export interface NativeHandle {
   resolve: Call<[op: string, result?: Wire, failure?: FailureDraft]>;
   resolveDivergence: Call<[decision: string]>;
   messages: Call<[]>;
+  value: Call<[what: string, checkpoint?: number]>;
   entries: Call<[limit: number, after?: string]>;
   checkpoints: Call<[limit: number, after?: string]>;
   tasks: Call<[limit: number, after?: string]>;
@@ -156,6 +155,7 @@ export interface NativeWatching {
 
 export interface TaskSettings {
   retries: number;
+  retry?: { delayMs?: number; factor?: number; maxDelayMs?: number; jitter?: number };
   timeoutMs?: number;
   heartbeatTimeoutMs?: number;
   deadlineMs?: number;
@@ -165,7 +165,9 @@ export interface TaskSettings {
   sideEffects: string;
   detached: boolean;
   interruptible: boolean;
+  inPlace: boolean;
   inline: boolean;
+  aliases: string[];
 }
 
 export interface NativeTaskSpec {
@@ -227,7 +229,7 @@ export interface NativeSession {
   failed(failure: FailureDraft, unfit: boolean): Effects;
   cancelled(): Effects;
   taskCompleted(op: number, attempt: number, output: Wire): Effects;
-  taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean): Effects;
+  taskFailed(op: number, attempt: number, failure: FailureDraft, retryable: boolean, pauseMs?: number): Effects;
   taskHeartbeat(op: number): void;
 }
 

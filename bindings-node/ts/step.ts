@@ -12,6 +12,7 @@ import {
   taskFailed,
 } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
+import type { RetryIf } from "./retry.js";
 import { decode } from "./serde.js";
 import type { Own } from "./serializer.js";
 
@@ -28,6 +29,7 @@ export interface StepTask {
   readonly detached: boolean;
   readonly retries: number;
   readonly own: Own;
+  readonly retryIf: RetryIf | undefined;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }
 

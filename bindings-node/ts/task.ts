@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
-import { declarable, givenFor } from "./declared.js";
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, stackOf, typeName, unwrapped } from "./errors.js";
-import { type FailureDraft, natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import { declarable, givenFor, namesBefore } from "./declared.js";
+import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, typeName } from "./errors.js";
+import { natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import type { Retry, RetryIf } from "./retry.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
 import { decode, encode, json } from "./serde.js";
@@ -80,6 +81,10 @@ export type ErrorType = string | (abstract new (...args: never[]) => unknown);
 export interface TaskOptions<I = unknown, R = unknown> {
   /** `retries: n` allows n + 1 attempts that fail or time out. */
   retries?: number;
+  /** The pauses between attempts. */
+  retry?: Retry;
+  /** Names that it had before: it serves what was recorded under them as well. */
+  aliases?: readonly string[];
   /** The limit of one attempt. */
   timeoutMs?: number;
   /** The longest silence of one attempt between two heartbeats. */
@@ -91,6 +96,8 @@ export interface TaskOptions<I = unknown, R = unknown> {
   maxLosses?: number;
   /** Errors that fail at once, as `NonRetryable` does. */
   noRetry?: readonly ErrorType[];
+  /** Asked about each other error where it was thrown; what it says no to fails at once. */
+  retryIf?: RetryIf;
   /** The queue whose workers may run it; without one it runs in its agent's process. */
   queue?: string;
   /** `"at_most_once"`: a lost attempt waits for a decision instead of running again. */
@@ -110,6 +117,8 @@ export interface CallOptions {
   /** Names a call among identical ones. */
   key?: string;
   retries?: number;
+  /** The pauses between attempts. */
+  retry?: Retry;
   timeoutMs?: number;
   /** Limits all attempts together. */
   deadlineMs?: number;
@@ -138,11 +147,15 @@ export interface Task<I = unknown, R = unknown> {
 }
 
 interface Settings extends CallOptions {
+  aliases?: readonly string[];
   description?: string;
   heartbeatTimeoutMs?: number;
   noRetry: string[];
+  retryIf?: RetryIf;
   interruptible: boolean;
   reconciles: boolean;
+  /** Tried again where it runs, by the session that holds it. */
+  inPlace?: boolean;
 }
 
 type AnyFunction = (input: never, ctx: never) => unknown;
@@ -172,6 +185,7 @@ export class Declared {
       () =>
         new native.TaskSpec(kind, {
           retries: settings.retries ?? 0,
+          retry: settings.retry,
           timeoutMs: settings.timeoutMs,
           heartbeatTimeoutMs: settings.heartbeatTimeoutMs,
           deadlineMs: settings.deadlineMs,
@@ -181,7 +195,9 @@ export class Declared {
           sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),
           detached: settings.detached ?? false,
           interruptible: settings.interruptible,
+          inPlace: settings.inPlace ?? false,
           inline: this.inline,
+          aliases: [...(settings.aliases ?? [])],
         }),
     );
   }
@@ -192,6 +208,11 @@ export class Declared {
     return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, spec);
   }
 
+  /** Its name and those that it had before. */
+  get names(): readonly string[] {
+    return [this.kind, ...(this.settings.aliases ?? [])];
+  }
+
   get key(): string | undefined {
     return this.settings.key;
   }
@@ -199,6 +220,11 @@ export class Declared {
   /** How often it is tried again. */
   get retries(): number {
     return this.settings.retries ?? 0;
+  }
+
+  /** Asked whether an error allows another attempt. */
+  get retryIf(): RetryIf | undefined {
+    return this.settings.retryIf;
   }
 
   /** Whether it outlives the run that calls it. */
@@ -241,7 +267,8 @@ export class Declared {
     }) as Task<I, R>;
   }
 
-  private with(changed: CallOptions): Declared {
+  /** The same task with other options for the calls made through it. */
+  with(changed: CallOptions): Declared {
     const settings: Settings = { ...this.settings };
     for (const [name, value] of Object.entries(changed)) {
       if (value !== undefined) Object.assign(settings, { [name]: value });
@@ -294,6 +321,7 @@ export function task(
   const own = new Own(serializer, `task "${kind}"`);
   const settings: Settings = {
     ...rest,
+    aliases: namesBefore("task", kind, options.aliases),
     noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
     interruptible,
     reconciles: reconcile !== undefined,
@@ -314,13 +342,4 @@ export function encoded(result: unknown, own: Own = NONE): Wire {
 export function unwritable(error: unknown): NotSerializable {
   const message = `the result cannot be written as JSON: ${typeName(error)}: ${messageOf(error)}`;
   return new NotSerializable(message, { context: { path: "$", type: "" }, cause: error });
-}
-
-/** Describes a task's error; whether it may be tried again. */
-export function failureOf(thrown: unknown): [failure: FailureDraft, retryable: boolean] {
-  const error = unwrapped(thrown);
-  const fixed =
-    isA(error, NonRetryable) ? "NonRetryable" : isA(error, NotSerializable) ? "NotSerializable" : undefined;
-  const draft = { code: fixed ?? "TaskFailed", errorType: typeName(error), message: messageOf(error) };
-  return [{ ...draft, traceback: stackOf(error) }, fixed === undefined];
 }

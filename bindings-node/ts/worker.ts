@@ -15,6 +15,7 @@ import {
 } from "./native.js";
 import { attemptFailed, paused } from "./log.js";
 import { commandOf } from "./quoted.js";
+import { failureOf } from "./retry.js";
 import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
@@ -22,7 +23,6 @@ import { Stop } from "./stop.js";
 import {
   Declared,
   encoded,
-  failureOf,
   isTask,
   type Task,
   TaskContext,
@@ -52,7 +52,10 @@ export interface WorkerOptions {
   queue?: string;
   /** Runs that advance at a time; waiting ones do not count. */
   maxAgents?: number;
-  /** Claimed tasks that run at a time. */
+  /**
+   * Attempts that run at a time, those of inline steps (`ctx.run`, tasks without a queue) among them. Without it 32 claimed
+   * tasks, and inline steps as they come; 0 claims none.
+   */
   maxTasks?: number;
   /** Waiting runs kept in memory. */
   maxParked?: number;
@@ -118,31 +121,43 @@ export class Worker {
   /** @internal */
   constructor(client: Client, options: WorkerOptions & { only?: string } = {}) {
     this.client = client;
-    const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks = 32, maxParked, only } = options;
+    const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks, maxParked, only } = options;
     this.toolkit = options.toolkit;
     this.settings = { queue, maxAgents, maxTasks, maxParked, only };
     for (const agent of agents as readonly unknown[]) {
       if (!(agent instanceof Agent)) throw new InvalidArgument("agents takes what agent(…) gave");
-      this.add(this.agents as Map<string, Served>, agent.kind, agent);
+      this.add(this.agents as Map<string, Served>, agent.names, agent);
     }
     for (const task of tasks as readonly unknown[]) {
       if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
-      this.add(this.tasks, task.kind, task.declared);
+      this.add(this.tasks, task.declared.names, task.declared);
     }
     for (const agent of this.agents.values()) {
       for (const task of agent.options.tasks ?? []) {
         if (!isTask(task)) throw new InvalidArgument(`tasks of agent "${agent.kind}" takes what task(…) gave`);
-        if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task.declared);
+        this.know(task.declared);
       }
     }
   }
 
-  private add(known: Map<string, Served>, kind: string, made: Served): void {
-    const old = known.get(kind);
-    if (old !== undefined && (old.fn !== made.fn || old.toolkit !== made.toolkit)) {
-      throw new InvalidArgument(`two different functions have the kind "${kind}"; give one of them another kind`);
+  private add(known: Map<string, Served>, names: readonly string[], made: Served): void {
+    for (const name of names) {
+      const old = known.get(name);
+      if (old !== undefined && (old.fn !== made.fn || old.toolkit !== made.toolkit)) {
+        const what = name === names[0] ? "kind" : "name";
+        throw new InvalidArgument(
+          `two different functions have the ${what} "${name}"; give one of them another kind, and a name of before to one ` +
+            "of them alone",
+        );
+      }
+      known.set(name, made);
     }
-    known.set(kind, made);
+  }
+
+  /** Knows a task that nobody named by what it is called, and was called before. */
+  private know(task: Declared): void {
+    if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
+    if (this.tasks.get(task.kind)?.fn === task.fn) this.add(this.tasks, task.names.slice(1), task);
   }
 
   // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,11 +170,11 @@ export class Worker {
 
   private async begin(): Promise<this> {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
-    for (const agent of this.agents.values()) {
+    for (const [kind, agent] of this.agents) {
       if (agent.toolkit !== undefined) continue;
       const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
       const { isStateful: stateful, code } = agent;
-      made.serveAgent(agent.kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
+      made.serveAgent(kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
     }
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);
@@ -287,8 +302,9 @@ export class Worker {
       return;
     }
     this.met.set(task.kind, task);
-    if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
-    if (task.inline || task.spec.queue === this.settings.queue) this.native?.serveTask(task.kind);
+    this.know(task);
+    if (!task.inline && task.spec.queue !== this.settings.queue) return;
+    for (const name of task.names) this.native?.serveTask(name);
   }
 
   /** @internal The task of a kind; one that runs elsewhere if none is served here. */
@@ -431,8 +447,9 @@ export class Worker {
     } else {
       const caller = this.callers.get(running.task);
       if (caller !== undefined) caller.cause = error;
-      const failure = failureOf(error);
-      attemptFailed(kind, attempt, (caller?.task ?? this.tasks.get(kind))?.retries ?? 0, error, failure[1]);
+      const task = caller?.task ?? this.tasks.get(kind);
+      const failure = failureOf(error, task?.retryIf);
+      attemptFailed(kind, attempt, task?.retries ?? 0, error, failure[1]);
       ticket.failed(...failure);
     }
   }

@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::hub::{Hub, spawn};
 use crate::reply::Reply;
 use crate::runtime::{GRACE, text};
-use crate::session::{Branch, duration, failed, failure};
+use crate::session::{duration, failed, failure};
 use flovyn_core::Error;
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
@@ -260,9 +260,30 @@ impl Handle {
         Ok(())
     }
 
+    /// Ends with `(messages, position)`.
     fn messages(&self, hub: &Hub, token: u64) {
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move { core.messages().await.map(Branch) });
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let snapshot = core.snapshot().await?;
+            Ok(Reply::Object(Box::new(move |py| {
+                let items = crate::session::messages(py, &snapshot.entries)?;
+                Ok((items, snapshot.position.to_string()).into_pyobject(py)?.into_any().unbind())
+            })))
+        });
+    }
+
+    /// Ends with a value of the run: its `input`, its `output`, or the `state` of a checkpoint; with none where it has none.
+    #[pyo3(signature = (hub, token, what, checkpoint=None))]
+    fn value(&self, hub: &Hub, token: u64, what: String, checkpoint: Option<u32>) {
+        let core = self.core.clone();
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            let value = match &*what {
+                "input" => Some(core.input().await?),
+                "output" => core.output().await?,
+                _ => core.state(checkpoint).await?,
+            };
+            Ok(value.map_or(Reply::Nothing, Reply::Value))
+        });
     }
 
     /// Ends with `(messages, next)`.

@@ -12,10 +12,10 @@ use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::error::Code;
 use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{CompositeHost, HostRuntime, facts};
+use flovyn_core::host::{CompositeHost, HostRuntime, desk, facts};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::REPLAY_TIMEOUT;
-use flovyn_core::model::{Cursor, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::model::StartLimits;
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::worker::{Host, Worker as CoreWorker, WorkerOptions};
 use parking_lot::Mutex;
@@ -180,30 +180,11 @@ impl Runtime {
         Ok(())
     }
 
-    /// Lists runs; ends with `{"items": [...], "next": cursor}`.
-    #[pyo3(signature = (hub, token, *, statuses, kind=None, metadata=None, limit=100, after=None))]
-    #[allow(clippy::too_many_arguments)]
-    fn runs(
-        &self,
-        hub: &Hub,
-        token: u64,
-        statuses: Vec<String>,
-        kind: Option<String>,
-        metadata: Option<BTreeMap<String, String>>,
-        limit: usize,
-        after: Option<String>,
-    ) -> PyResult<()> {
+    /// Asks for something beside one run, as `flovyn_core::host::desk` has it; ends with facts.
+    fn ask(&self, hub: &Hub, token: u64, question: &Bound<'_, PyAny>) -> PyResult<()> {
         self.host.check_process().map_err(Failure::from)?;
-        let statuses = statuses.iter().map(|word| status(word)).collect::<Result<Vec<_>, _>>()?;
-        let filter =
-            ExecutionFilter { statuses, kind, metadata: metadata.unwrap_or_default(), ..ExecutionFilter::default() };
-        let page = PageRequest { limit, after: after.map(Cursor) };
-        let client = self.client.clone();
-        spawn(&self.handle, &hub.inbox, token, async move {
-            let page = client.runs(filter, page).await?;
-            let items: Vec<_> = page.items.iter().map(facts::execution).collect();
-            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
-        });
+        let (client, question) = (self.client.clone(), text(question)?);
+        spawn(&self.handle, &hub.inbox, token, async move { desk::ask(&client, &question).await });
         Ok(())
     }
 
@@ -291,7 +272,7 @@ impl Worker {
     }
 
     /// Starts to poll.
-    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks, max_parked=None, only=None, kit=None))]
+    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks=None, max_parked=None, only=None, kit=None))]
     #[allow(clippy::too_many_arguments)]
     fn start(
         &self,
@@ -300,7 +281,7 @@ impl Worker {
         runtime: &Runtime,
         queue: String,
         max_agents: usize,
-        max_tasks: usize,
+        max_tasks: Option<usize>,
         max_parked: Option<usize>,
         only: Option<String>,
         kit: Option<&Kit>,
@@ -311,7 +292,10 @@ impl Worker {
             })?),
             None => None,
         };
-        let mut options = WorkerOptions { queue, max_agents, max_tasks, only, ..WorkerOptions::default() };
+        let mut options = WorkerOptions { queue, max_agents, only, ..WorkerOptions::default() };
+        if let Some(most) = max_tasks {
+            (options.max_tasks, options.count_inline) = (most, most > 0);
+        }
         options.max_parked = max_parked.unwrap_or(options.max_parked);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (port, started): (Arc<dyn Host>, _) = (self.port.clone(), self.started.clone());
@@ -358,14 +342,6 @@ impl Worker {
         });
         Ok(())
     }
-}
-
-fn status(word: &str) -> PyResult<Status> {
-    Status::parse(word).ok_or_else(|| {
-        let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
-        let message = format!("{word:?} is no status; known are {}", known.join(", "));
-        Failure::Engine(Error::new(Code::InvalidArgument, message)).into()
-    })
 }
 
 /// JSON text of a small value.

@@ -450,9 +450,10 @@ impl Session {
         message: &str,
         traceback: Option<String>,
         retryable: bool,
+        pause: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let failure = failure(code, error_type, message, traceback, Code::TaskFailed);
-        let result = AttemptResult::Failed { failure, retryable };
+        let result = AttemptResult::Failed { failure, retryable, pause: asked(pause) };
         self.acting(py, |core| core.task_ended(OpRef(op), attempt, result))
     }
 
@@ -492,6 +493,11 @@ pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
         ))
         .into()
     })
+}
+
+/// The pause that an error asks for; what cannot be waited for asks for none.
+pub(crate) fn asked(seconds: Option<f64>) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds?).ok()
 }
 
 /// What the host must do, as tuples that begin with a number.

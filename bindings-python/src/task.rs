@@ -18,12 +18,14 @@ pub(crate) struct TaskSpec {
     options: TaskOptions,
     placement: Placement,
     queue: String,
+    aliases: Arc<[Arc<str>]>,
 }
 
 impl TaskSpec {
     /// A task that some worker of a queue runs, this one too.
     pub(crate) fn queued(kind: &str, options: TaskOptions, queue: &str) -> Self {
-        Self { kind: kind.into(), options, placement: Placement::Queue, queue: queue.to_owned() }
+        let queue = queue.to_owned();
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue, aliases: Arc::default() }
     }
 
     /// The call that schedules it.
@@ -35,6 +37,7 @@ impl TaskSpec {
             placement: self.placement,
             queue: self.queue.clone(),
             key,
+            aliases: self.aliases.clone(),
         }
     }
 }
@@ -49,13 +52,14 @@ impl TaskSpec {
 
     #[new]
     #[pyo3(signature = (
-        kind, *, retries=0, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
-        side_effects="idempotent", detached=false, interruptible=false, inline=true,
+        kind, *, retries=0, retry=None, timeout=None, heartbeat_timeout=None, deadline=None, max_losses=None, no_retry=Vec::new(), queue=None,
+        side_effects="idempotent", detached=false, interruptible=false, in_place=false, inline=true, aliases=Vec::new(),
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         kind: &str,
         retries: u32,
+        retry: Option<(f64, f64, f64, f64)>,
         timeout: Option<f64>,
         heartbeat_timeout: Option<f64>,
         deadline: Option<f64>,
@@ -65,7 +69,9 @@ impl TaskSpec {
         side_effects: &str,
         detached: bool,
         interruptible: bool,
+        in_place: bool,
         inline: bool,
+        aliases: Vec<String>,
     ) -> PyResult<Self> {
         let side_effects = match side_effects {
             "idempotent" => SideEffects::Idempotent,
@@ -83,19 +89,30 @@ impl TaskSpec {
             )));
         }
         let options = TaskOptions {
-            retry: RetryPolicy { retries, no_retry, ..RetryPolicy::default() },
+            retry: RetryPolicy { retries, no_retry, ..pauses(kind, retry)? },
             timeout: timeout.map(duration).transpose()?,
             heartbeat_timeout: heartbeat_timeout.map(duration).transpose()?,
             deadline: deadline.map(duration).transpose()?,
             side_effects,
             detached,
             interruptible,
+            in_place,
             max_losses: max_losses.map_or(Ok(TaskOptions::USUAL_LOSSES), |given| lives(kind, given))?,
             ..TaskOptions::default()
         };
         let placement = if inline { Placement::Inline } else { Placement::Queue };
-        Ok(Self { kind: kind.into(), options, placement, queue: queue.unwrap_or_else(|| "default".into()) })
+        let queue = queue.unwrap_or_else(|| "default".into());
+        let aliases = aliases.into_iter().map(Arc::from).collect();
+        Ok(Self { kind: kind.into(), options, placement, queue, aliases })
     }
+}
+
+/// The pauses as they were given: the first, the longest, their growth, and what chance may take away.
+fn pauses(kind: &str, given: Option<(f64, f64, f64, f64)>) -> PyResult<RetryPolicy> {
+    let Some((delay, max, factor, jitter)) = given else { return Ok(RetryPolicy::default()) };
+    let names = ["delay", "max_delay", "factor", "jitter"];
+    RetryPolicy::given(kind, names, 1.0, [Some(delay), Some(max), Some(factor), Some(jitter)])
+        .map_err(|error| Failure::Engine(error).into())
 }
 
 /// A number of lives as it was given, where it is one.

@@ -3,7 +3,7 @@
 use crate::decode;
 use crate::encode;
 use crate::hub::{Inbox, Note};
-use crate::session::{Session, failure};
+use crate::session::{Session, asked, failure};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::journal::{MachineConfig, OnDivergence, OnError};
 use flovyn_core::model::{AttemptResult, ClaimedTask};
@@ -139,7 +139,7 @@ impl Ticket {
     pub(crate) fn unreadable(&self, py: Python<'_>, error: &PyErr) {
         let named = error.get_type(py).name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
         let failure = failure("NotSerializable", &named, &error.value(py).to_string(), None, Code::NotSerializable);
-        self.core.finish(AttemptResult::Failed { failure, retryable: false });
+        self.core.finish(AttemptResult::Failed { failure, retryable: false, pause: None });
     }
 }
 
@@ -168,9 +168,18 @@ impl Ticket {
         Ok(())
     }
 
-    fn failed(&self, code: &str, error_type: &str, message: &str, traceback: Option<String>, retryable: bool) {
+    #[pyo3(signature = (code, error_type, message, traceback, retryable, pause))]
+    fn failed(
+        &self,
+        code: &str,
+        error_type: &str,
+        message: &str,
+        traceback: Option<String>,
+        retryable: bool,
+        pause: Option<f64>,
+    ) {
         let failure = failure(code, error_type, message, traceback, Code::TaskFailed);
-        self.core.finish(AttemptResult::Failed { failure, retryable });
+        self.core.finish(AttemptResult::Failed { failure, retryable, pause: asked(pause) });
     }
 
     fn cancelled(&self) {

@@ -63,3 +63,14 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     process.terminate()
     assert process.wait(10) == 0
     assert not any(Path(file).exists() for file in told["tokenFiles"]), "the token outlives its server"
+
+
+@pytest.fixture(params=["memory", "sqlite", "server"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A fresh backend: in this process, one file, or a server's."""
+    if request.param == "server":
+        monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
+        with served(tmp_path) as told:
+            yield told["grpc"]
+    else:
+        yield f"memory:{tmp_path}" if request.param == "memory" else f"sqlite:{tmp_path / 'agents.db'}"

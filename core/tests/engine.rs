@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
-use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::context::{AgentContext, AgentContextExt, StepOptions};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::{Delivery, PageRequest, RetryPolicy, TaskOptions};
 use flovyn_core::runtime::Runtime;
@@ -232,4 +232,173 @@ async fn a_step_under_way_is_not_thrown_away_by_a_close() {
     let output = handle.result(Some(Duration::from_secs(20))).await.unwrap();
     assert_eq!(output.parse::<Vec<u32>>().unwrap(), [1, 2], "the first step was not run again");
     second.close(Duration::ZERO).await.unwrap();
+}
+
+/// Tries a step again that no other process has.
+struct Persistent(Arc<AtomicU32>);
+
+#[async_trait]
+impl AgentDefinition for Persistent {
+    type State = ();
+    type Input = ();
+    type Output = (u32, u32, String, String);
+    fn kind(&self) -> &str {
+        "persistent"
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, _: ()) -> Result<Self::Output> {
+        let retry = RetryPolicy { retries: 2, initial: Duration::from_millis(1), ..RetryPolicy::default() };
+        let options = StepOptions { retry, ..StepOptions::default() };
+        let tries = self.0.clone();
+        let third: u32 = ctx
+            .run_with("flaky", options.clone(), move || {
+                let tries = tries.clone();
+                async move {
+                    match tries.fetch_add(1, Ordering::SeqCst) + 1 {
+                        third @ 3 => Ok(third),
+                        _ => Err(Error::new(Code::InvalidArgument, "not yet")),
+                    }
+                }
+            })?
+            .await?;
+        let slow = StepOptions { timeout: Some(Duration::from_millis(20)), ..options };
+        let late = ctx.run_with("slow", slow, std::future::pending::<Result<()>>)?.await.unwrap_err();
+        let refused = StepOptions { key: Some("k".into()), ..StepOptions::default() };
+        let once = ctx
+            .run_with("refused", refused, || async { Err::<(), _>(Error::new(Code::InvalidArgument, "no")) })?
+            .await
+            .unwrap_err();
+        let of = |error: &Error, fact: &str| error.fact(fact).unwrap_or_default().to_owned();
+        Ok((third, of(&late, "attempts").parse().unwrap(), late.code().to_string(), of(&once, "attempts")))
+    }
+}
+
+#[tokio::test]
+async fn an_inline_step_is_tried_again_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("agents.db").display())] {
+        let runtime = Runtime::open(&url).await.unwrap();
+        let tries = Arc::new(AtomicU32::new(0));
+        let host = NativeHost::default().agent(Persistent(tries.clone())).unwrap();
+        let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+        let handle = runtime.client().start("persistent", Payload::null(), StartOptions::default()).await.unwrap();
+        let output = handle.result(Some(Duration::from_secs(30))).await.unwrap();
+        let expected = (3, 3, "TaskTimeout".to_owned(), "1".to_owned());
+        assert_eq!(output.parse::<(u32, u32, String, String)>().unwrap(), expected);
+        assert_eq!(tries.load(Ordering::SeqCst), 3);
+        worker.close(Duration::ZERO).await.unwrap();
+    }
+}
+
+/// Maps a task over numbers; some fail.
+struct Mapper;
+
+struct Odd(Arc<AtomicU32>, Arc<AtomicU32>);
+
+#[async_trait]
+impl TaskDefinition for Odd {
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "odd"
+    }
+    async fn execute(&self, _: &TaskContext, input: u64) -> Result<u64> {
+        let open = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.1.fetch_max(open, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20 - input)).await;
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        if input == 3 { Err(Error::new(Code::InvalidArgument, "three")) } else { Ok(input * 2 + 1) }
+    }
+}
+
+#[async_trait]
+impl AgentDefinition for Mapper {
+    type State = ();
+    type Input = ();
+    type Output = Vec<Option<u64>>;
+    fn kind(&self) -> &str {
+        "mapper"
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, _: ()) -> Result<Self::Output> {
+        let task = Odd(Arc::default(), Arc::default());
+        let ended = ctx.map(&task, (0..7).collect(), 3).await?;
+        assert_eq!(ctx.map(&task, vec![1], 0).await.unwrap_err().code(), Code::InvalidArgument);
+        Ok(ended.into_iter().map(Result::ok).collect())
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_mapped_over_inputs_so_many_at_a_time() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let most = Arc::new(AtomicU32::new(0));
+    let host = NativeHost::default().agent(Mapper).unwrap().task(Odd(Arc::default(), most.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
+    let handle = runtime.client().start("mapper", Payload::null(), StartOptions::default()).await.unwrap();
+    let output = handle.result(Some(Duration::from_secs(30))).await.unwrap();
+    let expected = [Some(1), Some(3), Some(5), None, Some(9), Some(11), Some(13)];
+    assert_eq!(output.parse::<Vec<Option<u64>>>().unwrap(), expected);
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    worker.close(Duration::ZERO).await.unwrap();
+}
+
+/// What was renamed, with its old name or without.
+struct Renamed(&'static str, &'static [&'static str], Arc<AtomicU32>);
+
+#[async_trait]
+impl TaskDefinition for Renamed {
+    type Input = u64;
+    type Output = u64;
+    fn kind(&self) -> &str {
+        self.0
+    }
+    fn aliases(&self) -> &[&str] {
+        self.1
+    }
+    async fn execute(&self, _: &TaskContext, input: u64) -> Result<u64> {
+        self.2.fetch_add(1, Ordering::SeqCst);
+        Ok(input + 1)
+    }
+}
+
+struct Caller(&'static str, &'static [&'static str], &'static str);
+
+#[async_trait]
+impl AgentDefinition for Caller {
+    type State = ();
+    type Input = ();
+    type Output = (u64, u64);
+    fn kind(&self) -> &str {
+        self.0
+    }
+    fn aliases(&self) -> &[&str] {
+        self.1
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, _: ()) -> Result<(u64, u64)> {
+        let first: u64 = ctx.schedule(self.2, &1u64)?.await?;
+        let more: u64 = ctx.wait_for_signal("more")?.await?;
+        Ok((first, ctx.schedule(self.2, &more)?.await?))
+    }
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_what_its_functions_are_called_now() {
+    let runtime = Runtime::open("memory:").await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let before = NativeHost::default().agent(Caller("old", &[], "plus")).unwrap();
+    let before = before.task(Renamed("plus", &[], runs.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(before), WorkerOptions::default()).await.unwrap();
+    let handle = runtime.client().start("old", Payload::null(), StartOptions::default()).await.unwrap();
+    while handle.status().await.unwrap() != flovyn_core::model::Status::Waiting {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    worker.close(Duration::ZERO).await.unwrap();
+    let after = NativeHost::default().agent(Caller("new", &["old"], "increment")).unwrap();
+    let after = after.task(Renamed("increment", &["plus"], runs.clone())).unwrap();
+    let worker = runtime.worker(Arc::new(after), WorkerOptions::default()).await.unwrap();
+    handle.signal("more", Payload::of(&9u64).unwrap(), Delivery::NextStep, None).await.unwrap();
+    let output = handle.result(Some(Duration::from_secs(30))).await.unwrap();
+    assert_eq!(output.parse::<(u64, u64)>().unwrap(), (2, 10));
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    worker.close(Duration::ZERO).await.unwrap();
+    let twice = NativeHost::default().task(Renamed("plus", &[], runs.clone())).unwrap();
+    assert!(twice.task(Renamed("increment", &["plus"], runs)).is_err());
 }

@@ -83,6 +83,7 @@ export class Tool implements ToolSpec {
       queue: settings.queue,
       options: {
         retries: settings.retries,
+        retry: settings.retry,
         noRetry: settings.noRetry,
         timeoutMs: settings.timeoutMs,
         heartbeatTimeoutMs: settings.heartbeatTimeoutMs,

@@ -63,6 +63,7 @@ from .errors import (
 )
 from .handle import Handle
 from .reducers import append, merge, replace
+from .retry import Retry, RetryAfter
 from .run import run, run_async, stream
 from .serde import Serializer
 from .step import Step
@@ -125,6 +126,8 @@ __all__ = [
     "PreambleOp",
     "RateLimited",
     "Retract",
+    "Retry",
+    "RetryAfter",
     "SchemaTooNew",
     "Serializer",
     "SignalTimeout",

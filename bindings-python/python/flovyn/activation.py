@@ -20,7 +20,6 @@ from .ends import ends_process
 from .errors import (
     Cancelled,
     FlovynError,
-    NonRetryable,
     NotSerializable,
     OutsideAgent,
     Suspended,
@@ -34,6 +33,7 @@ from .errors import (
     unwrapped,
 )
 from .log import agent_failed, attempt_failed, lost, never_awaited
+from .retry import failure_of
 from .scope import current, in_attempt, once_name
 from .step import CANCELLED, VALUE, Step
 from .stopping import Family, Nowhere, Swallowed, Untold
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 R = TypeVar("R")
-Failure = tuple[str, str, str, str, bool]
 
 DELIVER, START, CANCEL_TASK, CLOSE, ASK = range(5)
 
@@ -502,7 +501,7 @@ class Activation:
         if step is None or context is None:
             self._act(
                 self.session.task_failed(
-                    op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False
+                    op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False, None
                 )
             )
             return
@@ -539,8 +538,8 @@ class Activation:
             if self.sealed or link.cancelled:
                 return
             self._causes[op] = error
-            failure = failure_of(error)
-            attempt_failed(task, attempt, error, not failure[-1])
+            failure = failure_of(error, task.retry_if)
+            attempt_failed(task, attempt, error, not failure[4])
             effects = self.session.task_failed(op, attempt, *failure)
         finally:
             running = self._attempts.get(op)
@@ -558,17 +557,6 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
     """Take note of a branch's end: nobody else will once its agent is put away."""
     if not task.cancelled():
         task.exception()
-
-
-def failure_of(error: BaseException) -> Failure:
-    """Describe a task's error: code, type, message, traceback, whether it may be tried again. It cannot fail."""
-    error = unwrapped(error)
-    code, retryable = "TaskFailed", True
-    if issubclass(type(error), NonRetryable):
-        code, retryable = "NonRetryable", False
-    elif issubclass(type(error), NotSerializable):
-        code, retryable = "NotSerializable", False
-    return code, type_name(error), message_of(error), traceback_of(error), retryable
 
 
 def stored(store: Callable[..., R], *args: Any) -> R:

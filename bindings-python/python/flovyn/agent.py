@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from .declared import check_agent, check_kept
+from .declared import check_agent, check_kept, names_before
 from .errors import InvalidArgument, NotSerializable, WrongStateType
 from .inputs import NOT_GIVEN, input_of
 from .serde import (
@@ -87,11 +87,14 @@ class Agent(Generic[I, R]):
         tags: Sequence[str],
         cancellable: bool,
         signature: Signature,
+        aliases: Sequence[str] = (),
     ) -> None:
         self.fn: Callable[..., Any] = fn
         """The plain function, for tests: ``agent.fn(ctx, input)``."""
         self.kind: str = kind
         """Its name in journals."""
+        self.aliases: tuple[str, ...] = tuple(aliases)
+        """Names that it had before: runs recorded under them are its own."""
         self.version: str | None = version
         self.state: Any = state
         self.migrate: Callable[[Any], Any] | None = migrate
@@ -312,6 +315,7 @@ def agent(fn: _SyncWith[G, R], /) -> Agent[G, R]: ...
 def agent(
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     version: str | None = None,
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
@@ -331,6 +335,7 @@ def agent(
     /,
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     version: str | None = None,
     state: Any = None,
     migrate: Callable[[Any], Any] | None = None,
@@ -349,6 +354,7 @@ def agent(
 
     Without ``state`` recovery replays the recorded run, so linear code just works. With ``state=T`` recovery enters
     the function at its top with ``ctx.state`` as of the last checkpoint: read it, then loop.
+    ``aliases`` names what it was called before: it goes on with the runs that were recorded under those names.
     ``version`` identifies the code (else a fingerprint does); ``on_divergence`` says what happens when edited code no
     longer matches a recorded run; ``migrate`` turns an older stored state into the present one.
     An error that leaves the function fails its run, and ``handle.retry()`` goes on with it. The run is PAUSED instead,
@@ -375,6 +381,7 @@ def agent(
         return Agent(
             fn,
             kind=kind or fn.__name__,
+            aliases=names_before("agent", kind or fn.__name__, aliases),
             version=version,
             state=state,
             migrate=migrate,

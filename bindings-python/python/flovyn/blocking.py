@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation, stored
 from .branches import NOTHING
-from .context import Context, S
+from .context import Context, Mapped, S
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
@@ -24,9 +24,15 @@ from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
     from . import _native
     from .agent import Agent
+    from .retry import Retry
+    from .task import Task
     from .worker import Worker
+
+    A = TypeVarTuple("A")
 
 __all__ = ["SyncActivation", "SyncAgentContext", "SyncClient", "SyncHandle", "SyncWorker", "connect_sync"]
 
@@ -223,8 +229,33 @@ class SyncAgentContext(Context[S]):
     def run(self, name: str, fn: Callable[Q, Coroutine[Any, Any, R]], *args: Q.args, **kwargs: Q.kwargs) -> R: ...
     @overload
     def run(self, name: str, fn: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> R: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        fn: Callable[[Unpack[A]], Coroutine[Any, Any, R]],
+        *args: Unpack[A],
+        retries: int = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        key: str | None = ...,
+    ) -> R: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        fn: Callable[[Unpack[A]], R],
+        *args: Unpack[A],
+        retries: int = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        key: str | None = ...,
+    ) -> R: ...
     def run(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run any callable with these arguments as a durable inline step of this name."""
+        """Run any callable with these arguments as a durable inline step of this name.
+
+        It takes ``retries``, ``retry``, ``timeout`` and ``key`` as it does in an ``async def`` agent.
+        """
         return self._inline(name, fn, args, kwargs).result()
 
     def once(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -245,6 +276,36 @@ class SyncAgentContext(Context[S]):
         finally:
             once_name.reset(token)
         return self._activation.step(self._session.once_end(name, given, checked(result))).result()
+
+    @overload
+    def map(
+        self, task: Task[[T], R], items: Iterable[T], *, limit: int = 10, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self, task: Task[[T], R], items: Iterable[T], *, limit: int = 10, return_exceptions: bool
+    ) -> list[R | Exception]: ...
+    @overload
+    def map(
+        self, task: str, items: Iterable[Any], *, limit: int = 10, return_exceptions: bool = False
+    ) -> list[Any]: ...
+    def map(self, task: Any, items: Iterable[Any], *, limit: int = 10, return_exceptions: bool = False) -> list[Any]:
+        """Run a task over items, at most ``limit`` at a time, as it does in an ``async def`` agent."""
+        mapped = Mapped(task, items, limit, return_exceptions)
+        begun = mapped.begun()
+        running: dict[int, Step[Any]] = {}
+        while True:
+            while len(running) < mapped.lanes and (index := next(begun, None)) is not None:
+                running[index] = self.schedule_task(mapped.task(index), mapped.items[index])
+            if not running:
+                return mapped.ended()
+            steps = list(running.values())
+            self._activation.wait(steps, lambda steps=steps: any(step.done() for step in steps))
+            for index in [index for index, step in running.items() if step.done()]:
+                try:
+                    mapped.results[index] = running.pop(index).result()
+                except Exception as error:
+                    mapped.fails(index, error)
 
     def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; then the first failure in order is raised."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextvars
 import weakref
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from os import PathLike, fsdecode
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast, overload
@@ -13,8 +13,9 @@ from uuid import UUID
 
 from . import _native
 from .agent import Agent
-from .errors import FlovynError, InvalidArgument
-from .handle import Facts, Handle
+from .desk import Desk
+from .errors import ExecutionExists, FlovynError, InvalidArgument
+from .handle import Handle
 from .hub import Hub
 from .inputs import NOT_GIVEN
 from .serde import checked, described
@@ -56,7 +57,7 @@ class StartOptions(TypedDict, total=False):
     traceparent: str | None
 
 
-class Client:
+class Client(Desk):
     """An open backend. Close it, or use it as a context manager; its workers are closed first."""
 
     def __init__(self, native: _native.Runtime) -> None:
@@ -108,10 +109,7 @@ class Client:
         kind = cast(str, agent) if declared is None else declared.kind
         value = checked(None if input is NOT_GIVEN else input) if declared is None else declared.wire(input)
         limit = timeout if timeout is not None or declared is None else declared.timeout
-        native = await Hub.current().call(
-            self.native.start,
-            kind,
-            value,
+        options: dict[str, Any] = dict(
             id=None if id is None else str(id),
             queue=queue,
             metadata=dict(metadata) if metadata else None,
@@ -126,7 +124,21 @@ class Client:
             delay=delay,
             traceparent=traceparent,
         )
+        native = await self._started(kind, value, options, () if declared is None or id is None else declared.aliases)
         return self._handle(native, declared)
+
+    async def _started(self, kind: str, value: Any, options: dict[str, Any], aliases: Sequence[str]) -> _native.Handle:
+        """Start a run, or find the one that was started when the agent had another name."""
+        hub = Hub.current()
+        try:
+            return await hub.call(self.native.start, kind, value, **options)
+        except ExecutionExists as exists:
+            for alias in aliases:
+                try:
+                    return await hub.call(self.native.start, alias, value, **options)
+                except ExecutionExists:
+                    pass
+            raise exists
 
     @overload
     async def handle(self, id_or_key: str | UUID) -> Handle[Any]: ...
@@ -144,37 +156,13 @@ class Client:
         declared = _declared(agent)
         found = self._handle(native, declared)
         kind = (await found.describe()).kind
-        if declared is None or kind != declared.kind:
+        if declared is None or kind not in (declared.kind, *declared.aliases):
             raise InvalidArgument(f"run {found.key or str(found.id)!r} is one of agent {kind!r}, not of {agent!r}")
         return found
 
     def _handle(self, native: _native.Handle, agent: Agent[Any, Any] | None) -> Handle[Any]:
         """Make the handle of a run; it knows what its agent says of results and signals."""
         return Handle(self, native) if agent is None else Handle(self, native, agent.rebuild, agent.signals)
-
-    async def runs(
-        self,
-        *,
-        status: str | Iterable[str] | None = None,
-        kind: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[Facts]:
-        """Iterate over runs, newest first."""
-        statuses = [status] if isinstance(status, str) else list(status or ())
-        after: str | None = None
-        while True:
-            page = await Hub.current().call(
-                self.native.runs,
-                statuses=statuses,
-                kind=kind,
-                metadata=dict(metadata) if metadata else None,
-                after=after,
-            )
-            for item in page["items"]:
-                yield Facts(item)
-            after = page["next"]
-            if after is None:
-                return
 
     async def backup(self, path: str | PathLike[str]) -> int:
         """Copy a SQLite database to a new file, consistent while runs go on; return its size in bytes.
@@ -192,14 +180,16 @@ class Client:
         *,
         queue: str = "default",
         max_agents: int = 100,
-        max_tasks: int = 32,
+        max_tasks: int | None = None,
         max_parked: int | None = None,
         toolkit: Toolkit | None = None,
     ) -> Worker:
         """Make a worker: an async context manager, or ``await worker.run()``.
 
-        ``max_agents`` runs advance at a time (waiting ones do not count), ``max_tasks`` claimed tasks run at a time;
-        ``max_parked`` waiting runs are kept in memory. ``toolkit`` is what agents may use of the toolkit.
+        ``max_agents`` runs advance at a time (waiting ones do not count), and ``max_tasks`` attempts, those of
+        inline steps (``ctx.run``, tasks without a queue) among them; without it 32 claimed tasks, and inline steps as
+        they come. 0 claims none. ``max_parked`` waiting runs are kept in memory. ``toolkit`` is what agents may use of
+        the toolkit.
         """
         return Worker(
             self,

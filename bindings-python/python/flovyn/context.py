@@ -7,9 +7,9 @@ await that cannot be served. Async ones give a ``Step``: await it, or hand it to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 from uuid import UUID
 
 from .declared import check_step
@@ -19,15 +19,18 @@ from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked, rebuilder
 from .step import Step
-from .task import Task
+from .task import CallOptions, Task
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
+    from typing_extensions import TypeVarTuple, Unpack
 
     from .activation import Activation
     from .message import Message
+    from .retry import Retry
 
     S = _TypeVar("S", default=Any)
+    A = TypeVarTuple("A")
 else:
     S = TypeVar("S")
 
@@ -35,6 +38,10 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+STEP_OPTIONS = ("retries", "retry", "timeout", "key")
+"""What ``ctx.run`` takes for the step itself, unless the function has a parameter of that name."""
 
 
 class Context(Generic[S]):
@@ -180,15 +187,24 @@ class Context(Generic[S]):
     @overload
     def schedule_task(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
     @overload
-    def schedule_task(self, task: str, input: Any = None, /) -> Step[Any]: ...
+    def schedule_task(self, task: str, input: Any = None, /, **options: Unpack[CallOptions]) -> Step[Any]: ...
     def schedule_task(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
-        """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result."""
+        """Schedule a task: takes its place now, starts when the code next awaits; await the step for its result.
+
+        By its kind it takes the options of ``task.options``, such as the ``queue`` of the workers that serve it.
+        """
         self._activation.check_open()
         if isinstance(task, Task):
             return self._activation.schedule(task, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
-        if len(args) > 1 or kwargs:
-            raise InvalidArgument("schedule_task(kind, input) takes one input; make it a dict")
+        strangers = sorted(kwargs.keys() - CallOptions.__annotations__)
+        if len(args) > 1 or strangers:
+            raise InvalidArgument(
+                "schedule_task(kind, input) takes one input; make it a dict"
+                + (f", which has {', '.join(strangers)}" if strangers else "")
+            )
         named = self._activation.worker.task_of(task)
+        if kwargs:
+            named = named.options(**kwargs)
         given, named_given = named.signature.unwire(args[0] if args else None)
         return self._activation.schedule(named, tuple(given), named_given)
 
@@ -242,11 +258,18 @@ class Context(Generic[S]):
 
     def _inline(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step[Any]:
         check_step("run", name, fn)
-        if isinstance(fn, Task):
-            task: Task[..., Any] = Task(fn.fn, name, {"side_effects": "idempotent"}, signature=fn.signature)
-        else:
-            task = Task(fn, name, {"side_effects": "idempotent"}, signature=Signature(fn, "TaskContext"))
-        return self._activation.schedule(task, args, kwargs)
+        called: Callable[..., Any] = fn.fn if isinstance(fn, Task) else fn
+        signature = fn.signature if isinstance(fn, Task) else Signature(fn, "TaskContext")
+        options: dict[str, Any] = {"side_effects": "idempotent"}
+        own = [each for each in STEP_OPTIONS if each in kwargs and not signature.takes(each)] if kwargs else ()
+        if own:
+            kwargs = dict(kwargs)
+            options |= {each: kwargs.pop(each) for each in own}
+        key: str | None = options.pop("key", None)
+        if options.get("retries"):
+            # The function may be a closure, which no other process has: it is tried again here.
+            options["in_place"] = True
+        return self._activation.schedule(Task(called, name, options, key=key, signature=signature), args, kwargs)
 
 
 class AgentContext(Context[S]):
@@ -286,8 +309,36 @@ class AgentContext(Context[S]):
     def run(self, name: str, fn: Callable[Q, Coroutine[Any, Any, R]], *args: Q.args, **kwargs: Q.kwargs) -> Step[R]: ...
     @overload
     def run(self, name: str, fn: Callable[Q, R], *args: Q.args, **kwargs: Q.kwargs) -> Step[R]: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        fn: Callable[[Unpack[A]], Coroutine[Any, Any, R]],
+        *args: Unpack[A],
+        retries: int = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        key: str | None = ...,
+    ) -> Step[R]: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        fn: Callable[[Unpack[A]], R],
+        *args: Unpack[A],
+        retries: int = ...,
+        retry: Retry | None = ...,
+        timeout: float | None = ...,
+        key: str | None = ...,
+    ) -> Step[R]: ...
     def run(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Step[Any]:
-        """Run any callable with these arguments as a durable inline step of this name."""
+        """Run any callable with these arguments as a durable inline step of this name.
+
+        ``retries``, ``retry``, ``timeout`` and ``key`` are the step's own, as those of a task, unless the function has
+        parameters of these names. It is tried again here, with the pauses waited for in memory, and anew where another
+        process goes on with the run. A coroutine that takes longer than ``timeout`` seconds is cancelled; what a
+        failed step raises is ``TaskFailed``, past its time ``TaskTimeout``.
+        """
         return self._inline(name, fn, args, kwargs)
 
     async def once(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -309,6 +360,38 @@ class AgentContext(Context[S]):
         finally:
             once_name.reset(token)
         return await self._activation.step(self._session.once_end(name, given, checked(result)))
+
+    @overload
+    async def map(
+        self, task: Task[[T], R], items: Iterable[T], *, limit: int = 10, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self, task: Task[[T], R], items: Iterable[T], *, limit: int = 10, return_exceptions: bool
+    ) -> list[R | Exception]: ...
+    @overload
+    async def map(
+        self, task: str, items: Iterable[Any], *, limit: int = 10, return_exceptions: bool = False
+    ) -> list[Any]: ...
+    async def map(
+        self, task: Any, items: Iterable[Any], *, limit: int = 10, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Run a task, or what serves a kind, over items, at most ``limit`` at a time; the results are in their order.
+
+        A failure begins no further item; it is raised once those that are open have ended, the first in order where
+        several fail. With ``return_exceptions=True`` all items run, and failures are returned in their places.
+        """
+        mapped = Mapped(task, items, limit, return_exceptions)
+
+        async def lane() -> None:
+            for index in mapped.begun():
+                try:
+                    mapped.results[index] = await self.schedule_task(mapped.task(index), mapped.items[index])
+                except Exception as error:
+                    mapped.fails(index, error)
+
+        await asyncio.gather(*(lane() for _ in range(mapped.lanes)))
+        return mapped.ended()
 
     async def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; the first failure is raised and the others go on. Takes steps or one list of them."""
@@ -378,6 +461,48 @@ class AgentContext(Context[S]):
         answer = ask(*args, once_name.get())
         self._activation.touched()
         return answer
+
+
+class Mapped:
+    """How far a task has come over its items."""
+
+    def __init__(self, task: Any, items: Iterable[Any], limit: int, settled: bool) -> None:
+        if not isinstance(task, (Task, str)):
+            raise InvalidArgument(f"ctx.map takes a function declared with @task, or a kind, not {task!r}")
+        if limit < 1:
+            raise InvalidArgument(f"ctx.map has limit={limit}; at least one item is run at a time")
+        self._task = cast("Task[..., Any] | str", task)
+        self._settled = settled
+        self._failed: dict[int, Exception] = {}
+        self._next = 0
+        self.items: list[Any] = list(items)
+        self.results: list[Any] = [None] * len(self.items)
+        self.lanes: int = min(limit, len(self.items))
+
+    def task(self, index: int) -> Any:
+        """Return the task of an item; a key names each of its calls."""
+        task = self._task
+        if isinstance(task, str) or task.key is None:
+            return task
+        return task.options(key=f"{task.key}[{index}]")
+
+    def begun(self) -> Iterator[int]:
+        """Give the items to begin, each once."""
+        while self._next < len(self.items) and (self._settled or not self._failed):
+            self._next += 1
+            yield self._next - 1
+
+    def fails(self, index: int, error: Exception) -> None:
+        """Note the failure of an item."""
+        self._failed[index] = error
+
+    def ended(self) -> list[Any]:
+        """Return the results, or raise the first failure."""
+        if self._failed and not self._settled:
+            raise self._failed[min(self._failed)]
+        for index, error in self._failed.items():
+            self.results[index] = error
+        return self.results
 
 
 class DurableTimeout:

@@ -74,6 +74,16 @@ def check_kept(
         raise InvalidArgument(told)
 
 
+def names_before(what: str, kind: str, aliases: Any) -> tuple[str, ...]:
+    """Return the names that a function had before; refuse what is no list of names."""
+    names: tuple[Any, ...] = () if isinstance(aliases, str) else tuple(aliases)
+    if isinstance(aliases, str) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidArgument(
+            f'{what} {kind!r} has aliases={aliases!r}; they are the names that it had before: aliases=("old_name",)'
+        )
+    return tuple(dict.fromkeys(name for name in names if name != kind))
+
+
 def check_step(call: str, name: Any, fn: Any) -> None:
     """Refuse what ``ctx.run`` and ``ctx.once`` cannot name, or cannot call."""
     how = f"it is ctx.{call}(name, function, *arguments)"

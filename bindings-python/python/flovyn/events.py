@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 
+class Told:
+    """What every event can be asked."""
+
+    def replaces(self, preview: Token | Data) -> bool:
+        """Whether it takes the place of a preview that was told before it, or voids it: then show it no longer."""
+        return False
+
+
 @dataclass(frozen=True)
-class Token:
-    """A piece of text that is being made; void when its op is retracted, replaced by the entry or result."""
+class Token(Told):
+    """A piece of text that is being made, until an event that ``replaces`` it."""
 
     id: str
     text: str
     op: str = ""
     attempt: int = 0
-    type: ClassVar[str] = "token"
+    type: ClassVar[Literal["token"]] = "token"
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Told):
     """Structured data that is being made; ``name`` is ``data``, ``error`` or ``progress``."""
 
     id: str
@@ -28,12 +36,12 @@ class Data:
     name: str = "data"
     op: str = ""
     attempt: int = 0
-    type: ClassVar[str] = "data"
+    type: ClassVar[Literal["data"]] = "data"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An entry of the conversation is durable; what was streamed for its op is replaced by it."""
+class Entry(Told):
+    """An entry of the conversation is durable; it replaces what the agent itself has streamed so far."""
 
     id: str
     entry_id: UUID
@@ -46,21 +54,30 @@ class Entry:
     op: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     metadata: dict[str, Any] | None = None
-    type: ClassVar[str] = "entry"
+    type: ClassVar[Literal["entry"]] = "entry"
+
+    def replaces(self, preview: Token | Data) -> bool:
+        return preview.attempt == 0
 
 
 @dataclass(frozen=True)
-class Retract:
+class Retract(Told):
     """Everything streamed for this op so far is void."""
 
     id: str
     op: str
-    type: ClassVar[str] = "retract"
+    type: ClassVar[Literal["retract"]] = "retract"
+
+    def replaces(self, preview: Token | Data) -> bool:
+        return preview.op == self.op
 
 
 @dataclass(frozen=True)
-class Lifecycle:
-    """A turn of the run's life or of one of its tasks: ``name`` is ``created``, ``waiting``, ``task_started``, …"""
+class Lifecycle(Told):
+    """A turn of the run's life or of one of its tasks: ``name`` is ``created``, ``waiting``, ``task_started``, …
+
+    ``op`` names the task that it is about, as ``handle.tasks()`` does. ``completed`` has the run's ``result``.
+    """
 
     id: str
     name: str
@@ -68,54 +85,65 @@ class Lifecycle:
     segment: int
     sequence: int | None
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    type: ClassVar[str] = "lifecycle"
+    op: str = ""
+    result: Any = None
+    type: ClassVar[Literal["lifecycle"]] = "lifecycle"
 
     @property
     def is_terminal(self) -> bool:
         """Whether nothing follows it."""
         return self.name in ("completed", "failed", "cancelled")
 
+    def replaces(self, preview: Token | Data) -> bool:
+        return self.is_terminal or (self.name in _ENDS and preview.op == self.op)
+
 
 @dataclass(frozen=True)
-class Usage:
+class Usage(Told):
     """The cost of a model call is durable."""
 
     id: str
     at: datetime
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    type: ClassVar[str] = "usage"
+    type: ClassVar[Literal["usage"]] = "usage"
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Told):
     """Previews before this place are gone; durable events are not."""
 
     id: str
-    type: ClassVar[str] = "gap"
+    type: ClassVar[Literal["gap"]] = "gap"
+
+    def replaces(self, preview: Token | Data) -> bool:
+        return True
 
 
 Event = Token | Data | Entry | Retract | Lifecycle | Usage | Gap
 
 
-def event_of(parts: tuple[Any, ...]) -> Event:
-    """Make an event from what the engine gives."""
+_ENDS = ("task_completed", "task_failed", "task_cancelled")
+
+
+def event_of(parts: tuple[Any, ...], run: str) -> Event:
+    """Make an event of a run from what the engine gives."""
     what, id = parts[0], parts[1]
     if what == "durable":
-        return _durable(id, parts[2])
+        return _durable(id, parts[2], run)
     if what == "token":
         return Token(id, parts[2], parts[3], parts[4])
     if what == "retract":
-        return Retract(id, parts[2])
+        return Retract(id, f"{run}-{parts[2]}")
     if what == "gap":
         return Gap(id)
     return Data(id, parts[2], what, parts[3], parts[4])
 
 
-def _durable(id: str, facts: dict[str, Any]) -> Event:
+def _durable(id: str, facts: dict[str, Any], run: str) -> Event:
     at = datetime.fromtimestamp(facts["at"], timezone.utc)
     data: dict[str, Any] = facts["data"] or {}
+    op = "" if facts["sequence"] is None else f"{run}-{facts['segment']}-{facts['sequence']}"
     if facts["kind"] == "entry":
-        op = f"{facts['segment']}-{facts['sequence']}"
         parent = data.get("parent")
         return Entry(
             id,
@@ -133,5 +161,5 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
     if facts["kind"] == "usage":
         return Usage(id, at, data)
     if facts["kind"] == "retract":
-        return Retract(id, f"{facts['segment']}-{facts['sequence']}")
-    return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data)
+        return Retract(id, op)
+    return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data, op)

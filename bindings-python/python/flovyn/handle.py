@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from .serde import checked, codec_of, described, rebuilder
 if TYPE_CHECKING:
     from .client import Client
     from .events import Event
-    from .message import Message
+    from .message import Message, Messages
     from .serde import Rebuild
 
 R = TypeVar("R")
@@ -128,7 +129,7 @@ class Handle(Generic[R]):
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)
         if tag == 0:
-            return self._rebuild(value) if self._rebuild is not None and value is not None else value
+            return self._rebuilt(value)
         if tag == 1:
             code, type_, message, _, _, _, traceback = value
             error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
@@ -156,15 +157,25 @@ class Handle(Generic[R]):
         raise error
 
     async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Iterate over the run's events from the start, or after the id of one; ends after the terminal event."""
-        from .events import event_of
+        """Iterate over the run's events from the start, or after the id of one; ends after the terminal event.
 
+        ``event.type`` tells them apart, for type checkers too.
+        """
         hub = Hub.current()
         watching = self._native.stream(after)
         with hub:
             while events := await hub.call(watching.next):
                 for parts in events:
-                    yield event_of(parts)
+                    yield await self._event(parts)
+
+    async def _event(self, parts: tuple[Any, ...]) -> Event:
+        """Make an event; the one that ends a run with a result has it."""
+        from .events import event_of
+
+        event = event_of(parts, str(self.id))
+        if event.type == "lifecycle" and event.name == "completed":
+            event = replace(event, result=await self.output())
+        return event
 
     async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
         """Iterate over the run's events as server-sent events, with the names and bodies of the server's own.
@@ -281,11 +292,31 @@ class Handle(Generic[R]):
         native = await self._ask("resolve_divergence", decision)
         return self._beside(native)
 
-    async def messages(self) -> list[Message]:
-        """Return the conversation as of the last commit, from its root to its leaf."""
-        from .message import Message
+    async def messages(self) -> Messages:
+        """Return the conversation as of the last commit, from its root to its leaf.
 
-        return [Message.of(parts) for parts in await self._ask("messages")]
+        ``position`` of it is where it ends: ``stream(after=position)`` goes on behind it, with nothing twice and
+        nothing left out.
+        """
+        from .message import Message, Messages
+
+        items, position = await self._ask("messages")
+        return Messages((Message.of(parts) for parts in items), position)
+
+    async def input(self) -> Any:
+        """Return what the run was started with, as JSON."""
+        return await self._ask("value", "input")
+
+    async def output(self) -> R | None:
+        """Return what the run has returned, or kept when it was cancelled; None before its end."""
+        return self._rebuilt(await self._ask("value", "output"))
+
+    async def state(self, checkpoint: int | None = None) -> Any:
+        """Return the state of a checkpoint by its sequence, or of the last one, as JSON; None where there is none."""
+        return await self._ask("value", "state", checkpoint)
+
+    def _rebuilt(self, value: Any) -> Any:
+        return self._rebuild(value) if self._rebuild is not None and value is not None else value
 
     async def entries(self) -> list[Message]:
         """Return all entries the run appended, on whatever branch."""
@@ -299,9 +330,12 @@ class Handle(Generic[R]):
             if after is None:
                 return found
 
-    async def checkpoints(self) -> list[Facts]:
-        """Return the run's checkpoints, oldest first."""
-        return await self._listed("checkpoints")
+    async def checkpoints(self, *, states: bool = False) -> list[Facts]:
+        """Return the run's checkpoints, oldest first; with ``states`` each has its ``state``, as JSON."""
+        found = await self._listed("checkpoints")
+        for checkpoint in found if states else ():
+            checkpoint["state"] = await self.state(checkpoint.sequence)
+        return found
 
     async def tasks(self) -> list[Facts]:
         """Return the run's tasks in order."""

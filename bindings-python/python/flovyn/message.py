@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -31,3 +32,14 @@ class Message:
         id, parent, role, entry_type, content, turn_id, metadata, seconds = parts
         written = datetime.fromtimestamp(seconds, timezone.utc)
         return cls(_uuid(id), parent and _uuid(parent), role, entry_type, content, turn_id, metadata, written)
+
+
+class Messages(list[Message]):
+    """A conversation at one moment."""
+
+    position: str
+    """Where it ends: ``handle.stream(after=position)`` goes on behind it, with nothing twice and nothing left out."""
+
+    def __init__(self, messages: Iterable[Message], position: str) -> None:
+        super().__init__(messages)
+        self.position = position

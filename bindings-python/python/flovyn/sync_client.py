@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
@@ -17,7 +17,7 @@ from .client import Client, StartOptions, connect
 from .events import Event
 from .handle import Delivery, Facts, Handle
 from .inputs import NOT_GIVEN
-from .message import Message
+from .message import Message, Messages
 from .task import Task
 from .worker import Worker, closed_beside
 
@@ -107,15 +107,41 @@ class SyncClient:
         """Return the handle of a run that exists; see ``Client.handle``."""
         return SyncHandle(self._portal, self._portal.call(self._client.handle(id_or_key, agent)))
 
-    def runs(
-        self,
-        *,
-        status: str | Iterable[str] | None = None,
-        kind: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Iterator[Facts]:
-        """Iterate over runs, newest first."""
-        return self._portal.iterate(self._client.runs(status=status, kind=kind, metadata=metadata))
+    def runs(self, **filters: Any) -> Iterator[Facts]:
+        """Iterate over runs, newest first; takes the filters of ``Client.runs``."""
+        return self._portal.iterate(self._client.runs(**filters))
+
+    def create_schedule(self, id: str, agent: Agent[Any, Any] | str, input: Any = NOT_GIVEN, **options: Any) -> Facts:
+        """Start runs by the clock; takes the options of ``Client.create_schedule``."""
+        return self._portal.call(self._client.create_schedule(id, agent, input, **options))
+
+    def schedule(self, id: str) -> Facts:
+        """Return one schedule."""
+        return self._portal.call(self._client.schedule(id))
+
+    def schedules(self) -> Iterator[Facts]:
+        """Iterate over the schedules, by id."""
+        return self._portal.iterate(self._client.schedules())
+
+    def delete_schedule(self, id: str) -> None:
+        """Remove a schedule; the runs that it started stay."""
+        self._portal.call(self._client.delete_schedule(id))
+
+    def queues(self) -> list[Facts]:
+        """Return what waits and what runs, by queue and kind."""
+        return self._portal.call(self._client.queues())
+
+    def queue_limits(self) -> list[Facts]:
+        """Return the queues that have a limit."""
+        return self._portal.call(self._client.queue_limits())
+
+    def limit_queue(self, queue: str, *, concurrency: int | None = None, rate: tuple[int, float] | None = None) -> None:
+        """Limit a queue, or free it where neither limit is given."""
+        self._portal.call(self._client.limit_queue(queue, concurrency=concurrency, rate=rate))
+
+    def workers(self) -> Iterator[Facts]:
+        """Iterate over the workers."""
+        return self._portal.iterate(self._client.workers())
 
     def backup(self, path: str | PathLike[str]) -> int:
         """Copy a SQLite database to a new file; return its size in bytes."""
@@ -234,17 +260,29 @@ class SyncHandle(Generic[R]):
         """Decide a divergence."""
         return SyncHandle(self._portal, self._portal.call(self._handle.resolve_divergence(decision)))
 
-    def messages(self) -> list[Message]:
-        """Return the conversation as of the last commit."""
+    def messages(self) -> Messages:
+        """Return the conversation as of the last commit, with the ``position`` behind it."""
         return self._portal.call(self._handle.messages())
+
+    def input(self) -> Any:
+        """Return what the run was started with."""
+        return self._portal.call(self._handle.input())
+
+    def output(self) -> R | None:
+        """Return what the run has returned; None before its end."""
+        return self._portal.call(self._handle.output())
+
+    def state(self, checkpoint: int | None = None) -> Any:
+        """Return the state of a checkpoint, or of the last one."""
+        return self._portal.call(self._handle.state(checkpoint))
 
     def entries(self) -> list[Message]:
         """Return all entries the run appended, on whatever branch."""
         return self._portal.call(self._handle.entries())
 
-    def checkpoints(self) -> list[Facts]:
-        """Return the run's checkpoints, oldest first."""
-        return self._portal.call(self._handle.checkpoints())
+    def checkpoints(self, *, states: bool = False) -> list[Facts]:
+        """Return the run's checkpoints, oldest first; with ``states`` each has its ``state``."""
+        return self._portal.call(self._handle.checkpoints(states=states))
 
     def tasks(self) -> list[Facts]:
         """Return the run's tasks in order."""

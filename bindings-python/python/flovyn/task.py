@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, overload
 from uuid import UUID
 
 from . import _native
-from .declared import check_kept, check_task
+from .declared import check_kept, check_task, names_before
 from .errors import InvalidArgument
+from .retry import Retry, RetryIf
 from .scope import current
 from .serde import Pair, Rebuild, Serializer, Signature, local_names, own_serializer
 from .step import LocalStep, Step
@@ -26,6 +27,20 @@ _UNSET: Any = object()
 
 declared_kinds: set[str] = set()
 """The kinds that this process has declared: what a test that names a task by its kind may mean. It serves nothing."""
+
+
+class CallOptions(TypedDict, total=False):
+    """How a call of a task is run; see ``Task.options``."""
+
+    key: str | None
+    retries: int
+    retry: Retry | None
+    timeout: float | None
+    max_losses: int
+    deadline: float | None
+    queue: str | None
+    side_effects: SideEffects
+    detached: bool
 
 
 class TaskContext:
@@ -111,6 +126,8 @@ class Task(Generic[P, R]):
         *,
         key: str | None = None,
         reconcile: Callable[..., Any] | None = None,
+        retry_if: RetryIf | None = None,
+        aliases: Sequence[str] = (),
         signature: Signature | None = None,
     ) -> None:
         self.fn: Callable[..., Any] = fn
@@ -118,6 +135,9 @@ class Task(Generic[P, R]):
         self.kind: str = kind
         """Its name in journals."""
         self.reconcile: Callable[..., Any] | None = reconcile
+        self.retry_if: RetryIf | None = retry_if
+        self.aliases: tuple[str, ...] = tuple(aliases)
+        """Names that it had before: calls and tasks recorded under them are its own."""
         self.key: str | None = key
         self._options = options
         self.signature = signature or Signature(fn, "TaskContext")
@@ -126,13 +146,15 @@ class Task(Generic[P, R]):
         )
         detached = bool(options.get("detached"))
         inline = options.get("queue") is None and not detached
-        self.spec = _native.TaskSpec(kind, inline=inline, **options)
+        pauses: Retry | None = options.get("retry")
+        given: dict[str, Any] = options | {"retry": None if pauses is None else _pauses(pauses)}
+        self.spec = _native.TaskSpec(kind, inline=inline, aliases=list(self.aliases), **given)
         self.inline: bool = inline
         """Whether its first attempt runs in the process of the agent that calls it."""
         self.detached: bool = detached
         self.timeout: float | None = options.get("timeout")
         self.retries: int = options.get("retries") or 0
-        self.may_return: bool = not inline or bool(options.get("retries"))
+        self.may_return: bool = not inline or (bool(options.get("retries")) and not options.get("in_place"))
         """Whether an attempt may come from the queue while the call is waited for, a lost process aside."""
         self._rebuild: Rebuild | None = _UNSET
         self.__name__ = getattr(fn, "__name__", kind)
@@ -157,6 +179,7 @@ class Task(Generic[P, R]):
         *,
         key: str | None = _UNSET,
         retries: int = _UNSET,
+        retry: Retry | None = _UNSET,
         timeout: float | None = _UNSET,
         max_losses: int = _UNSET,
         deadline: float | None = _UNSET,
@@ -171,6 +194,7 @@ class Task(Generic[P, R]):
         """
         given = {
             "retries": retries,
+            "retry": retry,
             "timeout": timeout,
             "max_losses": max_losses,
             "deadline": deadline,
@@ -185,6 +209,8 @@ class Task(Generic[P, R]):
             self._options | changed,
             key=self.key if key is _UNSET else key,
             reconcile=self.reconcile,
+            retry_if=self.retry_if,
+            aliases=self.aliases,
             signature=self.signature,
         )
 
@@ -200,6 +226,15 @@ class Task(Generic[P, R]):
             "interruptible": bool(given.get("interruptible")),
             "queue": given.get("queue"),
         }
+        pauses: Retry | None = given.get("retry")
+        if pauses is not None:
+            delay, max_delay, factor, jitter = _pauses(pauses)
+            options["retry"] = {
+                "delayMs": delay * 1000,
+                "maxDelayMs": max_delay * 1000,
+                "factor": factor,
+                "jitter": jitter,
+            }
         for name, own in seconds.items():
             limit = given.get(own)
             options[name] = None if limit is None else round(limit * 1000)
@@ -214,6 +249,12 @@ class Task(Generic[P, R]):
         return f"<flovyn task {self.kind!r}>"
 
 
+def _pauses(retry: Retry) -> tuple[float, float, float, float]:
+    if not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"retry= takes flovyn.Retry(delay=…, factor=…, max_delay=…, jitter=…), not {retry!r}")
+    return retry.delay, retry.max_delay, retry.factor, retry.jitter
+
+
 @overload
 def task(fn: Callable[Concatenate[TaskContext, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
 @overload
@@ -226,11 +267,14 @@ def task(fn: Callable[P, R], /) -> Task[P, R]: ...
 def task(
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     retries: int = 0,
+    retry: Retry | None = None,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
     max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
+    retry_if: RetryIf | None = None,
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
@@ -242,11 +286,14 @@ def task(
     /,
     *,
     kind: str | None = None,
+    aliases: Sequence[str] = (),
     retries: int = 0,
+    retry: Retry | None = None,
     timeout: float | None = None,
     heartbeat_timeout: float | None = None,
     max_losses: int | None = None,
     no_retry: Sequence[type[BaseException] | str] = (),
+    retry_if: RetryIf | None = None,
     queue: str | None = None,
     side_effects: SideEffects = "idempotent",
     reconcile: Callable[..., Any] | None = None,
@@ -256,10 +303,14 @@ def task(
     """Declare a task: a function whose calls inside an agent are durable steps.
 
     ``retries=n`` allows n + 1 attempts that return an error or time out. ``timeout`` and ``heartbeat_timeout`` are
-    seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does.
+    seconds of one attempt. ``no_retry`` names error types that fail at once, as ``NonRetryable`` does; ``retry_if`` is
+    asked about each other error where it was raised, and what it says no to fails at once as well. ``retry`` gives the
+    pauses between attempts (``flovyn.Retry``); an error with an attribute ``retry_after`` (seconds), such as
+    ``flovyn.RetryAfter``, says itself how long to wait.
     ``max_losses`` is how often in a row an attempt may be lost with its process (``os._exit``, abort, out of memory, a
     kill; 1 to 1000, 20 unless given): then the task is quarantined, and its run pauses until ``handle.resume()`` starts
     it once more or ``handle.resolve(...)`` answers for it.
+    ``aliases`` names what it was called before: it serves what was recorded under those names as well.
     ``side_effects="at_most_once"`` makes a lost attempt wait for a decision instead of running again;
     ``reconcile=fn`` (called with the task's arguments) settles it: its return value is the result, and raising
     ``flovyn.NotDone`` says that it did not take effect.
@@ -277,6 +328,7 @@ def task(
         effects = "reconcile"
     options: dict[str, Any] = {
         "retries": retries,
+        "retry": retry,
         "timeout": timeout,
         "heartbeat_timeout": heartbeat_timeout,
         "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in no_retry],
@@ -303,7 +355,15 @@ def task(
                 f"task {name!r} is interruptible and takes no TaskContext; what it has streamed by then is its result, "
                 "so declare `ctx: TaskContext` first and call ctx.stream_token"
             )
-        return Task(fn, name, dict(options), reconcile=reconcile, signature=signature)
+        return Task(
+            fn,
+            name,
+            dict(options),
+            reconcile=reconcile,
+            retry_if=retry_if,
+            aliases=names_before("task", name, aliases),
+            signature=signature,
+        )
 
     return declare if fn is None else declare(fn, 2)
 

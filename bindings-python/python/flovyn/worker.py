@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _native
-from .activation import Activation, OwnTask, failure_of, stored
+from .activation import Activation, OwnTask, stored
 from .agent import Agent
 from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NotDone
 from .hub import Hub
 from .log import attempt_failed, stopped
+from .retry import failure_of
 from .scope import current, in_attempt, once_name
 from .serde import Signature
 from .task import Task, TaskContext, TaskLink
@@ -83,7 +84,7 @@ class Worker:
         *,
         queue: str = "default",
         max_agents: int = 100,
-        max_tasks: int = 32,
+        max_tasks: int | None = None,
         max_parked: int | None = None,
         only: str | None = None,
         toolkit: Toolkit | None = None,
@@ -127,13 +128,27 @@ class Worker:
 
     @staticmethod
     def _add(known: dict[str, Any], new: Any) -> None:
-        old = known.get(new.kind)
-        if old is not None and old.fn is not new.fn:
-            raise InvalidArgument(
-                f"two different functions have the kind {new.kind!r}: {_where(old.fn)} and {_where(new.fn)}; "
-                "give one of them kind="
-            )
-        known[new.kind] = new
+        for name in (new.kind, *new.aliases):
+            old = known.get(name)
+            if old is not None and old.fn is not new.fn:
+                claimed = "kind" if name == old.kind == new.kind else "name"
+                raise InvalidArgument(
+                    f"two different functions have the {claimed} {name!r}: {_where(old.fn)} and {_where(new.fn)}; "
+                    "give one of them kind=, and a name of before to one of them alone"
+                )
+            known[name] = new
+
+    def _served(self) -> list[Agent[Any, Any]]:
+        """The agents, each once whatever names it has."""
+        return list(dict.fromkeys(self._agents.values()))
+
+    def _know(self, task: Task[..., Any]) -> None:
+        """Know a task that nobody named by what it is called, and was called before."""
+        known = self._tasks.setdefault(task.kind, task)
+        for alias in task.aliases if known.fn is task.fn else ():
+            old = self._tasks.setdefault(alias, task)
+            if old.fn is not task.fn:
+                self._add(self._tasks, task)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,10 +159,10 @@ class Worker:
         self.hub = Hub.current().__enter__()
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
-        for agent in self._agents.values():
+        for kind, agent in self._agents.items():
             if not agent.is_native:
                 native.serve_agent(
-                    agent.kind,
+                    kind,
                     agent.state is not None,
                     agent.code,
                     agent.on_divergence,
@@ -155,21 +170,21 @@ class Worker:
                     agent.cancellable,
                     agent.replay_timeout,
                 )
-        for agent in self._agents.values():
+        for agent in self._served():
             for task in agent.own_tasks():
                 if agent.is_native:
                     self._add(self._tasks, task)
-                elif task.kind not in self._tasks:
-                    self._tasks[task.kind] = task
+                else:
+                    self._know(task)
         lent = [task for task in self._tasks.values() if task.is_native]
         for task in lent:
             del self._tasks[task.kind]
-        for task in self._tasks.values():
-            native.serve_task(task.kind)
+        for kind in self._tasks:
+            native.serve_task(kind)
         self.hub.listen(native.token, self._take)
         self._client.opened(self)
         try:
-            if lent or self._toolkit is not None or any(agent.is_native for agent in self._agents.values()):
+            if lent or self._toolkit is not None or any(agent.is_native for agent in self._served()):
                 await self._open_kit(lent)
             await self.hub.call(native.start, self._client.native, kit=self._kit, **self._options)
         except BaseException:
@@ -180,7 +195,7 @@ class Worker:
     async def _open_kit(self, lent: list[Task[..., Any]]) -> None:
         from .toolkit.native import open_kit
 
-        self._kit = await open_kit(self.hub, self._client.native, self._agents.values(), lent, self._toolkit)
+        self._kit = await open_kit(self.hub, self._client.native, self._served(), lent, self._toolkit)
 
     async def close(self, grace: float = CLOSE_GRACE_S) -> None:
         """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
@@ -238,10 +253,10 @@ class Worker:
         if task.fn is _elsewhere and task.kind not in self.fakes:
             return
         self.met.add(task.kind)
-        if task.kind not in self._tasks:
-            self._tasks[task.kind] = task
+        self._know(task)
         if self._native is not None and (task.inline or task.spec.queue == self.queue):
-            self._native.serve_task(task.kind)
+            for name in (task.kind, *task.aliases):
+                self._native.serve_task(name)
 
     def spec_of(self, kind: str) -> _native.TaskSpec:
         """Return how a task of the toolkit is scheduled."""
@@ -402,12 +417,12 @@ class Worker:
         if link.superseded:
             return
         if not issubclass(type(error), asyncio.CancelledError):
-            failure = failure_of(error)
-            attempt_failed(task, attempt, error, not failure[-1])
+            failure = failure_of(error, task.retry_if)
+            attempt_failed(task, attempt, error, not failure[4])
             ticket.failed(*failure)
         elif link.limit is not None:
             message = f"task {task.kind!r} ran longer than {link.limit:g} s and was stopped"
-            ticket.failed("TaskTimeout", "TaskTimeout", message, None, True)
+            ticket.failed("TaskTimeout", "TaskTimeout", message, None, True, None)
         elif link.is_cancelled():
             ticket.cancelled()
         elif self._native is None:

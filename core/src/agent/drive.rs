@@ -149,6 +149,9 @@ impl Driver {
             HostEffect::Deliver(handed) => {
                 let mut slots = self.context.shared().slots.lock();
                 let polled = handed.iter().filter_map(|one| slots.wakers.remove(&one.op)).collect::<Vec<_>>();
+                for one in &handed {
+                    slots.work.remove(&one.op);
+                }
                 slots.outcomes.extend(handed.into_iter().map(|one| (one.op, one.outcome)));
                 drop(slots);
                 // The agent itself is polled anyway.
@@ -187,7 +190,7 @@ impl Driver {
 
     fn start(&mut self, start: StartTask) {
         let session = self.session.clone();
-        let work = self.context.shared().slots.lock().work.remove(&start.op);
+        let work = self.context.shared().work_of(start.op);
         let task = self.context.shared().tasks.get(&start.kind);
         let context = TaskContext::inline(session.clone(), start.op, start.task, start.attempt);
         let (op, attempt, kind) = (start.op, start.attempt, start.kind.clone());
@@ -195,10 +198,8 @@ impl Driver {
         let attempted = async move {
             let run = async {
                 match (work, task) {
-                    (Some(Work::Local(work)), _) => match work.await {
-                        Ok(output) => AttemptResult::Completed(output),
-                        Err(error) => failed(&error),
-                    },
+                    (Some(Work::Local(work)), _) => ended(work.await),
+                    (Some(Work::Again(tries)), _) => ended(tries().await),
                     (Some(Work::Task(input)), Some(task)) => task.run(context, input, false).await,
                     _ => failed(&Error::new(Code::UnknownKind, format!("this process has no task {kind:?} to start"))),
                 }
@@ -209,6 +210,13 @@ impl Driver {
         let run = tokio::spawn(attempted.instrument(span));
         self.running.retain(|_, running| !running.is_finished());
         self.running.insert(op, run.abort_handle());
+    }
+}
+
+fn ended(result: crate::Result<crate::Payload>) -> AttemptResult {
+    match result {
+        Ok(output) => AttemptResult::Completed(output),
+        Err(error) => failed(&error),
     }
 }
 
@@ -239,7 +247,11 @@ fn is_of_engine(error: &Error) -> bool {
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
-    AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "panic", words(panic)), retryable: true }
+    AttemptResult::Failed {
+        failure: Failure::new(Code::TaskFailed, "panic", words(panic)),
+        retryable: true,
+        pause: None,
+    }
 }
 
 pub(super) fn timed_out(limit: Duration) -> AttemptResult {
@@ -248,7 +260,7 @@ pub(super) fn timed_out(limit: Duration) -> AttemptResult {
         "TaskTimeout",
         format!("the attempt ran longer than {limit:?} and was stopped"),
     );
-    AttemptResult::Failed { failure, retryable: true }
+    AttemptResult::Failed { failure, retryable: true, pause: None }
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {

@@ -39,6 +39,11 @@ pub trait AgentDefinition: Send + Sync + 'static {
     /// The name under which it is recorded.
     fn kind(&self) -> &str;
 
+    /// Names that it had before: runs recorded under them are its own.
+    fn aliases(&self) -> &[&str] {
+        &[]
+    }
+
     /// Identifies the code; change it with the code's steps. Without one every build counts as changed code.
     fn version(&self) -> Option<String> {
         None
@@ -114,15 +119,21 @@ pub struct NativeHost {
 impl NativeHost {
     /// Adds an agent; two of one kind are an error.
     pub fn agent<A: AgentDefinition>(self, agent: A) -> Result<Self> {
-        let kind = agent.kind().to_owned();
-        self.any_agent(kind, Arc::new(agent))
+        let agent = Arc::new(agent);
+        let mut host = self.any_agent(agent.kind().to_owned(), agent.clone())?;
+        for alias in agent.aliases() {
+            host = host.any_agent((*alias).to_owned(), agent.clone())?;
+        }
+        Ok(host)
     }
 
     pub(crate) fn any_agent(self, kind: String, agent: Arc<dyn AnyAgent>) -> Result<Self> {
         if self.agents.write().insert(kind.clone(), agent).is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,
-                format!("two agents of kind {kind:?} were given to one worker; rename one"),
+                format!(
+                    "two agents of kind {kind:?}, one may have it as an alias, were given to one worker; rename one"
+                ),
             ));
         }
         Ok(self)

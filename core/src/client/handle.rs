@@ -5,9 +5,9 @@ use crate::context::error_of;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
-    CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, Execution, Failure, ForkFrom,
-    ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task, TaskStatus,
-    WaitReason,
+    CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, EventKind, Execution, Failure,
+    ForkFrom, ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task,
+    TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -26,6 +26,15 @@ pub enum Outcome {
     Failed(Failure),
     /// It was cancelled; what it kept.
     Cancelled(Option<Payload>),
+}
+
+/// The conversation of a run at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The entries of the main branch, contents in memory.
+    pub entries: Vec<Entry>,
+    /// Where they end: what a [`stream`](Handle::stream) after it tells is not among them, and nothing is left out.
+    pub position: EventId,
 }
 
 /// One run. Clones speak of the same run.
@@ -286,6 +295,57 @@ impl Handle {
             entry.new.content = self.load(entry.new.content.clone()).await?;
         }
         Ok(entries)
+    }
+
+    /// The entries of the main branch with the position behind them. What the run appends meanwhile is left to the stream.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        let standing = self.storage.standings(self.org, &[self.id]).await?;
+        let high = standing.iter().find(|one| one.execution == self.id).map_or(0, |one| one.high);
+        let mut entries = self.messages().await?;
+        let mut at = high;
+        loop {
+            let events = self.storage.events(self.org, self.id, at, 1_000).await?;
+            let Some(last) = events.last() else { break };
+            at = last.number;
+            for event in events.iter().filter(|event| event.kind == EventKind::Entry) {
+                let later = event.data["entry"].as_str();
+                let begins = entries.iter().position(|entry| later == Some(&*entry.new.id.to_string()));
+                entries.truncate(begins.unwrap_or(entries.len()));
+            }
+        }
+        Ok(Snapshot { entries, position: EventId { number: high, chunk: 0 } })
+    }
+
+    /// What the run was started with; in memory.
+    pub async fn input(&self) -> Result<Payload> {
+        self.load(self.describe().await?.new.input).await
+    }
+
+    /// What it has returned, or kept when it was cancelled; none before its end.
+    pub async fn output(&self) -> Result<Option<Payload>> {
+        match self.describe().await?.output {
+            Some(output) => self.load(output).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The state of a checkpoint by its sequence, or of the last one; none where there is none.
+    pub async fn state(&self, sequence: Option<u32>) -> Result<Option<Payload>> {
+        let mut found = None;
+        let mut page = PageRequest { limit: 1_000, after: None };
+        loop {
+            let checkpoints = self.checkpoints(page).await?;
+            let wanted = |one: &Checkpoint| sequence.is_none_or(|sequence| one.sequence == sequence);
+            found = checkpoints.items.into_iter().rfind(wanted).or(found);
+            match checkpoints.next {
+                Some(next) => page = PageRequest { limit: 1_000, after: Some(next) },
+                None => break,
+            }
+        }
+        match found {
+            Some(checkpoint) => self.load(checkpoint.saved.state).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// All entries of the run, on whatever branch, contents in memory.

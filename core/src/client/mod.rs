@@ -7,7 +7,7 @@ mod sse;
 mod watch;
 
 pub use crate::model::StreamEvent;
-pub use handle::{Handle, Outcome};
+pub use handle::{Handle, Outcome, Snapshot};
 pub use sse::{is_of_task, server_sent};
 pub use watch::Watching;
 

@@ -1,18 +1,20 @@
 //! The typed face of the context.
 
-use super::{AgentContext, Context, Message, Step, TaskCall};
+use super::combine::mapped;
+use super::{AgentContext, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
 use crate::id::EntryId;
 use crate::journal::{OnceBegin, Outcome};
 use crate::model::{ChunkKind, Failure};
 use crate::payload::{Digest, Payload};
-use crate::task::TaskDefinition;
+use crate::task::{TaskDefinition, TaskFuture};
 use futures::future::{Either, select};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -111,6 +113,32 @@ pub trait AgentContextExt: AgentContext {
         F: Future<Output = Result<O>> + Send + 'static,
     {
         self.run_raw(name, Box::pin(async move { Payload::of(&work.await?) })).map(StepOf::new)
+    }
+
+    /// Runs the future of each try as a durable step of this name, with retries and a limit of time.
+    fn run_with<O, W, F>(&self, name: &str, options: StepOptions, work: W) -> Result<StepOf<O>>
+    where
+        O: Serialize + DeserializeOwned + Send + 'static,
+        W: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<O>> + Send + 'static,
+    {
+        let tries = move || {
+            let one = work();
+            Box::pin(async move { Payload::of(&one.await?) }) as TaskFuture
+        };
+        self.run_again_raw(name, options, Arc::new(tries)).map(StepOf::new)
+    }
+
+    /// Runs a task over inputs, at most `limit` at a time, and gives how each ended, in their order. An error of its own says that
+    /// no more could be scheduled, or that the run was asked to stop.
+    fn map<'a, T: TaskDefinition>(
+        &'a self,
+        task: &'a T,
+        inputs: Vec<T::Input>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Result<T::Output>>>> + Send + 'a {
+        let schedule = move |input: &T::Input| self.schedule_task(task, input);
+        mapped(inputs, limit, schedule)
     }
 
     /// Waits for a signal, however long.

@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::journal::{Answer, Call, OnceBegin, OpRef, Outcome, Question};
-use crate::model::{ChunkKind, Entry, Placement, TaskOptions, Usage};
+use crate::model::{ChunkKind, Entry, Placement, RetryPolicy, TaskOptions, Usage};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
 use crate::task::TaskFuture;
@@ -86,6 +86,8 @@ pub trait AgentContext: Send + Sync {
     fn schedule_raw(&self, call: TaskCall) -> Result<Step>;
     /// Runs a future as an inline step of this name.
     fn run_raw(&self, name: &str, work: TaskFuture) -> Result<Step>;
+    /// Runs what makes a future for each try as an inline step of this name.
+    fn run_again_raw(&self, name: &str, options: StepOptions, work: Tries) -> Result<Step>;
     /// Waits for a signal; the step ends with `Signal` or `TimedOut`.
     fn wait_raw(&self, name: &str, timeout: Option<Duration>) -> Result<Step>;
     /// Waits durably.
@@ -134,6 +136,21 @@ pub trait AgentContext: Send + Sync {
     fn thread(&self, name: &str) -> Context;
 }
 
+/// Makes the future of each try of an inline step.
+pub type Tries = Arc<dyn Fn() -> TaskFuture + Send + Sync>;
+
+/// How an inline step is run. Its tries are made where the step is called, and anew where a process that goes on with the run
+/// calls it again: pauses are waited for in memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepOptions {
+    /// Retries and pauses.
+    pub retry: RetryPolicy,
+    /// The longest one try may take: `TaskTimeout`.
+    pub timeout: Option<Duration>,
+    /// Names this call among identical ones.
+    pub key: Option<String>,
+}
+
 /// The context of one activation, or a scope of it.
 #[derive(Clone)]
 pub struct Context {
@@ -163,6 +180,20 @@ pub(crate) enum Work {
     Task(Payload),
     /// A future of the agent's own; gone once it was started.
     Local(TaskFuture),
+    /// What makes one for each try.
+    Again(Tries),
+}
+
+impl Shared {
+    /// What an attempt of an op needs to start. What makes a future for each try is kept for the next one.
+    pub fn work_of(&self, op: OpRef) -> Option<Work> {
+        let mut slots = self.slots.lock();
+        let work = slots.work.remove(&op)?;
+        if let Work::Again(tries) = &work {
+            slots.work.insert(op, Work::Again(tries.clone()));
+        }
+        Some(work)
+    }
 }
 
 impl Context {
@@ -225,6 +256,7 @@ impl AgentContext for Context {
             placement: if inline { Placement::Inline } else { Placement::Queue },
             queue: call.queue.unwrap_or_else(|| self.shared.session.execution().new.queue.clone()),
             key: call.key.map(Into::into),
+            aliases: self.shared.tasks.aliases(&call.kind),
         })?;
         if inline {
             self.shared.slots.lock().work.insert(called.op, Work::Task(call.input));
@@ -240,8 +272,25 @@ impl AgentContext for Context {
             placement: Placement::Inline,
             queue: self.shared.session.execution().new.queue.clone(),
             key: None,
+            aliases: Arc::default(),
         })?;
         self.shared.slots.lock().work.insert(called.op, Work::Local(work));
+        Ok(self.step_of(called.op).with_task(called.task))
+    }
+
+    fn run_again_raw(&self, name: &str, options: StepOptions, work: Tries) -> Result<Step> {
+        let StepOptions { retry, timeout, key } = options;
+        let in_place = retry.retries > 0;
+        let called = self.call(Call::Task {
+            kind: name.into(),
+            input: Payload::null(),
+            options: TaskOptions { retry, timeout, in_place, ..TaskOptions::default() },
+            placement: Placement::Inline,
+            queue: self.shared.session.execution().new.queue.clone(),
+            key: key.map(Into::into),
+            aliases: Arc::default(),
+        })?;
+        self.shared.slots.lock().work.insert(called.op, Work::Again(work));
         Ok(self.step_of(called.op).with_task(called.task))
     }
 

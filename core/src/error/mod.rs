@@ -9,6 +9,7 @@ pub use catalog::{Code, Kind};
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 /// Shorthand for results of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,6 +28,8 @@ struct Inner {
 }
 
 impl Error {
+    const RETRY_AFTER: &str = "retry_after";
+
     /// Makes an error of a code with a message that says what was asked, what was found and what to do.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Inner { code, message: message.into(), outside: None, context: Vec::new(), source: None }))
@@ -92,6 +95,18 @@ impl Error {
     /// A named fact.
     pub fn fact(&self, name: &str) -> Option<&str> {
         self.0.context.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Says how long to wait before the work is tried again, as a service tells that is asked too often: a task's next attempt
+    /// then waits so long, whatever its retry policy says.
+    #[must_use]
+    pub fn retry_after(self, pause: Duration) -> Self {
+        self.with(Self::RETRY_AFTER, pause.as_secs_f64())
+    }
+
+    /// How long the error asks to wait before the work is tried again: what [`retry_after`](Self::retry_after) was told.
+    pub fn asked_pause(&self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.fact(Self::RETRY_AFTER)?.parse().ok()?).ok()
     }
 
     /// Whether the same request may succeed later without any change.

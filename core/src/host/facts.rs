@@ -1,7 +1,9 @@
 //! Stored things as JSON facts for hosts: what people look at, never what a program computes with on a hot path.
 
 use crate::clock::Timestamp;
-use crate::model::{Checkpoint, Event, Execution, Failure, RecordedBody, RecordedOp, Task};
+use crate::model::{
+    Checkpoint, Event, Execution, Failure, KnownWorker, QueueLimit, QueueLoad, RecordedBody, RecordedOp, Schedule, Task,
+};
 use serde_json::{Value, json};
 
 fn seconds(at: Timestamp) -> f64 {
@@ -71,6 +73,58 @@ pub fn checkpoint(checkpoint: &Checkpoint) -> Value {
         "metadata": serde_json::from_str::<Value>(&checkpoint.saved.metadata).ok(),
         "usage": checkpoint.usage,
         "created_at": seconds(checkpoint.created_at),
+    })
+}
+
+/// A schedule.
+pub fn schedule(schedule: &Schedule) -> Value {
+    let spec = &schedule.spec;
+    json!({
+        "id": spec.id,
+        "kind": spec.kind,
+        "queue": spec.queue,
+        "input": serde_json::from_str::<Value>(&spec.input).ok(),
+        "cron": spec.cron,
+        "timezone": spec.timezone,
+        "metadata": spec.metadata,
+        "priority": spec.priority,
+        "concurrency_key": spec.concurrency_key,
+        "concurrency_limit": spec.concurrency_limit,
+        "next_at": schedule.next_at.map(seconds),
+        "created_at": seconds(schedule.created_at),
+    })
+}
+
+/// What waits and runs of a kind in a queue.
+pub fn queue(load: &QueueLoad) -> Value {
+    json!({
+        "kind": load.kind,
+        "queue": load.queue,
+        "queued": load.queued,
+        "running": load.running,
+        "served": load.served,
+    })
+}
+
+/// A queue with its limit.
+pub fn queue_limit((queue, limit): &(String, QueueLimit)) -> Value {
+    json!({
+        "queue": queue,
+        "concurrency": limit.concurrency,
+        "runs": limit.rate.map(|rate| rate.runs),
+        "seconds": limit.rate.map(|rate| rate.per.as_secs_f64()),
+    })
+}
+
+/// A worker that the backend knows.
+pub fn worker(worker: &KnownWorker) -> Value {
+    json!({
+        "id": worker.id,
+        "name": worker.name,
+        "queues": worker.queues,
+        "serves": worker.serves.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect::<Vec<_>>(),
+        "seen_at": seconds(worker.seen_at),
+        "alive_until": seconds(worker.alive_until),
     })
 }
 

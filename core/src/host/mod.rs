@@ -6,6 +6,7 @@
 
 mod activations;
 mod composite;
+pub mod desk;
 pub mod facts;
 pub mod stage;
 

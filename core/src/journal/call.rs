@@ -40,6 +40,8 @@ pub enum Call {
         queue: String,
         /// Names this call among identical ones.
         key: Option<Arc<str>>,
+        /// Names that the function had before: a call recorded under one of them is its own.
+        aliases: Arc<[Arc<str>]>,
     },
     /// Waits for a signal.
     Signal {

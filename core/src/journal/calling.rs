@@ -45,7 +45,7 @@ impl Machine {
             Call::Entry { thread, .. } => self.leaf(thread),
             _ => None,
         };
-        let label = call.label(parent)?;
+        let label = self.recorded_as(call.label(parent)?, &call, once);
         self.check_room(&call, once)?;
         let called = match self.claim_twin(&label, once)? {
             Some(index) => self.called_again(index, call),
@@ -280,6 +280,29 @@ impl Machine {
         Ok(())
     }
 
+    /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
+    fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
+        let Call::Task { aliases, .. } = call else { return label };
+        if aliases.is_empty() || (self.script.all_claimed() && self.unfinished_once.is_empty()) {
+            return label;
+        }
+        let labels = aliases.iter().map(|alias| Label { name: alias.clone(), ..label.clone() });
+        let twins = std::iter::once(label.clone()).chain(labels);
+        let found = twins.filter_map(|label| Some((self.ops[self.twin(&label, once)?].sequence, label)));
+        found.min_by_key(|(sequence, _)| *sequence).map_or(label, |(_, label)| label)
+    }
+
+    /// The recorded op that a label would claim.
+    fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
+        let free = |index: usize| {
+            let op: &Op = &self.ops[index];
+            let scope = op.once.as_ref().map(|once| &once.name);
+            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+        };
+        let found = self.script.find(label, free);
+        found.or_else(|| self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
+    }
+
     /// Finds and claims the recorded twin of a call (rule 7).
     pub(super) fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
         let first_call = !std::mem::replace(&mut self.called_anything, true);
@@ -292,10 +315,7 @@ impl Machine {
             let scope = op.once.as_ref().map(|once| &once.name);
             (op.recorded && !op.claimed && scope == once).then_some(&op.label)
         };
-        let mut found = self.script.find(label, free);
-        if found.is_none() {
-            found = self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label));
-        }
+        let mut found = self.twin(label, once);
         if found.is_none()
             && let Some((recorded, called)) = &self.reworded_first
             && recorded == label

@@ -1,7 +1,7 @@
 //! What follows the end of an attempt: another one, a failure, or a doubt. Shared by every backend.
 
 use crate::error::Code;
-use crate::id::Slot;
+use crate::id::{Slot, TaskId};
 use crate::model::{
     AttemptResult, Failure, RecordedBody, RecordedOp, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus,
 };
@@ -37,14 +37,15 @@ pub fn after_attempt(task: &Task, result: AttemptResult) -> Verdict {
         AttemptResult::Completed(output) => Verdict::Complete(output),
         AttemptResult::Cancelled => Verdict::Cancel,
         AttemptResult::NotDone | AttemptResult::Released => Verdict::Retry(Duration::ZERO),
-        AttemptResult::Failed { failure, retryable } => {
+        AttemptResult::Failed { failure, retryable, pause: asked } => {
             // A timeout says nothing about what the other side did.
             if failure.code == Code::TaskTimeout && options.side_effects != SideEffects::Idempotent {
                 return Verdict::InDoubt;
             }
             let failed = task.failed_attempts + 1;
             if retryable && may_retry(options, &failure, failed) {
-                return Verdict::Retry(pause(&options.retry, failed, &task.new.id.0.as_u128().to_le_bytes()));
+                let salt = task.new.id.0.as_u128().to_le_bytes();
+                return Verdict::Retry(asked.unwrap_or_else(|| pause(&options.retry, failed, &salt)));
             }
             Verdict::Fail(described(task, failure, failed))
         }
@@ -148,23 +149,38 @@ pub fn interrupted() -> Verdict {
 pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
     failure.kind = Some(task.new.kind.clone());
     failure.task = Some(task.new.id);
-    failure.attempts = attempts;
+    // One that was tried again where it ran has counted its tries.
+    failure.attempts = attempts.max(failure.attempts);
     failure
 }
 
+/// The pause before another try of a task that is tried again where it runs, of which so many tries have failed; none where the
+/// last one is its end.
+pub fn in_place(options: &TaskOptions, task: TaskId, result: &AttemptResult, failed: u32) -> Option<Duration> {
+    let AttemptResult::Failed { failure, retryable, pause: asked } = result else { return None };
+    let again = options.in_place && *retryable && may_try(options, failure, failed);
+    again.then(|| asked.unwrap_or_else(|| pause(&options.retry, failed, &task.0.as_u128().to_le_bytes())))
+}
+
 fn may_retry(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
+    !options.in_place && may_try(options, failure, failed)
+}
+
+fn may_try(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
     options.side_effects == SideEffects::Idempotent
         && failed <= options.retry.retries
         && failure.code != Code::NonRetryable
         && !options.retry.no_retry.contains(&failure.error_type)
 }
 
-/// The pause before the attempt after `failed` failures: saturating, between half and all of the exponential step.
+/// The pause before the attempt after `failed` failures: saturating, the exponential step but for what chance takes away.
 pub fn pause(policy: &RetryPolicy, failed: u32, salt: &[u8]) -> Duration {
     let step = policy.initial.as_secs_f64() * policy.factor.max(1.0).powi(failed.saturating_sub(1).min(1_000) as i32);
     let capped = if step.is_finite() { step.min(policy.max.as_secs_f64()) } else { policy.max.as_secs_f64() };
     let noise = Digest::of_parts(&[salt, &failed.to_le_bytes()]).0[0];
-    Duration::from_secs_f64(capped * (0.5 + f64::from(noise) / 510.0))
+    let jitter = if (0.0..=1.0).contains(&policy.jitter) { policy.jitter } else { RetryPolicy::USUAL_JITTER };
+    let jitter = f64::from(jitter);
+    Duration::from_secs_f64(capped * (1.0 - jitter + jitter * f64::from(noise) / 255.0))
 }
 
 #[cfg(test)]

@@ -114,6 +114,8 @@ pub enum AttemptResult {
         failure: Failure,
         /// Whether the error's type allows another attempt.
         retryable: bool,
+        /// How long the error itself asks to wait before another attempt, instead of what the policy says.
+        pause: Option<Duration>,
     },
     /// It ended because its run was cancelled.
     Cancelled,

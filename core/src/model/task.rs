@@ -20,7 +20,8 @@ pub enum SideEffects {
     Reconcile,
 }
 
-/// Pauses between attempts: saturating exponential backoff with jitter.
+/// Pauses between attempts: saturating exponential backoff with jitter. The one after failure n is
+/// `min(initial * factor^(n - 1), max)`, of which a part between `1 - jitter` and 1 is waited for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryPolicy {
@@ -30,8 +31,11 @@ pub struct RetryPolicy {
     pub initial: Duration,
     /// The longest pause.
     pub max: Duration,
-    /// Growth per attempt.
+    /// Growth per attempt; below 1 it counts as 1.
     pub factor: f64,
+    /// The part of a pause that chance may take away, from 0 to 1.
+    #[serde(skip_serializing_if = "is_usual_jitter")]
+    pub jitter: f32,
     /// Error types that fail at once.
     pub no_retry: Vec<String>,
 }
@@ -43,8 +47,51 @@ impl Default for RetryPolicy {
             initial: Duration::from_millis(200),
             max: Duration::from_secs(60),
             factor: 2.0,
+            jitter: Self::USUAL_JITTER,
             no_retry: Vec::new(),
         }
+    }
+}
+
+impl RetryPolicy {
+    /// `jitter` where nothing else is said.
+    pub const USUAL_JITTER: f32 = 0.5;
+
+    /// The policy of a task as a language gives it: the first pause and the longest in its unit, of which a second has
+    /// `per_second`, growth and jitter, each under the name it has there.
+    pub fn given(kind: &str, names: [&str; 4], per_second: f64, given: [Option<f64>; 4]) -> crate::Result<Self> {
+        let usual = Self::default();
+        let [initial, max, factor, jitter] = given;
+        let refused = |which: usize, given: f64, what: &str| {
+            let name = names[which];
+            crate::Error::new(
+                Code::InvalidArgument,
+                format!("the retry policy of task {kind:?} has {name}={given}; {what}"),
+            )
+        };
+        let seconds = |which: usize, given: Option<f64>, usual: Duration| {
+            let Some(given) = given else { return Ok(usual) };
+            Duration::try_from_secs_f64(given / per_second)
+                .map_err(|_| refused(which, given, "a pause is a number from 0 of what can be waited for"))
+        };
+        let policy = Self {
+            initial: seconds(0, initial, usual.initial)?,
+            max: seconds(1, max, usual.max)?,
+            factor: factor.unwrap_or(usual.factor),
+            jitter: jitter.map_or(usual.jitter, |jitter| jitter as f32),
+            ..usual
+        };
+        if !policy.factor.is_finite() || policy.factor < 1.0 {
+            return Err(refused(2, policy.factor, "pauses grow by a number from 1, which is a pause that stays"));
+        }
+        if !(0.0..=1.0).contains(&policy.jitter) {
+            return Err(refused(
+                3,
+                policy.jitter.into(),
+                "chance takes away a part of a pause from 0 (nothing) to 1 (all)",
+            ));
+        }
+        Ok(policy)
     }
 }
 
@@ -66,6 +113,10 @@ pub struct TaskOptions {
     pub detached: bool,
     /// A model call: a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
     pub interruptible: bool,
+    /// Tried again where it runs, by the session that holds it: a function that no other process has. To the store all its
+    /// tries are one attempt; where the process is gone they are made anew.
+    #[serde(skip_serializing_if = "is_not")]
+    pub in_place: bool,
     /// The most tokens that one attempt may use: a model call that the run's budget has no room for is not begun. 0 reserves
     /// nothing.
     #[serde(skip_serializing_if = "is_nothing")]
@@ -86,14 +137,23 @@ impl Default for TaskOptions {
             side_effects: SideEffects::default(),
             detached: false,
             interruptible: false,
+            in_place: false,
             reserve: 0,
             max_losses: Self::USUAL_LOSSES,
         }
     }
 }
 
+fn is_not(flag: &bool) -> bool {
+    !flag
+}
+
 fn is_nothing(reserve: &u32) -> bool {
     *reserve == 0
+}
+
+fn is_usual_jitter(jitter: &f32) -> bool {
+    *jitter == RetryPolicy::USUAL_JITTER
 }
 
 // What is not said is what it was before it could be: rows of older versions and new ones are alike.

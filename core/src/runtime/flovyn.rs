@@ -82,10 +82,11 @@ impl FlovynClientBuilder {
         self
     }
 
-    /// Runs at most so many claimed tasks at a time.
+    /// Runs at most so many attempts at a time, claimed and inline ones together; 0 claims none and lets inline ones run.
     #[must_use]
     pub fn max_tasks(mut self, limit: usize) -> Self {
         self.options.max_tasks = limit;
+        self.options.count_inline = limit > 0;
         self
     }
 

@@ -50,12 +50,12 @@ impl Session {
                     }
                 }
                 Effect::Start(start) => {
-                    ready = true;
-                    me.watch_attempt(&mut inner, &start);
-                    inner.effects.push_back(HostEffect::Start(start));
+                    let of = start.attempt;
+                    ready |= me.start(&mut inner, start, of);
                 }
                 Effect::CancelTask(op) => {
                     ready = true;
+                    inner.waiting.remove(&op);
                     if let Some(running) = inner.running.remove(&op) {
                         running.stop();
                     }

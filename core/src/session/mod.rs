@@ -83,6 +83,17 @@ impl Closed {
     }
 }
 
+/// What is given back when it is dropped: the place of an attempt among those that a worker runs at once.
+pub(crate) type Place = Box<dyn Send + Sync>;
+
+/// When an inline attempt may start.
+pub(crate) enum Turn {
+    /// Now, in a place where places are counted.
+    Now(Option<Place>),
+    /// By [`Session::begin_in`].
+    Later,
+}
+
 /// What the worker does for its sessions.
 pub(crate) trait Keeper: Send + Sync {
     /// The run waits; the session may be parked.
@@ -98,6 +109,8 @@ pub(crate) trait Keeper: Send + Sync {
     fn wants(&self, execution: ExecutionId, batch: &Batch) -> Option<ClaimRequest>;
     /// What a commit has brought along for such a claim.
     fn bring(&self, wanted: &ClaimRequest, tasks: Vec<ClaimedTask>);
+    /// Whether an inline attempt may start; one that may not is started when its turn comes.
+    fn turn(&self, session: &Arc<Session>, op: OpRef) -> Turn;
     /// Calls `hold_elapsed` a little later.
     fn arm_hold(&self, session: &Arc<Session>);
     /// An inline attempt tells how far it is.
@@ -139,6 +152,8 @@ struct Inner {
     hinted: u64,
     refreshing: bool,
     running: HashMap<OpRef, tasks::Running>,
+    /// Attempts that wait for a place, with the number of the attempt that a try is of.
+    waiting: HashMap<OpRef, (StartTask, u32)>,
     /// Entries that are not durable yet, so that the branch can be read at any moment.
     recent: HashMap<EntryId, crate::model::NewEntry>,
     /// What the last commit stored of large values, for the outcomes that are handed over next.
@@ -189,6 +204,7 @@ impl Session {
             hinted: 0,
             refreshing: false,
             running: HashMap::new(),
+            waiting: HashMap::new(),
             recent: HashMap::new(),
             kept: HashMap::new(),
             page: HashMap::new(),
@@ -514,7 +530,9 @@ impl Session {
 
     /// Whether an attempt is under way here, or what it returned is not stored yet.
     pub(crate) fn is_working(&self) -> bool {
-        !self.is_closed() && self.inner.lock().machine.is_working()
+        let inner = self.inner.lock();
+        // A pause before another try is not waited for, nor a place: whoever goes on makes that try.
+        !self.is_closed() && inner.machine.is_working() && (inner.machine.is_committing() || !inner.only_pauses())
     }
 
     /// Puts a waiting copy away, unless its code goes on at this moment: what it has called must not be lost.
@@ -541,6 +559,7 @@ impl Session {
             inner.kept.clear();
             inner.page = HashMap::new();
             inner.effects.clear();
+            inner.waiting.clear();
             for (op, running) in inner.running.drain().collect::<Vec<_>>() {
                 running.stop();
                 inner.effects.push_back(HostEffect::CancelTask(op));

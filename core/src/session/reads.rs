@@ -106,7 +106,7 @@ impl Session {
                     if kind == ChunkKind::Token {
                         running.say(&data);
                     }
-                    (Some(op), attempt, running.next_preview())
+                    (Some(op), running.of(), running.next_preview())
                 }
                 None => {
                     *of_agent += 1;

@@ -1,19 +1,24 @@
 //! Inline attempts of a session: their ends, their time limits.
 
-use super::{HostEffect, Inner, Session};
+use super::{HostEffect, Inner, Place, Session, Turn, traces};
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::journal::{OpRef, StartTask};
+use crate::journal::{OpRef, StartTask, retry};
 use crate::model::{AttemptResult, ChunkKind, Failure};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An attempt that runs in this process.
+/// An attempt that runs in this process, or pauses before its next try.
 pub(super) struct Running {
     task: TaskId,
     kind: Arc<str>,
-    attempt: u32,
+    /// The number that the host knows it by: the attempt's, and one more for each try of it that failed. None in a pause.
+    attempt: Option<u32>,
+    /// The attempt's number.
+    of: u32,
+    /// How it is tried again, where the session does that.
+    again: Option<Box<StartTask>>,
     started: Instant,
     beat: Arc<Mutex<Instant>>,
     watch: Option<tokio::task::AbortHandle>,
@@ -21,9 +26,16 @@ pub(super) struct Running {
     previews: u64,
     /// What it has streamed, where that may become its result.
     said: Option<String>,
+    /// Its place, where they are counted; none in a pause.
+    place: Option<Place>,
 }
 
 impl Running {
+    /// The attempt's number.
+    pub fn of(&self) -> u32 {
+        self.of
+    }
+
     /// The place of the preview that it makes now, from 1.
     pub fn next_preview(&mut self) -> u64 {
         self.previews += 1;
@@ -38,32 +50,60 @@ impl Running {
     }
 
     /// Ends its watch.
-    pub fn stop(self) {
-        if let Some(watch) = self.watch {
+    pub fn stop(mut self) {
+        self.stop_watch();
+    }
+
+    fn stop_watch(&mut self) {
+        if let Some(watch) = self.watch.take() {
             watch.abort();
         }
+    }
+
+    /// How long to wait for another try of it, where one follows this end.
+    fn pause_after(&self, result: &AttemptResult) -> Option<Duration> {
+        let start = self.again.as_ref()?;
+        retry::in_place(&start.options, start.task, result, self.tries())
+    }
+
+    /// How many tries it has made, this one included.
+    fn tries(&self) -> u32 {
+        self.attempt.map_or(0, |attempt| attempt - self.of + 1)
     }
 }
 
 impl Inner {
     pub(super) fn is_wanted(&self, op: OpRef, attempt: u32) -> bool {
-        self.running.get(&op).is_some_and(|running| running.attempt == attempt)
+        self.running.get(&op).is_some_and(|running| running.attempt == Some(attempt))
+    }
+
+    /// Whether all that runs here pauses before another try, or waits for a place.
+    pub(super) fn only_pauses(&self) -> bool {
+        !(self.running.is_empty() && self.waiting.is_empty())
+            && self.running.values().all(|running| running.attempt.is_none())
     }
 
     /// An attempt that runs and whose end still matters.
     pub(super) fn running_attempt(&mut self, op: OpRef, attempt: u32) -> Option<&mut Running> {
-        self.running.get_mut(&op).filter(|running| running.attempt == attempt)
+        self.running.get_mut(&op).filter(|running| running.attempt == Some(attempt))
     }
 }
 
 impl Session {
-    /// Reports the end of an inline attempt. Ignored when the attempt is no longer wanted.
+    /// Reports the end of an inline attempt, or of a try of it. Ignored when the attempt is no longer wanted.
     pub fn task_ended(&self, op: OpRef, attempt: u32, result: AttemptResult) {
         let mut inner = self.inner.lock();
         if !inner.is_wanted(op, attempt) {
             return;
         }
-        let Some(running) = inner.running.remove(&op) else { return };
+        let Some(mut running) = inner.running.remove(&op) else { return };
+        if let Some(pause) = running.pause_after(&result) {
+            // Under one lock: what tells the attempt to stop has to find it.
+            self.pause(&mut running, op, pause);
+            self.trace_end(op, &running, &result);
+            inner.running.insert(op, running);
+            return;
+        }
         drop(inner);
         self.ended(op, running, result);
     }
@@ -88,19 +128,22 @@ impl Session {
     }
 
     fn ended(&self, op: OpRef, running: Running, result: AttemptResult) {
-        let attempt = running.attempt;
-        let duration = super::now().saturating_duration_since(running.started);
-        if self.trace().is_on() {
-            let task = (running.task, &running.kind, attempt);
-            self.trace().task_ended(self.storage.clock().now(), op.0, task, duration, &result);
-        }
+        let (attempt, tries) = (running.of, running.tries());
+        let duration = self.trace_end(op, &running, &result);
+        let counts = running.again.is_some();
         running.stop();
         let result = match result {
+            // The store would not know of the tries.
+            AttemptResult::Failed { mut failure, retryable, pause } if counts => {
+                failure.attempts = tries;
+                AttemptResult::Failed { failure, retryable, pause }
+            }
             AttemptResult::Completed(output) => match output.check_size(self.max_payload) {
                 Ok(()) => AttemptResult::Completed(output),
                 Err(error) => AttemptResult::Failed {
                     failure: Failure::new(error.code(), error.code().as_str(), error.message()),
                     retryable: false,
+                    pause: None,
                 },
             },
             result => result,
@@ -108,15 +151,86 @@ impl Session {
         self.with(|machine| machine.task_ended(op, attempt, result, duration));
     }
 
+    /// Tells of the end of a try; how long it took.
+    fn trace_end(&self, op: OpRef, running: &Running, result: &AttemptResult) -> Duration {
+        let duration = super::now().saturating_duration_since(running.started);
+        if self.trace().is_on() {
+            let task = (running.task, &running.kind, running.of);
+            self.trace().task_ended(self.storage.clock().now(), op.0, task, duration, result);
+        }
+        duration
+    }
+
+    /// Lets another try of an attempt follow after a pause.
+    fn pause(&self, running: &mut Running, op: OpRef, pause: Duration) {
+        let next = running.attempt.take().unwrap_or(running.of) + 1;
+        let me = self.me.clone();
+        running.stop_watch();
+        running.place = None;
+        let waiting = self.runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            if let Some(me) = me.upgrade() {
+                me.begin_again(op, next);
+            }
+        });
+        running.watch = Some(waiting.abort_handle());
+    }
+
+    fn begin_again(self: &Arc<Self>, op: OpRef, attempt: u32) {
+        let mut inner = self.inner.lock();
+        let Some(mut running) = inner.running.remove(&op) else { return };
+        let Some(start) = running.again.take() else { return };
+        let again = StartTask { attempt, ..*start };
+        let noted = traces::started(&again);
+        let ready = self.start(&mut inner, again, running.of);
+        drop(inner);
+        if self.trace().is_on() {
+            self.tell(vec![noted]);
+        }
+        if ready && let Some(port) = self.port.get() {
+            port.ready(self);
+        }
+    }
+
+    /// Starts a try of an attempt, whose number is `of`, or lets it wait for a place; whether it starts.
+    pub(super) fn start(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32) -> bool {
+        match self.keeper.get().map_or(Turn::Now(None), |keeper| keeper.turn(self, start.op)) {
+            Turn::Now(place) => {
+                self.begin(inner, start, of, place);
+                true
+            }
+            Turn::Later => {
+                inner.waiting.insert(start.op, (start, of));
+                false
+            }
+        }
+    }
+
+    /// Starts what has waited for a place. What is no longer wanted by now leaves it.
+    pub(crate) fn begin_in(self: &Arc<Self>, op: OpRef, place: Place) {
+        let mut inner = self.inner.lock();
+        let Some((start, of)) = inner.waiting.remove(&op) else { return };
+        self.begin(&mut inner, start, of, Some(place));
+        drop(inner);
+        if let Some(port) = self.port.get() {
+            port.ready(self);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32, place: Option<Place>) {
+        self.watch_attempt(inner, &start, of, place);
+        inner.effects.push_back(HostEffect::Start(start));
+    }
+
     /// How far an inline attempt is: a preview at once, durable with the worker's next write; a sign of life too.
     pub fn task_progress(&self, op: OpRef, attempt: u32, fraction: f64, message: &str) {
         self.task_heartbeat(op);
-        let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt));
-        let Some((task, _)) = running.filter(|(_, running)| *running == attempt) else { return };
+        let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt, running.of));
+        let Some((task, _, of)) = running.filter(|(_, running, _)| *running == Some(attempt)) else { return };
         let report = progress(fraction, message);
         self.stream(ChunkKind::Progress, report.as_str().into(), Some((op, attempt)));
         if let Some(keeper) = self.keeper.get() {
-            keeper.progressed(task, attempt, report);
+            keeper.progressed(task, of, report);
         }
     }
 
@@ -127,8 +241,8 @@ impl Session {
         }
     }
 
-    /// Starts the clock of an attempt.
-    pub(super) fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask) {
+    /// Starts the clock of a try of an attempt; `of` is the attempt's number.
+    fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, of: u32, place: Option<Place>) {
         let started = super::now();
         let beat = Arc::new(Mutex::new(started));
         let limits = (start.options.timeout, start.options.heartbeat_timeout);
@@ -142,16 +256,18 @@ impl Session {
                     let message = format!("task {kind:?} {what} and was stopped");
                     let failure = Failure::new(Code::TaskTimeout, "TaskTimeout", message);
                     me.inner.lock().effects.push_back(HostEffect::CancelTask(op));
-                    me.task_ended(op, attempt, AttemptResult::Failed { failure, retryable: true });
+                    me.task_ended(op, attempt, AttemptResult::Failed { failure, retryable: true, pause: None });
                     if let Some(port) = me.port.get() {
                         port.ready(&me);
                     }
                 })
                 .abort_handle()
         });
-        let (task, kind, attempt) = (start.task, start.kind.clone(), start.attempt);
+        let (task, kind, attempt) = (start.task, start.kind.clone(), Some(start.attempt));
+        let again = start.options.in_place.then(|| Box::new(start.clone()));
         let said = start.options.interruptible.then(String::new);
-        inner.running.insert(start.op, Running { task, kind, attempt, started, beat, watch, previews: 0, said });
+        let running = Running { task, kind, attempt, of, again, started, beat, watch, previews: 0, said, place };
+        inner.running.insert(start.op, running);
     }
 }
 

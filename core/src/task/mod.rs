@@ -34,6 +34,11 @@ pub trait TaskDefinition: Send + Sync + 'static {
     /// The name under which it is recorded.
     fn kind(&self) -> &str;
 
+    /// Names that it had before: tasks recorded under them are its own.
+    fn aliases(&self) -> &[&str] {
+        &[]
+    }
+
     /// Retries, timeouts, side effects.
     fn options(&self) -> TaskOptions {
         TaskOptions::default()
@@ -186,17 +191,29 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
         _ => Code::TaskFailed,
     };
     let failure = Failure::new(code, error.error_type(), error.message());
-    AttemptResult::Failed { retryable: code != Code::NonRetryable, failure }
+    AttemptResult::Failed { retryable: code != Code::NonRetryable, failure, pause: error.asked_pause() }
 }
 
 /// The tasks a process can run, by kind.
 #[derive(Default)]
-pub struct TaskRegistry(RwLock<HashMap<String, Arc<dyn AnyTask>>>);
+pub struct TaskRegistry {
+    known: RwLock<HashMap<String, Arc<dyn AnyTask>>>,
+    /// The names that a kind had before, where there are any.
+    aliases: RwLock<HashMap<String, Arc<[Arc<str>]>>>,
+}
 
 impl TaskRegistry {
     /// Adds a task; two definitions of one kind are an error.
     pub fn add<T: TaskDefinition>(&self, task: T) -> Result<()> {
-        self.add_any(task.kind().to_owned(), Arc::new(task))
+        let task = Arc::new(task);
+        let (kind, aliases) = (task.kind().to_owned(), names_of(task.aliases()));
+        for alias in aliases.iter() {
+            self.add_any(alias.to_string(), task.clone())?;
+        }
+        if !aliases.is_empty() {
+            self.aliases.write().insert(kind.clone(), aliases);
+        }
+        self.add_any(kind, task)
     }
 
     /// Adds what an executor runs.
@@ -209,10 +226,12 @@ impl TaskRegistry {
 
     fn add_any(&self, kind: String, task: Arc<dyn AnyTask>) -> Result<()> {
         task.options().check(&kind)?;
-        if self.0.write().insert(kind.clone(), task).is_some() {
+        if self.known.write().insert(kind.clone(), task).is_some() {
             return Err(Error::new(
                 Code::InvalidArgument,
-                format!("two tasks of kind {kind:?} were given to one worker; rename one"),
+                format!(
+                    "two tasks of kind {kind:?}, one may have it as an alias, were given to one worker; rename one"
+                ),
             ));
         }
         Ok(())
@@ -220,16 +239,26 @@ impl TaskRegistry {
 
     /// The kinds.
     pub fn kinds(&self) -> Arc<[String]> {
-        let mut kinds: Vec<_> = self.0.read().keys().cloned().collect();
+        let mut kinds: Vec<_> = self.known.read().keys().cloned().collect();
         kinds.sort_unstable();
         kinds.into()
     }
 
     pub(crate) fn options(&self, kind: &str) -> Option<TaskOptions> {
-        self.0.read().get(kind).map(|task| task.options())
+        self.known.read().get(kind).map(|task| task.options())
     }
 
     pub(crate) fn get(&self, kind: &str) -> Option<Arc<dyn AnyTask>> {
-        self.0.read().get(kind).cloned()
+        self.known.read().get(kind).cloned()
     }
+
+    /// The names that a kind had before.
+    pub(crate) fn aliases(&self, kind: &str) -> Arc<[Arc<str>]> {
+        self.aliases.read().get(kind).cloned().unwrap_or_default()
+    }
+}
+
+/// Names as calls carry them.
+pub(crate) fn names_of(names: &[&str]) -> Arc<[Arc<str>]> {
+    names.iter().map(|name| Arc::from(*name)).collect()
 }

@@ -41,6 +41,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
                 max: micros(options.retry.max),
                 factor: options.retry.factor,
                 no_retry: options.retry.no_retry.clone(),
+                jitter: Some(options.retry.jitter).filter(|jitter| *jitter != RetryPolicy::USUAL_JITTER),
             }),
             timeout: some_micros(options.timeout),
             heartbeat_timeout: some_micros(options.heartbeat_timeout),
@@ -50,6 +51,7 @@ impl From<&TaskOptions> for v2::TaskOptions {
             interruptible: options.interruptible,
             reserve: options.reserve,
             max_losses: said(options.max_losses),
+            in_place: options.in_place,
         }
     }
 }
@@ -63,6 +65,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
                 initial: Duration::from_micros(retry.initial),
                 max: Duration::from_micros(retry.max),
                 factor: retry.factor,
+                jitter: retry.jitter.unwrap_or(RetryPolicy::USUAL_JITTER),
                 no_retry: retry.no_retry,
             },
             None => RetryPolicy::default(),
@@ -82,6 +85,7 @@ impl TryFrom<v2::TaskOptions> for TaskOptions {
             detached: wire.detached,
             interruptible: wire.interruptible,
             reserve: wire.reserve,
+            in_place: wire.in_place,
             max_losses: wire.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         })
     }
@@ -180,9 +184,11 @@ impl From<&AttemptResult> for v2::AttemptResult {
     fn from(result: &AttemptResult) -> Self {
         let result = match result {
             AttemptResult::Completed(output) => WireResult::Completed(output.into()),
-            AttemptResult::Failed { failure, retryable } => {
-                WireResult::Failed(v2::AttemptFailure { failure: Some(failure.into()), retryable: *retryable })
-            }
+            AttemptResult::Failed { failure, retryable, pause } => WireResult::Failed(v2::AttemptFailure {
+                failure: Some(failure.into()),
+                retryable: *retryable,
+                pause: some_micros(*pause),
+            }),
             AttemptResult::Cancelled => WireResult::Cancelled(v2::Empty {}),
             AttemptResult::NotDone => WireResult::NotDone(v2::Empty {}),
             AttemptResult::Released => WireResult::Released(v2::Empty {}),
@@ -199,6 +205,7 @@ impl TryFrom<v2::AttemptResult> for AttemptResult {
             WireResult::Failed(failed) => Self::Failed {
                 failure: need(failed.failure, "attempt.failure")?.try_into()?,
                 retryable: failed.retryable,
+                pause: some_duration(failed.pause),
             },
             WireResult::Cancelled(_) => Self::Cancelled,
             WireResult::NotDone(_) => Self::NotDone,

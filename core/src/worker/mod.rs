@@ -6,6 +6,7 @@ mod agent_loop;
 mod heartbeat;
 mod hold;
 mod parked;
+mod places;
 mod progress;
 mod task_loop;
 
@@ -13,9 +14,9 @@ pub use task_loop::Ticket;
 
 use crate::error::{Kind, Result};
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use crate::journal::MachineConfig;
+use crate::journal::{MachineConfig, OpRef};
 use crate::model::{Batch, ClaimedTask, OpBody, Placement};
-use crate::session::{Closed, Conversations, Keeper, Session};
+use crate::session::{Closed, Conversations, Keeper, Session, Turn};
 use crate::storage::available::LOST_FILE;
 use crate::storage::{ClaimRequest, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
@@ -23,6 +24,7 @@ use crate::tracer::Tracer;
 use hold::Holds;
 use parked::Parked;
 use parking_lot::Mutex;
+use places::Inline;
 use progress::Reports;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -62,6 +64,8 @@ pub struct WorkerOptions {
     pub max_agents: usize,
     /// Claimed tasks that run at the same time.
     pub max_tasks: usize,
+    /// Whether inline attempts count among them: then no more attempts run here than `max_tasks`, of whatever kind.
+    pub count_inline: bool,
     /// Waiting runs kept in memory.
     pub max_parked: usize,
     /// How long a waiting run is kept in memory.
@@ -83,6 +87,7 @@ impl Default for WorkerOptions {
             queue: "default".into(),
             max_agents: 100,
             max_tasks: 32,
+            count_inline: false,
             max_parked: 10_000,
             max_parked_age: Duration::from_secs(600),
             only: None,
@@ -111,6 +116,8 @@ pub(crate) struct Core {
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
     /// Places that tasks on their way here have; changed under the lock of `tickets`.
     pub reserved_tasks: AtomicUsize,
+    /// Inline attempts, where they count; locked after `tickets`.
+    inline: Mutex<Inline>,
     holds: Holds,
     reports: Reports,
     listening: Mutex<Option<Listening>>,
@@ -155,6 +162,7 @@ impl Worker {
             active: Mutex::default(),
             tickets: Mutex::default(),
             reserved_tasks: AtomicUsize::default(),
+            inline: Mutex::default(),
             holds: Holds::default(),
             reports: Reports::default(),
             listening: Mutex::default(),
@@ -325,7 +333,8 @@ impl Core {
     pub fn reserve_tasks(&self, most: usize) -> usize {
         let tickets = self.tickets.lock();
         let reserved = self.reserved_tasks.load(Ordering::Relaxed);
-        let places = most.min(self.options.max_tasks.saturating_sub(tickets.len() + reserved));
+        let inline = self.inline.lock().taken_or_wanted();
+        let places = most.min(self.options.max_tasks.saturating_sub(tickets.len() + reserved + inline));
         self.reserved_tasks.store(reserved + places, Ordering::Relaxed);
         places
     }
@@ -454,6 +463,10 @@ impl Keeper for Core {
         if let Some(me) = self.me.upgrade() {
             task_loop::take_on(&me, wanted.limit, tasks);
         }
+    }
+
+    fn turn(&self, session: &Arc<Session>, op: OpRef) -> Turn {
+        self.turn_of(session, op)
     }
 
     fn arm_hold(&self, session: &Arc<Session>) {

@@ -171,7 +171,7 @@ impl Ticket {
                 tickets.remove(&self.0.task);
             }
         }
-        core.freed_task.notify_one();
+        core.freed_place();
     }
 
     pub(super) fn standing(&self) -> (TaskId, u32, bool) {
@@ -230,8 +230,11 @@ pub(super) async fn run(core: Arc<Core>) {
 
 /// Gives places back that were reserved.
 fn release(core: &Core, reserved: usize) {
-    let _tickets = core.tickets.lock();
-    core.reserved_tasks.fetch_sub(reserved, Ordering::Relaxed);
+    {
+        let _tickets = core.tickets.lock();
+        core.reserved_tasks.fetch_sub(reserved, Ordering::Relaxed);
+    }
+    core.fill_soon();
 }
 
 /// Starts claimed tasks, for which `reserved` places were kept.
@@ -239,7 +242,7 @@ pub(super) fn take_on(core: &Arc<Core>, reserved: usize, tasks: Vec<ClaimedTask>
     let tickets: Vec<_> = tasks.iter().map(|claimed| admit(core, claimed)).collect();
     release(core, reserved);
     if tasks.len() < reserved {
-        core.freed_task.notify_one();
+        core.freed_place();
     }
     for (claimed, ticket) in tasks.into_iter().zip(tickets) {
         core.runtime.spawn(start(core.clone(), claimed, ticket));
@@ -280,7 +283,7 @@ async fn start(core: Arc<Core>, mut claimed: ClaimedTask, ticket: Ticket) {
         Ok(input) => task.new.input = input,
         Err(error) => {
             let failure = crate::model::Failure::new(error.code(), error.code().as_str(), error.message());
-            return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable() });
+            return ticket.finish(AttemptResult::Failed { failure, retryable: error.is_retryable(), pause: None });
         }
     }
     core.host.start_task(claimed, ticket);

@@ -109,12 +109,28 @@ pub struct TaskTool {
     pub options: ToolOptions,
 }
 
+/// The pauses between the attempts of a task that is a tool, as its declaration says.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ToolPauses {
+    /// The first pause.
+    pub delay_ms: Option<f64>,
+    /// The longest pause.
+    pub max_delay_ms: Option<f64>,
+    /// Growth per attempt.
+    pub factor: Option<f64>,
+    /// The part of a pause that chance may take away, from 0 to 1.
+    pub jitter: Option<f64>,
+}
+
 /// How a task that is a tool is run, as its declaration says.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ToolOptions {
     /// Attempts after the first that may fail.
     pub retries: u32,
+    /// The pauses between attempts.
+    pub retry: ToolPauses,
     /// Error types that fail at once.
     pub no_retry: Vec<String>,
     /// The longest one attempt may take.
@@ -280,14 +296,18 @@ impl ToolOptions {
     fn checked(&self, kind: &str) -> Result<TaskOptions> {
         let millis = |given: Option<u64>| given.map(Duration::from_millis);
         let no_retry = self.no_retry.clone();
+        let ToolPauses { delay_ms, max_delay_ms, factor, jitter } = self.retry;
+        let names = ["delayMs", "maxDelayMs", "factor", "jitter"];
+        let pauses = RetryPolicy::given(kind, names, 1e3, [delay_ms, max_delay_ms, factor, jitter])?;
         let options = TaskOptions {
-            retry: RetryPolicy { retries: self.retries, no_retry, ..RetryPolicy::default() },
+            retry: RetryPolicy { retries: self.retries, no_retry, ..pauses },
             timeout: millis(self.timeout_ms),
             heartbeat_timeout: millis(self.heartbeat_timeout_ms),
             deadline: millis(self.deadline_ms),
             side_effects: self.side_effects,
             detached: false,
             interruptible: self.interruptible,
+            in_place: false,
             reserve: 0,
             max_losses: self.max_losses.unwrap_or(TaskOptions::USUAL_LOSSES),
         };

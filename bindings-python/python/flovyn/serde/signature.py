@@ -72,6 +72,10 @@ class Signature:
         self._positional: tuple[str, ...] = tuple(positional[1:] if self.takes_context else positional)
         self._keyword: tuple[str, ...] = tuple(keyword)
 
+    def takes(self, name: str) -> bool:
+        """Whether an argument may be given by this name."""
+        return self._options is not None or name in self._keyword or name in self._positional
+
     def _inspected(self, fn: Callable[..., Any]) -> tuple[list[str], list[str], dict[str, Any]]:
         import inspect
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import _native
 from ..agent import Agent
 from ..client import Client
-from ..events import Event, event_of
+from ..events import Event
 from ..handle import Handle
 from ..hub import Hub
 
@@ -108,9 +108,9 @@ class LastingHandle(Handle[R]):
 
     async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
         """Iterate over the run's events through all lives."""
-        async for parts in self._watched("next", after, lambda events: event_of(events[-1]).id):
+        async for parts in self._watched("next", after, lambda events: events[-1][1]):
             for each in parts:
-                yield event_of(each)
+                yield await self._event(each)
 
     async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
         """Iterate over the run's events as server-sent events, through all lives."""

@@ -426,6 +426,7 @@ impl Host {
                 placement: if *queue { Placement::Queue } else { Placement::Inline },
                 queue: "default".into(),
                 key: None,
+                aliases: Arc::default(),
             },
             Op::Sleep(ticks) => Call::Timer { duration: Duration::from_millis(*ticks) },
             Op::Wait { name, timeout } => {
@@ -475,6 +476,7 @@ impl Host {
             placement: Placement::Queue,
             queue: "default".into(),
             key: None,
+            aliases: Arc::default(),
         };
         self.make(lane, site, call, machine);
         if let Some((task, ..)) = self.tasks.last().filter(|(_, called, _)| *called == site) {

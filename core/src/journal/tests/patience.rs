@@ -27,6 +27,7 @@ fn step_of(name: &str, input: u32) -> Call {
         placement: Placement::Inline,
         queue: "default".into(),
         key: None,
+        aliases: Arc::default(),
     }
 }
 
@@ -378,6 +379,7 @@ fn a_step_beside_one_that_a_fork_left_out_is_not_reworded() {
         execution: store.id,
         id: ExecutionId(uuid::Uuid::from_u128(9)),
         key: None,
+        aliases: Arc::default(),
         from: ForkFrom::Latest,
         state: None,
         input: None,

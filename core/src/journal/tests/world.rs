@@ -325,7 +325,7 @@ impl World {
         }
         self.stats.failures += 1;
         let failure = Failure::new(Code::InvalidArgument, "Trouble", format!("of {site}"));
-        AttemptResult::Failed { failure, retryable: true }
+        AttemptResult::Failed { failure, retryable: true, pause: None }
     }
 
     // ── claims and crashes ──────────────────────────────────────────────────────────────────────────────────────

@@ -120,13 +120,13 @@ macro_rules! conformance_cases {
                 a_backlog_of_another_org_delays_nobody kinds_take_turns a_queue_has_places a_queue_has_a_rate
             }
             tasks_inline {
-                an_end_in_the_same_batch_is_one_event a_start_before_its_end a_retry_goes_to_the_queue
+                an_end_in_the_same_batch_is_one_event a_start_before_its_end a_retry_goes_to_the_queue an_inline_error_names_its_own_pause tries_in_place_are_one_attempt
                 a_released_attempt_is_retried a_lost_attempt_is_restarted a_deadly_task_is_quarantined
                 a_lost_at_most_once_is_in_doubt at_most_once_errors_are_final a_lost_reconcile_is_asked_about
                 a_cancelled_attempt_ends_its_task an_end_cancels_open_tasks
             }
             tasks {
-                a_task_is_run_by_a_worker claims_take_what_was_asked_for retries_have_growing_pauses
+                a_task_is_run_by_a_worker claims_take_what_was_asked_for retries_have_growing_pauses an_error_names_its_own_pause
                 some_errors_are_not_retried a_released_attempt_is_claimable a_lost_attempt_is_made_again lost_attempts_are_not_counted
                 heartbeats_of_others_do_not_count many_losses_quarantine attempts_time_out silent_tasks_time_out
                 deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer

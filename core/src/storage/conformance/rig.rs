@@ -490,7 +490,11 @@ pub fn done(value: u64) -> AttemptResult {
 
 /// An error that may be retried.
 pub fn failed(error_type: &str) -> AttemptResult {
-    AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, error_type, "it failed"), retryable: true }
+    AttemptResult::Failed {
+        failure: Failure::new(Code::TaskFailed, error_type, "it failed"),
+        retryable: true,
+        pause: None,
+    }
 }
 
 /// A wait for tasks.

@@ -115,6 +115,28 @@ pub async fn retries_have_growing_pauses(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Pending);
 }
 
+/// An error that says how long to wait is waited for so long, and the policy's own pauses go on as if it had said nothing.
+pub async fn an_error_names_its_own_pause(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let retry = RetryPolicy { retries: 2, jitter: 0.0, ..RetryPolicy::default() };
+    let holder = waiting(&rig, TaskOptions { retry: retry.clone(), ..TaskOptions::default() }).await;
+    let id = holder.task_id(0);
+    let asked = Duration::from_secs(90);
+    let claimed = rig.claim_task().await;
+    let AttemptResult::Failed { failure, retryable, .. } = failed("TooMany") else { unreachable!() };
+    rig.report(&claimed, AttemptResult::Failed { failure, retryable, pause: Some(asked) }).await.unwrap();
+    assert_eq!(rig.task(holder.id, id).await.visible_at, rig.now().after(asked));
+    let event = rig.events(holder.id).await.pop().unwrap();
+    assert_eq!((event.kind, &event.data["pause"]), (EventKind::TaskRetry, &serde_json::json!(90_000_000u64)));
+    rig.clock.advance(asked - Duration::from_micros(1));
+    assert!(rig.claim_tasks().await.is_empty());
+    rig.clock.advance(Duration::from_micros(1));
+    let claimed = rig.claim_task().await;
+    rig.report(&claimed, failed("E")).await.unwrap();
+    // The second pause of the policy, to the microsecond: chance takes nothing away from it.
+    assert_eq!(rig.task(holder.id, id).await.visible_at, rig.now().after(retry.initial * 2));
+}
+
 /// Errors that ask not to be retried fail at once.
 pub async fn some_errors_are_not_retried(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
@@ -122,8 +144,8 @@ pub async fn some_errors_are_not_retried(factory: &dyn Factory) {
     let non_retryable = Failure::new(Code::NonRetryable, "E", "m");
     let results = [
         failed("ValueError"),
-        AttemptResult::Failed { failure: non_retryable, retryable: true },
-        AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "E", "m"), retryable: false },
+        AttemptResult::Failed { failure: non_retryable, retryable: true, pause: None },
+        AttemptResult::Failed { failure: Failure::new(Code::TaskFailed, "E", "m"), retryable: false, pause: None },
     ];
     for result in results {
         let holder = waiting(&rig, TaskOptions { retry: retry.clone(), ..TaskOptions::default() }).await;

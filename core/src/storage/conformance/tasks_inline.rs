@@ -94,6 +94,37 @@ pub async fn a_retry_goes_to_the_queue(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Pending);
 }
 
+/// What an inline attempt asks to wait travels with its commit.
+pub async fn an_inline_error_names_its_own_pause(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let retry = RetryPolicy { retries: 1, factor: 3.0, jitter: 0.25, ..RetryPolicy::default() };
+    let op = holder.inline(TaskOptions { retry: retry.clone(), ..TaskOptions::default() });
+    let mut batch = holder.batch(vec![op], BatchEnd::Suspend(for_tasks()));
+    let AttemptResult::Failed { failure, retryable, .. } = failed("TooMany") else { unreachable!() };
+    batch.attempts.push(ended(0, 1, AttemptResult::Failed { failure, retryable, pause: Some(Duration::from_secs(7)) }));
+    holder.commit_batch(batch).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
+    assert_eq!((task.visible_at, &task.new.options.retry), (rig.now().after(Duration::from_secs(7)), &retry));
+}
+
+/// What is tried again by its session has one end to the store, which keeps how often it was tried.
+pub async fn tries_in_place_are_one_attempt(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let retry = RetryPolicy { retries: 5, ..RetryPolicy::default() };
+    let op = holder.inline(TaskOptions { retry, in_place: true, ..TaskOptions::default() });
+    let mut batch = holder.batch(vec![op], BatchEnd::Continue);
+    let AttemptResult::Failed { mut failure, retryable, pause } = failed("E") else { unreachable!() };
+    failure.attempts = 3;
+    batch.attempts.push(ended(0, 1, AttemptResult::Failed { failure, retryable, pause }));
+    holder.commit_batch(batch).await;
+    let task = rig.task(holder.id, holder.task_id(0)).await;
+    assert_eq!((task.status, task.attempt, task.failed_attempts), (TaskStatus::Failed, 1, 1));
+    assert_eq!(task.failure.map(|failure| failure.attempts), Some(3));
+    assert!(task.new.options.in_place);
+}
+
 /// A drained attempt is given back without counting.
 pub async fn a_released_attempt_is_retried(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
@@ -204,8 +235,10 @@ pub async fn at_most_once_errors_are_final(factory: &dyn Factory) {
     let ops = vec![holder.inline(options.clone()), holder.inline(options)];
     let mut batch = holder.batch(ops, BatchEnd::Continue);
     let timeout = Failure::new(Code::TaskTimeout, "TaskTimeout", "late");
-    batch.attempts =
-        vec![ended(0, 1, failed("E")), ended(1, 1, AttemptResult::Failed { failure: timeout, retryable: true })];
+    batch.attempts = vec![
+        ended(0, 1, failed("E")),
+        ended(1, 1, AttemptResult::Failed { failure: timeout, retryable: true, pause: None }),
+    ];
     holder.commit_batch(batch).await;
     assert_eq!(rig.task(holder.id, holder.task_id(0)).await.status, TaskStatus::Failed);
     let task = rig.task(holder.id, holder.task_id(1)).await;

@@ -198,7 +198,7 @@ impl Run {
             let failure = described(&row.task, failure, row.task.failed_attempts);
             self.carry_out(slot, Verdict::Fail(failure), None, now);
         } else {
-            self.end_attempt(slot, AttemptResult::Failed { failure, retryable }, now);
+            self.end_attempt(slot, AttemptResult::Failed { failure, retryable, pause: None }, now);
         }
     }
 

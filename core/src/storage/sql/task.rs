@@ -240,7 +240,7 @@ impl<P> TaskRow<P> {
             self.carry_out(run, log, Verdict::Fail(failure), None)?;
         } else {
             let retryable = what != "deadline";
-            self.end_attempt(run, log, AttemptResult::Failed { failure, retryable })?;
+            self.end_attempt(run, log, AttemptResult::Failed { failure, retryable, pause: None })?;
         }
         log.tx.save_task(self)
     }

@@ -227,7 +227,7 @@ impl Adapter {
         if !convert::fits(task.new.input.size()) {
             let error = convert::too_large("the input", task.new.input.size());
             let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-            let result = AttemptResult::Failed { failure, retryable: false };
+            let result = AttemptResult::Failed { failure, retryable: false, pause: None };
             report(self.storage(), &claimed, result).await.map_err(told)?;
             return Ok(None);
         }

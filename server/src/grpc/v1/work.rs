@@ -86,7 +86,7 @@ impl TaskExecution for V1 {
             true => AttemptResult::Released,
             false => {
                 let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
-                AttemptResult::Failed { failure, retryable: true }
+                AttemptResult::Failed { failure, retryable: true, pause: None }
             }
         };
         self.end(&caller, &wire.task_execution_id, result).await

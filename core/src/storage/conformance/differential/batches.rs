@@ -69,11 +69,11 @@ fn options(random: &mut Random) -> TaskOptions {
 pub(super) fn result(random: &mut Random) -> AttemptResult {
     let failure = |code, error_type: &str| Failure::new(code, error_type, "it failed");
     match random.below(12) {
-        0 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "Fatal"), retryable: true },
-        1 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: true },
-        2 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: false },
-        3 => AttemptResult::Failed { failure: failure(Code::TaskTimeout, "TaskTimeout"), retryable: true },
-        4 => AttemptResult::Failed { failure: failure(Code::NonRetryable, "E"), retryable: true },
+        0 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "Fatal"), retryable: true, pause: None },
+        1 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: true, pause: None },
+        2 => AttemptResult::Failed { failure: failure(Code::TaskFailed, "E"), retryable: false, pause: None },
+        3 => AttemptResult::Failed { failure: failure(Code::TaskTimeout, "TaskTimeout"), retryable: true, pause: None },
+        4 => AttemptResult::Failed { failure: failure(Code::NonRetryable, "E"), retryable: true, pause: None },
         5 => AttemptResult::Cancelled,
         6 => AttemptResult::NotDone,
         7 => AttemptResult::Released,

@@ -1,0 +1,237 @@
+"""Inline steps (``ctx.run``) with retries, time limits and keys: their tries are made where the step is called."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import flovyn
+import pytest
+from flovyn import AgentContext, Retry, TaskContext, agent
+from flovyn.blocking import SyncAgentContext
+
+SOON = Retry(delay=0.001)
+
+
+async def test_a_closure_is_tried_again_where_it_is(url: str) -> None:
+    """Two runs have a step of one name each, with a closure of its own: no try takes the other's."""
+    failed: dict[str, int] = {}
+
+    @agent
+    async def caller(ctx: AgentContext, name: str) -> str:
+        tries: list[int] = []
+
+        async def flaky(of: TaskContext) -> str:
+            tries.append(of.attempt)
+            if len(tries) < 4:
+                raise OSError("not yet")
+            failed[name] = len(tries)
+            return f"{name} {tries}"
+
+        return await ctx.run("flaky", flaky, retries=3, retry=SOON)
+
+    async with flovyn.connect(url) as client, client.worker(agents=[caller]), client.worker(agents=[caller]):
+        handles = [await client.start(caller, name) for name in "abcdefgh"]
+        assert [await handle.result(timeout=30) for handle in handles] == [
+            f"{name} [1, 2, 3, 4]" for name in "abcdefgh"
+        ]
+        assert [(task.kind, task.status, task.attempt) for task in await handles[0].tasks()] == [
+            ("flaky", "COMPLETED", 1)
+        ]
+
+
+async def test_all_tries_may_fail(url: str) -> None:
+    tries: list[int] = []
+
+    @agent
+    async def caller(ctx: AgentContext) -> dict[str, Any]:
+        def broken(x: int) -> None:
+            tries.append(x)
+            raise OSError("never")
+
+        with pytest.raises(flovyn.TaskFailed) as caught:
+            await ctx.run("broken", broken, 7, retries=2, retry=SOON)
+        assert isinstance(caught.value.__cause__, OSError)
+        return {"attempts": caught.value.attempts, "type": caught.value.type}
+
+    assert await flovyn.run_async(caller, url=url, timeout=30) == {"attempts": 3, "type": "OSError"}
+    assert tries == [7, 7, 7]
+
+
+async def test_what_may_not_be_tried_again_is_not(url: str) -> None:
+    tries: list[int] = []
+
+    @agent
+    async def caller(ctx: AgentContext) -> int:
+        async def broken() -> None:
+            tries.append(1)
+            raise flovyn.NonRetryable("no use")
+
+        with pytest.raises(flovyn.TaskFailed) as caught:
+            await ctx.run("broken", broken, retries=9, retry=SOON)
+        return caught.value.attempts
+
+    assert await flovyn.run_async(caller, url=url, timeout=30) == 1
+    assert tries == [1]
+
+
+async def test_a_try_past_its_time_is_cancelled_and_made_again(url: str) -> None:
+    cancelled: list[int] = []
+
+    @agent
+    async def caller(ctx: AgentContext) -> list[int]:
+        async def slow(of: TaskContext) -> int:
+            if of.attempt < 3:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    cancelled.append(of.attempt)
+                    raise
+            return of.attempt
+
+        async def hangs() -> None:
+            await asyncio.sleep(3600)
+
+        with pytest.raises(flovyn.TaskTimeout) as once:
+            await ctx.run("hangs", hangs, timeout=0.05)
+        with pytest.raises(flovyn.TaskTimeout) as often:
+            await ctx.run("hangs", hangs, timeout=0.02, retries=2, retry=SOON)
+        third = await ctx.run("slow", slow, timeout=0.5, retries=5, retry=SOON)
+        return [once.value.attempts, often.value.attempts, third]
+
+    assert await flovyn.run_async(caller, url=url, timeout=60) == [1, 3, 3]
+    assert cancelled == [1, 2]
+
+
+async def test_an_error_names_the_pause_before_the_next_try(url: str) -> None:
+    tries: list[int] = []
+
+    @agent
+    async def caller(ctx: AgentContext) -> int:
+        async def limited() -> int:
+            tries.append(1)
+            if len(tries) < 3:
+                raise flovyn.RetryAfter(0.001)
+            return len(tries)
+
+        return await ctx.run("limited", limited, retries=9, retry=Retry(delay=3600.0, max_delay=3600.0))
+
+    assert await flovyn.run_async(caller, url=url, timeout=30) == 3
+
+
+async def test_a_stop_ends_the_pauses(url: str) -> None:
+    tries: list[int] = []
+
+    @agent
+    async def caller(ctx: AgentContext) -> None:
+        async def broken() -> None:
+            tries.append(1)
+            raise OSError("never")
+
+        await ctx.run("broken", broken, retries=9, retry=Retry(delay=3600.0, max_delay=3600.0))
+
+    async with flovyn.connect(url) as client, client.worker(agents=[caller]):
+        handle = await client.start(caller)
+        while not tries:
+            await asyncio.sleep(0.005)
+        await handle.cancel()
+        with pytest.raises(flovyn.AgentCancelled):
+            await handle.result(timeout=30)
+    assert tries == [1]
+
+
+async def test_a_worker_that_ends_leaves_the_tries_to_the_next(url: str) -> None:
+    tries: list[str] = []
+    name = "first"
+
+    @agent
+    async def caller(ctx: AgentContext) -> str:
+        async def flaky() -> str:
+            tries.append(name)
+            if name == "first":
+                raise OSError("not here")
+            return name
+
+        return await ctx.run("flaky", flaky, retries=9, retry=Retry(delay=3600.0, max_delay=3600.0))
+
+    async with flovyn.connect(url) as client:
+        async with client.worker(agents=[caller]):
+            handle = await client.start(caller)
+            while not tries:
+                await asyncio.sleep(0.005)
+        name = "second"
+        async with client.worker(agents=[caller]):
+            assert await handle.result(timeout=30) == "second"
+    assert tries == ["first", "second"]
+
+
+async def test_options_are_the_functions_where_it_has_them(url: str) -> None:
+    @agent
+    async def caller(ctx: AgentContext) -> list[Any]:
+        def own(x: int, *, timeout: float, retries: int = 0) -> list[Any]:
+            return [x, timeout, retries]
+
+        def all_of(**given: Any) -> list[Any]:
+            return [given]
+
+        return [
+            await ctx.run("own", own, 1, timeout=5.0, retries=2),
+            await ctx.run("all", all_of, timeout=5.0, key="k"),
+        ]
+
+    assert await flovyn.run_async(caller, url=url, timeout=30) == [[1, 5.0, 2], [{"timeout": 5.0, "key": "k"}]]
+
+
+async def test_a_key_names_a_call_among_others(url: str) -> None:
+    """The order of calls has changed; a key finds each its own."""
+    made: list[int] = []
+    order = [1, 2, 3]
+
+    @agent
+    async def caller(ctx: AgentContext) -> dict[str, int]:
+        async def make(n: int) -> int:
+            made.append(n)
+            return n
+
+        steps = {n: ctx.run("make", lambda n=n: make(n), key=str(n)) for n in order}
+        found = {str(n): await step for n, step in steps.items()}
+        await ctx.wait_for_signal("go")
+        return found
+
+    async with flovyn.connect(url) as client:
+        async with client.worker(agents=[caller]):
+            handle = await client.start(caller)
+            while await handle.status() != "WAITING":
+                await asyncio.sleep(0.005)
+        order.reverse()
+        async with client.worker(agents=[caller]):
+            await handle.signal("go")
+            assert await handle.result(timeout=30) == {"1": 1, "2": 2, "3": 3}
+    assert made == [1, 2, 3]
+
+
+def test_def_agents_have_them_too(url: str) -> None:
+    tries: list[int] = []
+
+    @agent
+    def caller(ctx: SyncAgentContext) -> int:
+        def flaky() -> int:
+            tries.append(1)
+            if len(tries) < 3:
+                raise OSError("not yet")
+            return len(tries)
+
+        return ctx.run("flaky", flaky, retries=2, retry=SOON, timeout=30.0, key="k")
+
+    assert flovyn.run(caller, url=url, timeout=30) == 3
+
+
+async def test_what_is_no_option_is_refused(url: str) -> None:
+    @agent
+    async def caller(ctx: AgentContext) -> None:
+        async def fine() -> None: ...
+
+        await ctx.run("fine", fine, retries=1, retry=Retry(factor=0.0))
+
+    with pytest.raises(flovyn.AgentFailed, match="factor=0"):
+        await flovyn.run_async(caller, url=url, timeout=30)

@@ -1,0 +1,162 @@
+//! What programs ask of a backend beside one run, as JSON: listings of runs, schedules, queues. Bindings pass it through.
+
+use super::facts;
+use crate::client::Client;
+use crate::clock::Timestamp;
+use crate::error::{Code, Error, Result};
+use crate::id::ExecutionId;
+use crate::model::{Cursor, ExecutionFilter, Page, PageRequest, QueueLimit, Rate, ScheduleSpec, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Parts of a listing.
+const PAGE: usize = 200;
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+enum Question {
+    Runs(Runs),
+    PutSchedule(NewSchedule),
+    Schedule { id: String },
+    Schedules { after: Option<String> },
+    DeleteSchedule { id: String },
+    Queues,
+    QueueLimits,
+    LimitQueue { queue: String, concurrency: Option<u32>, runs: Option<u32>, seconds: Option<f64> },
+    Workers { after: Option<String> },
+}
+
+/// Which runs are listed. A parent and a root are given by id or key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Runs {
+    statuses: Vec<String>,
+    kind: Option<String>,
+    queue: Option<String>,
+    metadata: BTreeMap<String, String>,
+    created_from: Option<f64>,
+    created_until: Option<f64>,
+    parent: Option<String>,
+    root: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+/// A schedule as it is asked for.
+#[derive(Debug, Deserialize)]
+struct NewSchedule {
+    id: String,
+    kind: String,
+    cron: String,
+    #[serde(default)]
+    input: Value,
+    timezone: Option<String>,
+    queue: Option<String>,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    #[serde(default)]
+    priority: i32,
+    concurrency_key: Option<String>,
+    concurrency_limit: Option<u32>,
+}
+
+/// Answers a question, which is JSON with the word for it in `ask`, with facts.
+///
+/// Errors: `InvalidArgument` for a question that is none, and what the backend has against it.
+pub async fn ask(client: &Client, question: &str) -> Result<Value> {
+    let question: Question = serde_json::from_str(question).map_err(|error| wrong(error.to_string()))?;
+    let (storage, org) = (client.storage(), client.org());
+    Ok(match question {
+        Question::Runs(asked) => {
+            let request = page(asked.after.clone(), asked.limit);
+            let listed = client.runs(asked.filter(client)?, request).await?;
+            told(listed, facts::execution)
+        }
+        Question::PutSchedule(new) => facts::schedule(&storage.put_schedule(org, new.spec()?).await?),
+        Question::Schedule { id } => facts::schedule(&storage.schedule(org, &id).await?),
+        Question::Schedules { after } => told(storage.schedules(org, page(after, None)).await?, facts::schedule),
+        Question::DeleteSchedule { id } => {
+            storage.delete_schedule(org, &id).await?;
+            Value::Null
+        }
+        Question::Queues => storage.queues(org).await?.iter().map(facts::queue).collect(),
+        Question::QueueLimits => storage.queue_limits(org).await?.iter().map(facts::queue_limit).collect(),
+        Question::LimitQueue { queue, concurrency, runs, seconds } => {
+            let limit = QueueLimit { concurrency, rate: rate(&queue, runs, seconds)? };
+            storage.limit_queue(org, &queue, limit).await?;
+            Value::Null
+        }
+        Question::Workers { after } => told(storage.workers(org, page(after, None)).await?, facts::worker),
+    })
+}
+
+impl Runs {
+    fn filter(self, client: &Client) -> Result<ExecutionFilter> {
+        let statuses = self.statuses.iter().map(|word| {
+            Status::parse(word).ok_or_else(|| {
+                let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
+                wrong(format!("{word:?} is no status; known are {}", known.join(", ")))
+            })
+        });
+        let run = |name: String| ExecutionId::of_key(client.org(), &name);
+        Ok(ExecutionFilter {
+            statuses: statuses.collect::<Result<_>>()?,
+            kind: self.kind,
+            queue: self.queue,
+            metadata: self.metadata,
+            created_from: self.created_from.map(moment),
+            created_until: self.created_until.map(moment),
+            parent: self.parent.map(run),
+            root: self.root.map(run),
+        })
+    }
+}
+
+impl NewSchedule {
+    fn spec(self) -> Result<ScheduleSpec> {
+        Ok(ScheduleSpec {
+            id: self.id,
+            kind: self.kind,
+            queue: self.queue.unwrap_or_else(|| "default".into()),
+            input: self.input.to_string(),
+            cron: self.cron,
+            timezone: self.timezone,
+            metadata: self.metadata,
+            priority: self.priority,
+            concurrency_key: self.concurrency_key,
+            concurrency_limit: self.concurrency_limit,
+        })
+    }
+}
+
+fn rate(queue: &str, runs: Option<u32>, seconds: Option<f64>) -> Result<Option<Rate>> {
+    match (runs, seconds) {
+        (None, None) => Ok(None),
+        (Some(runs), Some(seconds)) => {
+            let per = Duration::try_from_secs_f64(seconds)
+                .map_err(|_| wrong(format!("{seconds} is no number of seconds for the rate of queue {queue:?}")))?;
+            Ok(Some(Rate { runs, per }))
+        }
+        _ => Err(wrong(format!("a rate of queue {queue:?} is so many runs in so many seconds; give both"))),
+    }
+}
+
+fn page(after: Option<String>, limit: Option<usize>) -> PageRequest {
+    PageRequest { limit: limit.unwrap_or(PAGE), after: after.map(Cursor) }
+}
+
+fn told<T>(page: Page<T>, facts: impl Fn(&T) -> Value) -> Value {
+    json!({"items": page.items.iter().map(facts).collect::<Vec<_>>(), "next": page.next.map(|cursor| cursor.0)})
+}
+
+/// A time that is given as seconds since 1970.
+fn moment(seconds: f64) -> Timestamp {
+    Timestamp((seconds * 1e6).round() as i64)
+}
+
+fn wrong(message: String) -> Error {
+    Error::new(Code::InvalidArgument, message)
+}

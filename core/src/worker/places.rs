@@ -1,0 +1,91 @@
+//! Places of inline attempts, where they count among the attempts that a worker runs at once.
+
+use super::Core;
+use crate::journal::OpRef;
+use crate::session::{Session, Turn};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// Inline attempts of a worker that counts them.
+#[derive(Default)]
+pub(super) struct Inline {
+    /// Those that run.
+    taken: usize,
+    /// Those that wait for a place, in the order in which they were to start.
+    waiting: VecDeque<(Weak<Session>, OpRef)>,
+}
+
+impl Inline {
+    /// Places that no claimed task may have. What waits goes first: a run holds its own place meanwhile.
+    pub fn taken_or_wanted(&self) -> usize {
+        self.taken + self.waiting.len()
+    }
+}
+
+/// A place that is given back when it is dropped.
+struct Place(Weak<Core>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.inline.lock().taken -= 1;
+            core.freed_place();
+        }
+    }
+}
+
+impl Core {
+    /// Whether an inline attempt may start; one that may not is started when its turn comes.
+    pub(super) fn turn_of(&self, session: &Arc<Session>, op: OpRef) -> Turn {
+        if !self.options.count_inline {
+            return Turn::Now(None);
+        }
+        if let Some(place) = self.take_place(|inline| inline.waiting.is_empty()) {
+            return Turn::Now(Some(Box::new(place)));
+        }
+        self.inline.lock().waiting.push_back((Arc::downgrade(session), op));
+        // A place may have come free in between.
+        self.fill_soon();
+        Turn::Later
+    }
+
+    /// A place of whatever kind is free again.
+    pub(super) fn freed_place(&self) {
+        self.fill_soon();
+        self.freed_task.notify_one();
+    }
+
+    fn take_place(&self, may: impl Fn(&Inline) -> bool) -> Option<Place> {
+        let tickets = self.tickets.lock();
+        let claimed = tickets.len() + self.reserved_tasks.load(Ordering::Relaxed);
+        let mut inline = self.inline.lock();
+        if !may(&inline) || claimed + inline.taken >= self.options.max_tasks {
+            return None;
+        }
+        inline.taken += 1;
+        Some(Place(self.me.clone()))
+    }
+
+    /// Starts what waits. Not at once: who gives a place back may hold a lock of its session.
+    pub(super) fn fill_soon(&self) {
+        if self.options.count_inline
+            && let Some(me) = self.me.upgrade()
+        {
+            self.runtime.spawn(async move { me.fill() });
+        }
+    }
+
+    fn fill(&self) {
+        while !self.is_closing() {
+            let Some(place) = self.take_place(|inline| !inline.waiting.is_empty()) else { return };
+            let next = self.inline.lock().waiting.pop_front();
+            // One that is no longer wanted leaves its place to the next.
+            if let Some((session, op)) = next
+                && let Some(session) = session.upgrade()
+            {
+                session.begin_in(op, Box::new(place));
+            }
+        }
+    }
+}
