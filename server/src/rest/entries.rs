@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::request::{Asked, Caller};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, told};
 use flovyn_core::id::EntryId;
-use flovyn_core::model::Entry;
+use flovyn_core::model::{Entry, MAX_PAGE};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -96,8 +96,8 @@ pub(super) async fn entries(caller: Caller, mut asked: Asked) -> Result<axum::Js
 pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let page = asked.page()?;
     asked.nothing_else()?;
-    if !(1..=1_000).contains(&page.limit) {
-        return Err(Problem::invalid(format!("limit is {}; give 1 to 1,000", page.limit)));
+    if !(1..=MAX_PAGE).contains(&page.limit) {
+        return Err(Problem::invalid(format!("limit is {}; give 1 to {MAX_PAGE}", page.limit)));
     }
     let after = page.after.map(|cursor| cursor.0.parse::<EntryId>()).transpose();
     let after = after.map_err(|_| Problem::invalid("the cursor is none of this listing; pass a nextCursor"))?;

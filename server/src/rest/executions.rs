@@ -230,6 +230,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
 
 /// Starts a run; it is durable when this answers. 201, or 200 where the same request had started it before.
 #[utoipa::path(
+    operation_id = "start_run",
     post, path = "/agent-executions", tag = "runs", request_body = Start,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the run where the body has no id")),
     responses((status = 201, description = "Started; `Location` names the run", body = ExecutionView), (status = 200, description = "Had been started", body = ExecutionView))
@@ -309,6 +310,7 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
 
 /// Lists runs, newest first. `metadata.NAME=VALUE` filters by metadata.
 #[utoipa::path(
+    operation_id = "list_runs",
     get, path = "/agent-executions", tag = "runs",
     params(
         ("status" = Option<Vec<String>>, Query, description = "Any of these, repeated or with commas between"),
@@ -351,6 +353,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<Versioned<I
 
 /// The runs that a run has started, newest first.
 #[utoipa::path(
+    operation_id = "list_children",
     get, path = "/agent-executions/{id}/children", tag = "runs",
     params(
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
@@ -394,7 +397,11 @@ fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<V
 }
 
 /// Everything about a run. `id` is its UUID or the id it was started with.
-#[utoipa::path(get, path = "/agent-executions/{id}", tag = "runs", responses((status = 200, body = ExecutionView)))]
+#[utoipa::path(
+    operation_id = "get_run",
+    get, path = "/agent-executions/{id}", tag = "runs",
+    responses((status = 200, body = ExecutionView))
+)]
 pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, Problem> {
     let run = caller.run().await?.describe().await?;
     let mut view = view(&caller, &run, IN_PLACE).await?;

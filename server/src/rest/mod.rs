@@ -1,6 +1,7 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
+mod bounds;
 mod budget;
 mod catalog;
 mod definitions;
