@@ -4,6 +4,7 @@ use super::budget::{BudgetView, GivenBudget};
 use super::definitions::{self, Said};
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
+use super::summary::SummaryView;
 use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
 use crate::http::Version;
@@ -67,7 +68,7 @@ pub(super) struct Start {
     metadata: BTreeMap<String, String>,
     /// Steps after which the run pauses.
     max_steps: Option<u32>,
-    /// Steps after which resuming is refused.
+    /// Steps in all after which resuming is refused; 500 for a run with `maxSteps` that says nothing else.
     max_total_steps: Option<u32>,
     /// Recorded calls since the last checkpoint after which the run pauses.
     max_tail: Option<u32>,
@@ -144,11 +145,14 @@ pub(super) struct ExecutionView {
     metadata: BTreeMap<String, String>,
     priority: i32,
     created_at: String,
+    /// When it was started: the same as `createdAt`. When a worker first took it, its events say.
+    started_at: String,
     updated_at: String,
     /// When it ended.
     completed_at: Option<String>,
     /// Seconds from its start to its end, or until now.
     duration: f64,
+    summary: SummaryView,
 }
 
 /// Where a run was forked from.
@@ -222,9 +226,11 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         metadata: run.new.metadata.clone(),
         priority: run.new.priority,
         created_at: run.created_at.to_string(),
+        started_at: run.created_at.to_string(),
         updated_at: run.updated_at.to_string(),
         completed_at: run.ended_at.map(|at| at.to_string()),
         duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
+        summary: SummaryView::of(run),
     })
 }
 
@@ -497,11 +503,20 @@ async fn one_checkpoint(
     id: ExecutionId,
     sequence: u32,
 ) -> Result<axum::Json<CheckpointView>, Problem> {
+    match found_checkpoint(caller, id, sequence).await? {
+        Some(found) => Ok(axum::Json(checkpoint_view(caller, &found, IN_PLACE).await?)),
+        None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
+    }
+}
+
+/// A checkpoint, if the run has it.
+pub(super) async fn found_checkpoint(
+    caller: &Caller,
+    id: ExecutionId,
+    sequence: u32,
+) -> Result<Option<Checkpoint>, Problem> {
     // A cursor of checkpoints is the sequence of the one before, on every backend.
     let after = sequence.checked_sub(2).map(|before| Cursor((before + 1).to_string()));
     let page = caller.service.storage.checkpoints(caller.org(), id, PageRequest { limit: 1, after }).await?;
-    match page.items.first().filter(|found| found.sequence == sequence) {
-        Some(found) => Ok(axum::Json(checkpoint_view(caller, found, IN_PLACE).await?)),
-        None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
-    }
+    Ok(page.items.into_iter().next().filter(|found| found.sequence == sequence))
 }

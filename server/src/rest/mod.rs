@@ -14,7 +14,9 @@ mod payloads;
 mod problem;
 mod request;
 mod schedules;
+mod state;
 mod steer;
+mod summary;
 mod tasks;
 mod usage;
 mod value;
@@ -48,6 +50,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::checkpoints))
         .routes(routes!(executions::latest_checkpoint))
         .routes(routes!(executions::checkpoint))
+        .routes(routes!(state::state))
         .routes(routes!(usage::of_run))
         .routes(routes!(usage::of_org))
         .routes(routes!(payloads::put))
