@@ -47,7 +47,7 @@ use crate::nats::Bus;
 use crate::orgs::Orgs;
 use crate::otlp::Traces;
 use crate::refusals::Refusals;
-use crate::service::{Catalog, Service};
+use crate::service::{Catalog, Service, Steps};
 use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
@@ -320,8 +320,8 @@ fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, doors: &Do
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), doors.slow_call)));
     let (draining, stopping) = ending.heard();
     let (gauges, orgs) = (Throttle::of(&doors.limits), Orgs::default());
-    let (catalog, refusals) = (Catalog::default(), Refusals::default());
-    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, draining, stopping }
+    let (catalog, refusals, steps) = (Catalog::default(), Refusals::default(), Steps::default());
+    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, steps, draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -161,6 +161,7 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "agent-executions/{id}/checkpoints", Need::Read),
     ("GET", "agent-executions/{id}/checkpoints/latest", Need::Read),
     ("GET", "agent-executions/{id}/checkpoints/{seq}", Need::Read),
+    ("GET", "agent-executions/{id}/state", Need::Read),
     ("GET", "agent-executions/{id}/usage", Need::Read),
     ("GET", "agent-executions/{id}/stream", Need::Read),
     ("GET", "agent-executions/{id}/stream/consolidated", Need::Read),

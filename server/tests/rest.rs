@@ -1,5 +1,7 @@
 //! REST against a server that is up, with agents run by a worker over the wire.
 
+#[path = "rest/bounds.rs"]
+mod bounds;
 mod house;
 #[path = "rest/steered.rs"]
 mod steered;
@@ -504,7 +506,7 @@ async fn the_document_names_every_route_and_no_other() {
     let answer = house.raw("GET", "/openapi.json", &[], "").await;
     let api: Value = serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
     assert_eq!(api["openapi"], "3.1.0");
-    let mut documented = BTreeSet::new();
+    let (mut documented, mut operations) = (BTreeSet::new(), BTreeSet::new());
     for (path, item) in api["paths"].as_object().unwrap() {
         let asked = path.replace("{org}", "default").replace(['{', '}'], "");
         for method in ["get", "put", "post", "delete", "patch"] {
@@ -513,6 +515,10 @@ async fn the_document_names_every_route_and_no_other() {
             assert_eq!(status != 405, served, "{method} {path}: {status} {answer:#}");
             assert!(!answer["detail"].as_str().unwrap_or_default().contains("no route"), "{method} {path}: {answer:#}");
             if served {
+                let operation = item[method]["operationId"].as_str().unwrap();
+                assert!(operations.insert(operation.to_owned()), "{operation} names two operations");
+                let responses = item[method]["responses"].as_object().unwrap();
+                assert!(responses.values().all(|told| told["description"].is_string()), "{method} {path}");
                 documented.insert(format!("{} {path}", method.to_uppercase()));
                 let names = item[method]["parameters"].as_array().unwrap();
                 let named = names.iter().filter(|parameter| parameter["in"] == "path").count();

@@ -1,7 +1,9 @@
-"""Owns the proof that the server keeps its OpenAPI document: Schemathesis over a `flovyn dev` of its own.
+"""Owns the proof that the server has a valid OpenAPI document and keeps it.
 
-No answer may be a 5xx, and status, headers and body of every answer are as the document says. Streams of events are
-left out: they go on (server/tests/sse.rs has them). Run it with the Python that has `flovyn` and requirements.txt.
+The document is held against the specification, then the server against the document, by Schemathesis over a server
+of its own. No answer may be a 5xx, and status, headers and body of every answer are as the document says. Streams of
+events are left out: they go on (server/tests/sse.rs has them). Run it with the Python that has `flovyn` and
+requirements.txt.
 
 Usage: run.py [EXAMPLES]      so many generated requests per route and phase (15)
 """
@@ -14,10 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
 import flovyn
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 HERE = Path(__file__).resolve().parent
 CHECKS = (
@@ -81,11 +85,23 @@ def _serve(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str], str]:
     return server, told, token.read_text().strip()
 
 
+def _validate(http: str) -> bool:
+    """Tell what of the document is not as the specification of OpenAPI asks."""
+    with urllib.request.urlopen(f"{http}/openapi.json") as answer:
+        document = json.load(answer)
+    errors = list(OpenAPIV31SpecValidator(document).iter_errors())
+    for error in errors:
+        print(f"openapi.json is not valid at /{'/'.join(map(str, error.absolute_path))}: {error.message}", flush=True)
+    return not errors
+
+
 def main(examples: str = "15") -> int:
-    """Return the exit status of Schemathesis."""
+    """Return the exit status of Schemathesis, or 1 where the document is not valid."""
     with tempfile.TemporaryDirectory() as folder:
         server, told, token = _serve(Path(folder))
         try:
+            if not _validate(told["http"]):
+                return 1
             os.environ["FLOVYN_TOKEN"] = token
             known = asyncio.run(_furnish(told["grpc"]))
             command = [sys.executable, "-m", "schemathesis.cli", "run", f"{told['http']}/openapi.json"]

@@ -37,7 +37,7 @@ pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
 pub use operators::{KnownWorker, QueueLoad};
-pub use page::{Cursor, ExecutionFilter, Page, PageRequest};
+pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use signal::{CHILD_SIGNALS, Delivery, NewSignal, Signal, SignalStored, child_signal};
@@ -46,6 +46,6 @@ pub use task::{
     ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
     TaskStatus,
 };
-pub use text::MAX_NAME;
+pub use text::{MAX_ID, MAX_NAME};
 pub(crate) use text::{check_id, check_name, check_text};
 pub use usage::{Usage, UsageTotals};

@@ -5,6 +5,9 @@ use crate::id::ExecutionId;
 use crate::model::Status;
 use std::collections::BTreeMap;
 
+/// Items of the largest page.
+pub const MAX_PAGE: usize = 1_000;
+
 /// An opaque place in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub String);
@@ -12,7 +15,7 @@ pub struct Cursor(pub String);
 /// Which part of a listing.
 #[derive(Debug, Clone)]
 pub struct PageRequest {
-    /// At most so many (1 to 1,000).
+    /// At most so many (1 to [`MAX_PAGE`]).
     pub limit: usize,
     /// After this place; from the start without it.
     pub after: Option<Cursor>,

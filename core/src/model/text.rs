@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Result};
 pub const MAX_NAME: usize = 500;
 
 /// The longest id that a user gives a run, in characters.
-const MAX_ID: usize = 200;
+pub const MAX_ID: usize = 200;
 
 /// How much of a refused text an error repeats, in characters.
 const SHOWN: usize = 60;

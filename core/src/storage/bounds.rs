@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The longest lease: what a worker that died without a sign keeps others from.
 const MAX_LEASE: Duration = Duration::from_secs(3_600);
 /// The names and values of a run's metadata together, in bytes.
-const MAX_METADATA: usize = 16 * 1024;
+pub const MAX_METADATA: usize = 16 * 1024;
 /// The kinds or queues that one worker serves.
 const MAX_SERVED: usize = 1_000;
 

@@ -6,6 +6,9 @@ use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, Page
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
+/// The longest name in URLs, in characters.
+pub const MAX_SLUG: usize = 63;
+
 /// Organizations, their keys, and what was done to them. Every change leaves a row of audit in its transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
@@ -91,9 +94,9 @@ pub(super) fn goes_on(name: &str, runs: u64) -> Error {
 /// The id that an organization of this name gets; the name `default` is that of the one a backend always has.
 pub(super) fn check_slug(name: &str) -> Result<OrgId> {
     let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    if name.is_empty() || name.len() > 63 || !name.bytes().all(fits) || name.starts_with('-') {
+    if name.is_empty() || name.len() > MAX_SLUG || !name.bytes().all(fits) || name.starts_with('-') {
         let message = format!(
-            "{name:?} cannot be the name of an organization; use 1 to 63 lower-case letters, digits and `-`, not first"
+            "{name:?} cannot be the name of an organization; use 1 to {MAX_SLUG} lower-case letters, digits and `-`, not first"
         );
         return Err(Error::new(Code::InvalidArgument, message));
     }

@@ -43,6 +43,7 @@ use crate::model::{
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
+pub use bounds::MAX_METADATA;
 use bytes::Bytes;
 pub use definitions::Definitions;
 pub use directory::Directory;

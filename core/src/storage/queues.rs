@@ -3,14 +3,13 @@
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::model::{QueueLimit, Rate};
+use crate::model::{MAX_NAME, QueueLimit, Rate};
 use async_trait::async_trait;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The longest name of a queue, in bytes.
-const MAX_NAME: usize = 200;
-/// How long the longest period of a rate is.
-const DAY: Duration = Duration::from_secs(86_400);
+/// The periods of rates.
+pub const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 /// How soon a queue whose places are taken is looked at again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -36,7 +35,7 @@ pub(super) fn check(queue: &str, limit: &QueueLimit) -> Result<bool> {
         return wrong("a concurrency of 0 would stop the queue; give 1 or more, or none".into());
     }
     if let Some(Rate { runs, per }) = limit.rate
-        && (runs == 0 || per < Duration::from_millis(1) || per > DAY)
+        && (runs == 0 || !PERIODS.contains(&per))
     {
         return wrong(format!("{runs} runs in {per:?} is no rate; give 1 or more in a millisecond to a day"));
     }

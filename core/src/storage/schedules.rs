@@ -6,15 +6,13 @@ use super::Storage;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::model::{NewExecution, Page, PageRequest, Schedule, ScheduleSpec};
+use crate::model::{MAX_ID, NewExecution, Page, PageRequest, Schedule, ScheduleSpec};
 use crate::payload::Payload;
 use async_trait::async_trait;
 use croner::Cron;
 use croner::errors::CronError;
 use jiff::tz::TimeZone;
 
-/// The longest name, in characters.
-const MAX_ID: usize = 200;
 /// The largest input, in bytes.
 const MAX_INPUT: usize = 64 << 10;
 /// Schedules that are dealt with at once.

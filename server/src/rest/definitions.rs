@@ -118,6 +118,7 @@ async fn named(caller: &Caller) -> Result<Definition, Problem> {
 
 /// Makes a predefined agent.
 #[utoipa::path(
+    operation_id = "create_definition",
     post, path = "/agent-definitions", tag = "definitions", request_body = DefinitionBody,
     responses((status = 201, body = DefinitionView))
 )]
@@ -133,6 +134,7 @@ pub(super) async fn create(
 
 /// Lists predefined agents, by slug.
 #[utoipa::path(
+    operation_id = "list_definitions",
     get, path = "/agent-definitions", tag = "definitions",
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<DefinitionView>))
@@ -147,6 +149,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
 
 /// One predefined agent, by its id or slug.
 #[utoipa::path(
+    operation_id = "get_definition",
     get, path = "/agent-definitions/{definition}", tag = "definitions", responses((status = 200, body = DefinitionView))
 )]
 pub(super) async fn detail(caller: Caller) -> Result<axum::Json<DefinitionView>, Problem> {
@@ -155,6 +158,7 @@ pub(super) async fn detail(caller: Caller) -> Result<axum::Json<DefinitionView>,
 
 /// Replaces a predefined agent; runs that have started keep what they started with.
 #[utoipa::path(
+    operation_id = "replace_definition",
     put, path = "/agent-definitions/{definition}", tag = "definitions", request_body = DefinitionBody,
     responses((status = 200, body = DefinitionView))
 )]
@@ -170,6 +174,7 @@ pub(super) async fn replace(
 
 /// Removes a predefined agent; its runs stay.
 #[utoipa::path(
+    operation_id = "delete_definition",
     delete, path = "/agent-definitions/{definition}", tag = "definitions", responses((status = 204))
 )]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {

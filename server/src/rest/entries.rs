@@ -4,10 +4,12 @@ use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Asked, Caller};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, told};
-use flovyn_core::id::EntryId;
-use flovyn_core::model::Entry;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::id::{EntryId, ExecutionId};
+use flovyn_core::model::{Entry, MAX_PAGE};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -37,12 +39,14 @@ pub(super) struct EntryView {
     turn_id: Option<String>,
     #[schema(value_type = Option<serde_json::Value>)]
     metadata: Option<Box<RawValue>>,
+    /// The step of its run in which it was appended, from 1; null where the agent counts no steps.
+    step_number: Option<u32>,
     /// Distance from the root.
     depth: u32,
     created_at: String,
 }
 
-async fn view(caller: &Caller, entry: &Entry, fetch: u64) -> Result<EntryView, Problem> {
+async fn view(caller: &Caller, entry: &Entry, step: u32, fetch: u64) -> Result<EntryView, Problem> {
     let (content, content_ref) = told(caller, &entry.new.content, fetch).await?;
     Ok(EntryView {
         id: entry.new.id.0,
@@ -56,6 +60,7 @@ async fn view(caller: &Caller, entry: &Entry, fetch: u64) -> Result<EntryView, P
         content_ref,
         turn_id: entry.new.turn_id.clone(),
         metadata: entry.new.metadata.clone().and_then(|metadata| RawValue::from_string(metadata).ok()),
+        step_number: (step > 0).then_some(step),
         depth: entry.depth,
         created_at: entry.created_at.to_string(),
     })
@@ -67,10 +72,25 @@ async fn listed(
     next: Option<String>,
 ) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let mut items = Vec::with_capacity(entries.len());
-    for entry in entries {
-        items.push(view(caller, entry, IN_ROW).await?);
+    for (entry, step) in entries.iter().zip(steps(caller, entries).await?) {
+        items.push(view(caller, entry, step, IN_ROW).await?);
     }
     Ok(axum::Json(Items { items, next_cursor: next }))
+}
+
+/// The steps in which entries were appended, each of its own run: a fork's branch has those of another, too.
+async fn steps(caller: &Caller, entries: &[Entry]) -> Result<Vec<u32>, Problem> {
+    let mut of_runs: BTreeMap<ExecutionId, Vec<usize>> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        of_runs.entry(entry.execution).or_default().push(place);
+    }
+    let mut steps = vec![0; entries.len()];
+    for (run, places) in of_runs {
+        let slots: Vec<_> = places.iter().map(|place| entries[*place].slot).collect();
+        let counted = caller.service.steps.at(&*caller.service.storage, caller.org(), run, &slots).await?;
+        places.into_iter().zip(counted).for_each(|(place, step)| steps[place] = step);
+    }
+    Ok(steps)
 }
 
 /// Lists the entries a run appended, in order, on whatever branch.
@@ -96,8 +116,8 @@ pub(super) async fn entries(caller: Caller, mut asked: Asked) -> Result<axum::Js
 pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let page = asked.page()?;
     asked.nothing_else()?;
-    if !(1..=1_000).contains(&page.limit) {
-        return Err(Problem::invalid(format!("limit is {}; give 1 to 1,000", page.limit)));
+    if !(1..=MAX_PAGE).contains(&page.limit) {
+        return Err(Problem::invalid(format!("limit is {}; give 1 to {MAX_PAGE}", page.limit)));
     }
     let after = page.after.map(|cursor| cursor.0.parse::<EntryId>()).transpose();
     let after = after.map_err(|_| Problem::invalid("the cursor is none of this listing; pass a nextCursor"))?;
@@ -114,6 +134,16 @@ pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::J
     let more = start + shown.len() < branch.len();
     let next = shown.last().filter(|_| more).map(|entry| entry.new.id.to_string());
     listed(&caller, shown, next).await
+}
+
+/// The conversation from its root, as the entries are listed, up to a number; and where more follows.
+pub(super) async fn conversation(caller: &Caller) -> Result<(Box<RawValue>, Option<String>), Problem> {
+    let branch = branch(caller).await?;
+    let shown = &branch[..branch.len().min(MAX_PAGE)];
+    let next = shown.last().filter(|_| shown.len() < branch.len()).map(|entry| entry.new.id.to_string());
+    let axum::Json(listed) = listed(caller, shown, next).await?;
+    let value = serde_json::value::to_raw_value(&listed.items);
+    Ok((value.map_err(|error| Error::new(Code::Internal, error.to_string()))?, listed.next_cursor))
 }
 
 async fn branch(caller: &Caller) -> Result<Vec<Entry>, Problem> {
@@ -139,5 +169,6 @@ pub(super) async fn message(caller: Caller) -> Result<axum::Json<EntryView>, Pro
     if entry.execution != run && !branch(&caller).await?.iter().any(|on_branch| on_branch.new.id == id) {
         return Err(missing());
     }
-    Ok(axum::Json(view(&caller, &entry, IN_PLACE).await?))
+    let step = steps(&caller, std::slice::from_ref(&entry)).await?.into_iter().sum();
+    Ok(axum::Json(view(&caller, &entry, step, IN_PLACE).await?))
 }

@@ -4,6 +4,7 @@ use super::budget::{BudgetView, GivenBudget};
 use super::definitions::{self, Said};
 use super::problem::Problem;
 use super::request::{Asked, Caller, Json, idempotency_key};
+use super::summary::SummaryView;
 use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
 use crate::http::Version;
@@ -67,7 +68,7 @@ pub(super) struct Start {
     metadata: BTreeMap<String, String>,
     /// Steps after which the run pauses.
     max_steps: Option<u32>,
-    /// Steps after which resuming is refused.
+    /// Steps in all after which resuming is refused; 500 for a run with `maxSteps` that says nothing else.
     max_total_steps: Option<u32>,
     /// Recorded calls since the last checkpoint after which the run pauses.
     max_tail: Option<u32>,
@@ -144,11 +145,14 @@ pub(super) struct ExecutionView {
     metadata: BTreeMap<String, String>,
     priority: i32,
     created_at: String,
+    /// When it was started: the same as `createdAt`. When a worker first took it, its events say.
+    started_at: String,
     updated_at: String,
     /// When it ended.
     completed_at: Option<String>,
     /// Seconds from its start to its end, or until now.
     duration: f64,
+    summary: SummaryView,
 }
 
 /// Where a run was forked from.
@@ -222,14 +226,17 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         metadata: run.new.metadata.clone(),
         priority: run.new.priority,
         created_at: run.created_at.to_string(),
+        started_at: run.created_at.to_string(),
         updated_at: run.updated_at.to_string(),
         completed_at: run.ended_at.map(|at| at.to_string()),
         duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
+        summary: SummaryView::of(run),
     })
 }
 
 /// Starts a run; it is durable when this answers. 201, or 200 where the same request had started it before.
 #[utoipa::path(
+    operation_id = "start_run",
     post, path = "/agent-executions", tag = "runs", request_body = Start,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the run where the body has no id")),
     responses((status = 201, description = "Started; `Location` names the run", body = ExecutionView), (status = 200, description = "Had been started", body = ExecutionView))
@@ -309,6 +316,7 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
 
 /// Lists runs, newest first. `metadata.NAME=VALUE` filters by metadata.
 #[utoipa::path(
+    operation_id = "list_runs",
     get, path = "/agent-executions", tag = "runs",
     params(
         ("status" = Option<Vec<String>>, Query, description = "Any of these, repeated or with commas between"),
@@ -351,6 +359,7 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<Versioned<I
 
 /// The runs that a run has started, newest first.
 #[utoipa::path(
+    operation_id = "list_children",
     get, path = "/agent-executions/{id}/children", tag = "runs",
     params(
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
@@ -394,7 +403,11 @@ fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<V
 }
 
 /// Everything about a run. `id` is its UUID or the id it was started with.
-#[utoipa::path(get, path = "/agent-executions/{id}", tag = "runs", responses((status = 200, body = ExecutionView)))]
+#[utoipa::path(
+    operation_id = "get_run",
+    get, path = "/agent-executions/{id}", tag = "runs",
+    responses((status = 200, body = ExecutionView))
+)]
 pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, Problem> {
     let run = caller.run().await?.describe().await?;
     let mut view = view(&caller, &run, IN_PLACE).await?;
@@ -490,11 +503,20 @@ async fn one_checkpoint(
     id: ExecutionId,
     sequence: u32,
 ) -> Result<axum::Json<CheckpointView>, Problem> {
+    match found_checkpoint(caller, id, sequence).await? {
+        Some(found) => Ok(axum::Json(checkpoint_view(caller, &found, IN_PLACE).await?)),
+        None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
+    }
+}
+
+/// A checkpoint, if the run has it.
+pub(super) async fn found_checkpoint(
+    caller: &Caller,
+    id: ExecutionId,
+    sequence: u32,
+) -> Result<Option<Checkpoint>, Problem> {
     // A cursor of checkpoints is the sequence of the one before, on every backend.
     let after = sequence.checked_sub(2).map(|before| Cursor((before + 1).to_string()));
     let page = caller.service.storage.checkpoints(caller.org(), id, PageRequest { limit: 1, after }).await?;
-    match page.items.first().filter(|found| found.sequence == sequence) {
-        Some(found) => Ok(axum::Json(checkpoint_view(caller, found, IN_PLACE).await?)),
-        None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
-    }
+    Ok(page.items.into_iter().next().filter(|found| found.sequence == sequence))
 }

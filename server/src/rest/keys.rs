@@ -14,8 +14,10 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// The longest name of a key, in characters.
+pub(super) const KEY_NAME: usize = 200;
 /// Days that a key works where nothing is said, and at most.
-const DAYS: (u32, u32) = (90, 365);
+pub(super) const DAYS: (u32, u32) = (90, 365);
 /// What a key may do where nothing is said.
 const SCOPES: &str = "member,worker";
 
@@ -75,7 +77,11 @@ fn directory(caller: &Caller) -> Result<&dyn Directory, Problem> {
 }
 
 /// Lists keys, oldest first, those that no longer work included.
-#[utoipa::path(get, path = "/api-keys", tag = "operators", responses((status = 200, body = Items<KeyView>)))]
+#[utoipa::path(
+    operation_id = "list_keys",
+    get, path = "/api-keys", tag = "operators",
+    responses((status = 200, body = Items<KeyView>))
+)]
 pub(super) async fn list(caller: Caller, asked: Asked) -> Result<axum::Json<Items<KeyView>>, Problem> {
     asked.nothing_else()?;
     let keys = directory(&caller)?.keys(caller.org()).await?;
@@ -84,6 +90,7 @@ pub(super) async fn list(caller: Caller, asked: Asked) -> Result<axum::Json<Item
 
 /// Makes a key.
 #[utoipa::path(
+    operation_id = "create_key",
     post, path = "/api-keys", tag = "operators", request_body = CreateKey,
     responses((status = 201, body = CreatedKey))
 )]
@@ -91,8 +98,8 @@ pub(super) async fn create(
     caller: Caller,
     Json(body): Json<CreateKey>,
 ) -> Result<(StatusCode, axum::Json<CreatedKey>), Problem> {
-    if !(1..=200).contains(&body.name.chars().count()) {
-        return Err(Problem::invalid("the name of a key has 1 to 200 characters"));
+    if !(1..=KEY_NAME).contains(&body.name.chars().count()) {
+        return Err(Problem::invalid(format!("the name of a key has 1 to {KEY_NAME} characters")));
     }
     let scopes: Scopes = body.scopes.as_deref().unwrap_or(SCOPES).parse()?;
     if !caller.by.who.scopes().cover(&scopes) {
@@ -140,6 +147,7 @@ fn no_longer_than_its_maker(
 
 /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
 #[utoipa::path(
+    operation_id = "revoke_key",
     delete, path = "/api-keys/{keyId}", tag = "operators",
     responses((status = 200, body = KeyView))
 )]

@@ -1,6 +1,7 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
+mod bounds;
 mod budget;
 mod catalog;
 mod definitions;
@@ -13,7 +14,9 @@ mod payloads;
 mod problem;
 mod request;
 mod schedules;
+mod state;
 mod steer;
+mod summary;
 mod tasks;
 mod usage;
 mod value;
@@ -47,6 +50,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::checkpoints))
         .routes(routes!(executions::latest_checkpoint))
         .routes(routes!(executions::checkpoint))
+        .routes(routes!(state::state))
         .routes(routes!(usage::of_run))
         .routes(routes!(usage::of_org))
         .routes(routes!(payloads::put))

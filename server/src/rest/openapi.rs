@@ -1,8 +1,10 @@
 //! The OpenAPI document of the routes, and the page that shows it.
 
+use super::bounds;
 use super::problem::ProblemBody;
+use super::request::MAX_BODY;
 use crate::http::routes;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -42,12 +44,13 @@ fn document(mut api: Value) -> Value {
     api["info"] = json!({
         "title": "Flovyn Agents",
         "version": env!("CARGO_PKG_VERSION"),
-        "description": "Runs of durable agents: start, watch, steer.",
+        "description": format!("Runs of durable agents: start, watch, steer. A JSON body has at most {MAX_BODY} bytes; larger values are uploaded first."),
         "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
     });
     let problem = serde_json::to_value(Problems::openapi()).unwrap_or_default();
     api["components"]["schemas"]["Problem"] = problem["components"]["schemas"]["Problem"].clone();
     api["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
+    bounds::state(&mut api);
     let Some(paths) = api["paths"].as_object_mut() else { return api };
     for (path, item) in paths {
         let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -61,6 +64,11 @@ fn document(mut api: Value) -> Value {
             let mut parameters = parts.clone();
             parameters.extend(operation["parameters"].as_array().cloned().unwrap_or_default());
             operation["parameters"] = parameters.into();
+            for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+                if response["description"].as_str().is_none_or(str::is_empty) {
+                    response["description"] = phrase(status).into();
+                }
+            }
             if of_org {
                 operation["security"] = json!([{ "bearer": [] }]);
                 let schema = json!({ "schema": { "$ref": "#/components/schemas/Problem" } });
@@ -70,6 +78,12 @@ fn document(mut api: Value) -> Value {
         }
     }
     api
+}
+
+/// What a status says by itself: the specification wants a word about each.
+fn phrase(status: &str) -> &'static str {
+    let status = status.parse().ok().and_then(|status| StatusCode::from_u16(status).ok());
+    status.and_then(|status| status.canonical_reason()).unwrap_or("An answer")
 }
 
 /// A part of a path.

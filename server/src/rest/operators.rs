@@ -189,7 +189,11 @@ pub(super) struct Queue {
 }
 
 /// Lists the queues that have a limit.
-#[utoipa::path(get, path = "/queues/limits", tag = "operators", responses((status = 200, body = Items<Queue>)))]
+#[utoipa::path(
+    operation_id = "list_queue_limits",
+    get, path = "/queues/limits", tag = "operators",
+    responses((status = 200, body = Items<Queue>))
+)]
 pub(super) async fn limits(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Queue>>, Problem> {
     asked.nothing_else()?;
     let limits = caller.service.storage.queue_limits(caller.org()).await?;
@@ -200,6 +204,7 @@ pub(super) async fn limits(caller: Caller, asked: Asked) -> Result<axum::Json<It
 
 /// Limits a queue, in place of the limit it has.
 #[utoipa::path(
+    operation_id = "limit_queue",
     put, path = "/queues/{queue}", tag = "operators", request_body = LimitBody, responses((status = 204))
 )]
 pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result<StatusCode, Problem> {
@@ -214,7 +219,11 @@ pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result
 }
 
 /// Frees a queue of its limit.
-#[utoipa::path(delete, path = "/queues/{queue}", tag = "operators", responses((status = 204)))]
+#[utoipa::path(
+    operation_id = "free_queue",
+    delete, path = "/queues/{queue}", tag = "operators",
+    responses((status = 204))
+)]
 pub(super) async fn free(caller: Caller) -> Result<StatusCode, Problem> {
     caller.audit(Act::Limit, caller.named("queue")).await?;
     caller.service.storage.limit_queue(caller.org(), caller.named("queue"), QueueLimit::default()).await?;

@@ -19,6 +19,7 @@ const PIECE: u64 = 1 << 20;
 /// Stores a value of more than 8 KiB for a request that will refer to it within a day; at most 256 MiB. As
 /// `application/json` it is JSON, else bytes as they are.
 #[utoipa::path(
+    operation_id = "put_payload",
     put, path = "/payloads", tag = "payloads",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, body = PayloadRef))
@@ -55,6 +56,7 @@ pub(super) async fn put(
 
 /// The bytes of a value that was told by reference.
 #[utoipa::path(
+    operation_id = "get_payload",
     get, path = "/payloads/{hash}", tag = "payloads",
     params(("size" = Option<u64>, Query, description = "Its number of bytes, as its reference says: saves looking for it")),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))

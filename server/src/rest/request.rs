@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use flovyn_core::client::{Client, Handle};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Cursor, PageRequest};
+use flovyn_core::model::{Cursor, MAX_ID, PageRequest};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -108,8 +108,8 @@ impl FromRequestParts<Service> for Caller {
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
-        Ok(key) if (1..=200).contains(&key.len()) => Ok(Some(key.to_owned())),
-        _ => Err(Problem::invalid("an Idempotency-Key has 1 to 200 visible ASCII characters")),
+        Ok(key) if (1..=MAX_ID).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => Err(Problem::invalid(format!("an Idempotency-Key has 1 to {MAX_ID} visible ASCII characters"))),
     }
 }
 

@@ -91,6 +91,7 @@ fn seen(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
 
 /// Makes a schedule, or replaces the one of its id.
 #[utoipa::path(
+    operation_id = "put_schedule",
     post, path = "/schedules", tag = "schedules", request_body = NewSchedule,
     responses((status = 200, body = ScheduleView))
 )]
@@ -113,6 +114,7 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
 
 /// Lists schedules, by id.
 #[utoipa::path(
+    operation_id = "list_schedules",
     get, path = "/schedules", tag = "schedules",
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<ScheduleView>))
@@ -126,13 +128,21 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<
 }
 
 /// One schedule.
-#[utoipa::path(get, path = "/schedules/{schedule}", tag = "schedules", responses((status = 200, body = ScheduleView)))]
+#[utoipa::path(
+    operation_id = "get_schedule",
+    get, path = "/schedules/{schedule}", tag = "schedules",
+    responses((status = 200, body = ScheduleView))
+)]
 pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ScheduleView>, Problem> {
     Ok(view(caller.service.storage.schedule(caller.org(), caller.named("schedule")).await?))
 }
 
 /// Removes a schedule; the runs that it started stay.
-#[utoipa::path(delete, path = "/schedules/{schedule}", tag = "schedules", responses((status = 204)))]
+#[utoipa::path(
+    operation_id = "delete_schedule",
+    delete, path = "/schedules/{schedule}", tag = "schedules",
+    responses((status = 204))
+)]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
     caller.audit(Act::Unschedule, caller.named("schedule")).await?;
     caller.service.storage.delete_schedule(caller.org(), caller.named("schedule")).await?;

@@ -108,6 +108,7 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> Run {
 
 /// Asks a run to stop gracefully. It stays listed.
 #[utoipa::path(
+    operation_id = "delete_run",
     delete, path = "/agent-executions/{id}", tag = "steering",
     responses((status = 200, body = ExecutionView))
 )]

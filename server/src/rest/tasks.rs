@@ -4,17 +4,19 @@ use super::executions::{FailureView, Items};
 use super::problem::Problem;
 use super::request::{Asked, Caller};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, told, told_of};
-use crate::service;
 use flovyn_core::client::Handle;
-use flovyn_core::id::{OpId, TaskId};
-use flovyn_core::model::{Page, PageRequest, Task, TaskStatus};
+use flovyn_core::id::{EntryId, OpId, TaskId};
+use flovyn_core::model::{Entry, Page, PageRequest, Task, TaskStatus};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Pages looked through for one that holds what a filter asks for.
 const LOOKED_THROUGH: usize = 10;
+/// The role of what a model says.
+const ASSISTANT: &str = "assistant";
 
 /// A unit of work of a run.
 #[derive(Serialize, ToSchema)]
@@ -50,7 +52,7 @@ pub(super) struct TaskView {
     failed_attempts: u32,
     #[schema(value_type = String)]
     side_effects: flovyn_core::model::SideEffects,
-    /// The assistant entry that asked for it.
+    /// Where the conversation stood when it was asked for.
     entry_id: Option<Uuid>,
     created_at: String,
     started_at: Option<String>,
@@ -137,7 +139,7 @@ pub(super) struct ToolCall {
     result_ref: Option<PayloadRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// The assistant message that asked for it.
+    /// The assistant message that asked for it; null where there was none.
     message_id: Option<Uuid>,
     /// The step of the run in which it was asked for, from 1; null where the agent counts no steps.
     step_number: Option<u32>,
@@ -148,7 +150,45 @@ pub(super) struct ToolCall {
     completed_at: Option<String>,
 }
 
-async fn tool_call_view(caller: &Caller, task: &Task, step: u32, fetch: u64) -> Result<ToolCall, Problem> {
+/// The assistant messages that asked for tasks. A task was asked for where the conversation stood: the results of other calls may
+/// have come behind the message meanwhile.
+async fn asked_by(caller: &Caller, tasks: &[Task]) -> Result<Vec<Option<EntryId>>, Problem> {
+    let (storage, org) = (&*caller.service.storage, caller.org());
+    // The last one stands behind most of the others.
+    let known = match tasks.iter().rev().find_map(|task| task.new.entry) {
+        Some(last) => storage.branch(org, last, None).await?,
+        None => Vec::new(),
+    };
+    let told = |entry: Entry| (entry.new.id, (entry.new.parent, entry.new.role == ASSISTANT));
+    let mut known: HashMap<_, _> = known.into_iter().map(told).collect();
+    let mut asked = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let mut at = task.new.entry;
+        while let Some(id) = at {
+            let (parent, is_assistant) = match known.get(&id) {
+                Some(found) => *found,
+                None => {
+                    known.extend(storage.branch(org, id, None).await?.into_iter().map(told));
+                    known.get(&id).copied().unwrap_or((None, false))
+                }
+            };
+            if is_assistant {
+                break;
+            }
+            at = parent;
+        }
+        asked.push(at);
+    }
+    Ok(asked)
+}
+
+/// A task with the step it was asked for in, and the message.
+async fn tool_call_view(
+    caller: &Caller,
+    task: &Task,
+    (step, message): (u32, Option<EntryId>),
+    fetch: u64,
+) -> Result<ToolCall, Problem> {
     let view = view(caller, task, fetch).await?;
     let ran = task.started_at.zip(task.ended_at).map(|(from, to)| to.since(from).as_secs_f64() * 1e3);
     Ok(ToolCall {
@@ -161,7 +201,7 @@ async fn tool_call_view(caller: &Caller, task: &Task, step: u32, fetch: u64) -> 
         result: view.output,
         result_ref: view.output_ref,
         error: view.error,
-        message_id: view.entry_id,
+        message_id: message.map(|entry| entry.0),
         step_number: (step > 0).then_some(step),
         attempt: view.attempt,
         duration_ms: ran,
@@ -195,10 +235,11 @@ pub(super) async fn tool_calls(caller: Caller, mut asked: Asked) -> Result<axum:
     };
     let found = looked_through(&run, page, wanted).await?;
     let slots: Vec<_> = found.items.iter().map(|task| task.slot).collect();
-    let steps = service::steps_at(&*caller.service.storage, caller.org(), run.id(), &slots).await?;
+    let steps = caller.service.steps.at(&*caller.service.storage, caller.org(), run.id(), &slots).await?;
+    let asked = asked_by(&caller, &found.items).await?;
     let mut items = Vec::with_capacity(found.items.len());
-    for (task, step) in found.items.iter().zip(steps) {
-        items.push(tool_call_view(&caller, task, step, IN_ROW).await?);
+    for ((task, step), message) in found.items.iter().zip(steps).zip(asked) {
+        items.push(tool_call_view(&caller, task, (step, message), IN_ROW).await?);
     }
     Ok(axum::Json(Items { items, next_cursor: found.next.map(|cursor| cursor.0) }))
 }
@@ -236,6 +277,7 @@ pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Pr
         flovyn_core::error::Kind::NotFound => missing(),
         _ => error.into(),
     })?;
-    let step = service::steps_at(storage, caller.org(), run, &[task.slot]).await?.into_iter().sum();
-    Ok(axum::Json(tool_call_view(&caller, &task, step, IN_PLACE).await?))
+    let step = caller.service.steps.at(storage, caller.org(), run, &[task.slot]).await?.into_iter().sum();
+    let message = asked_by(&caller, std::slice::from_ref(&task)).await?.into_iter().flatten().next();
+    Ok(axum::Json(tool_call_view(&caller, &task, (step, message), IN_PLACE).await?))
 }

@@ -62,7 +62,11 @@ impl From<Usage> for Tokens {
 }
 
 /// What a run has cost so far.
-#[utoipa::path(get, path = "/agent-executions/{id}/usage", tag = "runs", responses((status = 200, body = UsageView)))]
+#[utoipa::path(
+    operation_id = "usage_of_run",
+    get, path = "/agent-executions/{id}/usage", tag = "runs",
+    responses((status = 200, body = UsageView))
+)]
 pub(super) async fn of_run(caller: Caller) -> Result<axum::Json<UsageView>, Problem> {
     Ok(axum::Json(UsageView::of(&caller.run().await?.describe().await?.usage.0)))
 }
@@ -81,6 +85,7 @@ pub(super) struct RolledUp {
 
 /// What the runs that were started in a span of time have cost so far; without one, those of the last day.
 #[utoipa::path(
+    operation_id = "usage_of_org",
     get, path = "/usage", tag = "operators",
     params(
         ("from" = Option<String>, Query, description = "RFC 3339: started then or later; a day before `until` without one"),

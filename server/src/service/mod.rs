@@ -10,7 +10,7 @@ mod upload;
 pub(crate) use audit::{Act, By};
 pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
-pub(crate) use steps::steps_at;
+pub(crate) use steps::Steps;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::ending::told;
@@ -49,6 +49,7 @@ pub(crate) struct Service {
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
     pub(crate) refusals: Refusals,
+    pub(crate) steps: Steps,
     /// Once the server is about to end: callers are asked to go elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
     /// Ends every stream when the server stops.

@@ -5,25 +5,66 @@ use flovyn_core::id::{ExecutionId, OrgId, Slot};
 use flovyn_core::model::{RecordedBody, RecordedOp};
 use flovyn_core::storage::Storage;
 use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Segments that are read at a time.
 const AT_A_TIME: usize = 8;
+/// Runs that are remembered at a time.
+const REMEMBERED: usize = 1_000;
 
-/// How many steps a run had begun at each of some places, which come in order. A fork counts from where it began.
-pub(crate) async fn steps_at(storage: &dyn Storage, org: OrgId, run: ExecutionId, places: &[Slot]) -> Result<Vec<u32>> {
-    let Some(last) = places.last() else { return Ok(Vec::new()) };
-    let journals = stream::iter(0..=last.segment).map(|segment| async move {
-        let ops = storage.journal(org, run, segment).await?;
-        Ok((segment, ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<Vec<_>>()))
-    });
-    let journals = journals.buffered(AT_A_TIME);
-    let counted = journals.try_fold((Vec::new(), 0), |(mut counts, before), (segment, steps)| async move {
-        for place in places.iter().filter(|place| place.segment == segment) {
-            counts.push(before + count(steps.iter().filter(|step| **step < place.sequence)));
+/// The steps of segments that have ended, which no longer change: a conversation is read again and again. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Steps(Arc<Mutex<Known>>);
+
+/// The segments of runs that have ended, from the first.
+type Known = HashMap<(OrgId, ExecutionId), Vec<Places>>;
+
+/// Where the steps of a segment begin.
+type Places = Arc<[u32]>;
+
+impl Steps {
+    /// How many steps a run had begun at each of some places, whose segments come in order. A fork counts from where it began.
+    pub(crate) async fn at(
+        &self,
+        storage: &dyn Storage,
+        org: OrgId,
+        run: ExecutionId,
+        places: &[Slot],
+    ) -> Result<Vec<u32>> {
+        let Some(last) = places.last() else { return Ok(Vec::new()) };
+        let mut segments = self.0.lock().get(&(org, run)).cloned().unwrap_or_default();
+        let known = u32::try_from(segments.len()).unwrap_or(u32::MAX);
+        let read = stream::iter(known..=last.segment).map(|segment| async move {
+            let ops = storage.journal(org, run, segment).await?;
+            flovyn_core::Result::Ok(
+                ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<Places>(),
+            )
+        });
+        segments.extend(read.buffered(AT_A_TIME).try_collect::<Vec<_>>().await?);
+        // A segment that another one comes after has ended.
+        self.remember((org, run), &segments[..last.segment as usize]);
+        let (mut counts, mut before) = (Vec::with_capacity(places.len()), 0);
+        for (segment, steps) in (0..=last.segment).zip(&segments) {
+            for place in places.iter().filter(|place| place.segment == segment) {
+                counts.push(before + count(steps.iter().filter(|step| **step < place.sequence)));
+            }
+            before += count(steps.iter());
         }
-        Ok((counts, before + count(steps.iter())))
-    });
-    Ok(counted.await?.0)
+        Ok(counts)
+    }
+
+    fn remember(&self, run: (OrgId, ExecutionId), ended: &[Places]) {
+        let mut known = self.0.lock();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        let of_run = known.entry(run).or_default();
+        if of_run.len() < ended.len() {
+            *of_run = ended.to_vec();
+        }
+    }
 }
 
 /// The place of an op that begins a step.

@@ -41,6 +41,7 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 /// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one without gap or repeat. The stream ends after the
 /// terminal event; a request at or behind it is answered with 204.
 #[utoipa::path(
+    operation_id = "stream",
     get, path = "/agent-executions/{id}/stream", tag = "streams",
     params(
         ("after" = Option<String>, Query, description = "The id of an event"),
@@ -57,6 +58,7 @@ async fn agent(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Respo
 
 /// The events of the agent and of its tasks, what they stream included.
 #[utoipa::path(
+    operation_id = "stream_consolidated",
     get, path = "/agent-executions/{id}/stream/consolidated", tag = "streams",
     params(
         ("after" = Option<String>, Query, description = "The id of an event"),

@@ -42,6 +42,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/agent-executions/{id}/checkpoints", LOOK, 200),
     ("get", "/agent-executions/{id}/checkpoints/latest", LOOK, 200),
     ("get", "/agent-executions/{id}/checkpoints/{seq}", LOOK, 200),
+    ("get", "/agent-executions/{id}/state", LOOK, 200),
     ("get", "/agent-executions/{id}/usage", LOOK, 200),
     ("get", "/agent-executions/{id}/stream", LOOK, 200),
     ("get", "/agent-executions/{id}/stream/consolidated", LOOK, 200),

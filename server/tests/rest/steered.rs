@@ -80,6 +80,7 @@ async fn a_paused_run_goes_on_as_its_resume_says() {
         assert_eq!((&call["arguments"], &call["stepNumber"]), (&json!(n), &json!(n + 1)), "{call:#}");
         let asked = entries.iter().find(|entry| entry["id"] == call["messageId"]).expect("its message is an entry");
         assert_eq!((&asked["role"], &asked["content"]), (&json!("assistant"), &json!(n)));
+        assert_eq!(asked["stepNumber"], call["stepNumber"], "{asked:#}");
         let took = call["durationMs"].as_f64().unwrap();
         assert!((1.0..60_000.0).contains(&took), "{call:#}");
         let alone = house.get(&format!("{BASE}/w/tool-calls/{}", call["id"].as_str().unwrap())).await;
@@ -127,6 +128,48 @@ async fn a_budget_is_an_object() {
         assert_eq!(run["budget"], tokens(1_000), "{run:#}");
     }
     assert_eq!(house.post(BASE, json!({ "kind": "nobody" })).await["budget"], json!(null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_says_what_it_came_to_and_its_calls_what_asked_for_them() {
+    let talker = agent("talker", |ctx, _| {
+        Box::pin(async move {
+            ctx.append_entry("user", &"why?")?;
+            ctx.schedule::<Value>("note", &0)?.await?;
+            ctx.step()?.await?;
+            ctx.append_entry("assistant", &"let me look")?;
+            for n in 1..3 {
+                let found = ctx.schedule::<Value>("note", &n)?.await?;
+                ctx.append_entry("tool", &found)?;
+            }
+            let usage =
+                Usage { calls: 1, input_tokens: 10, cache_read_tokens: 2, output_tokens: 3, ..Usage::default() };
+            ctx.record_usage("m", Usage { cost_micros: Some(1_500), ..usage })?;
+            Err::<Value, _>(Error::new(Code::AgentFailed, "bad luck"))
+        })
+    });
+    let house = House::open().await;
+    let (_worker, _) = house.worker(NativeHost::default().agent(talker).unwrap().task(note()).unwrap()).await;
+    let started = house.post(BASE, json!({ "kind": "talker", "id": "t" })).await;
+    let nothing = json!({
+        "steps": 0, "checkpoints": 0, "modelCalls": 0, "tokens": 0, "costUsd": 0.0, "lastError": null,
+    });
+    assert_eq!((&started["summary"], &started["startedAt"]), (&nothing, &started["createdAt"]), "{started:#}");
+    house.until("t", "FAILED").await;
+    let listed = house.get(&format!("{BASE}?kind=talker")).await["items"][0].clone();
+    let summary = json!({
+        "steps": 1, "checkpoints": 0, "modelCalls": 1, "tokens": 15, "costUsd": 0.0015, "lastError": "bad luck",
+    });
+    assert_eq!(listed["summary"], summary, "{listed:#}");
+
+    let messages = house.get(&format!("{BASE}/t/messages")).await["items"].clone();
+    assert_eq!(messages[1]["role"], "assistant");
+    let calls = house.get(&format!("{BASE}/t/tool-calls")).await["items"].clone();
+    for (n, asked) in [Value::Null, messages[1]["id"].clone(), messages[1]["id"].clone()].into_iter().enumerate() {
+        assert_eq!((&calls[n]["arguments"], &calls[n]["messageId"]), (&json!(n), &asked), "{calls:#}");
+        let alone = house.get(&format!("{BASE}/t/tool-calls/{}", calls[n]["id"].as_str().unwrap())).await;
+        assert_eq!(alone, calls[n]);
+    }
 }
 
 /// Fails the first time.
@@ -252,6 +295,18 @@ async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
     assert_eq!(house.get(&format!("{BASE}/l/checkpoints/latest")).await, second);
     assert_eq!(house.get(&format!("{BASE}/l/checkpoints")).await["checkpoints"], json!([first, second]));
 
+    // The state is found by the names in it, and the conversation beside it.
+    let state = async |query: &str| house.get(&format!("{BASE}/l/state{query}")).await;
+    let told = |key: Value, value: Value, seq: Value| json!({ "key": key, "value": value, "checkpointSeq": seq, "nextCursor": null });
+    assert_eq!(state("").await, told(Value::Null, json!({ "words": ["a", "b"] }), json!(2)));
+    assert_eq!(state("?key=words").await, told(json!("words"), json!(["a", "b"]), json!(2)));
+    let messages = house.get(&format!("{BASE}/l/messages")).await["items"].clone();
+    assert_eq!(state("?key=messages").await, told(json!("messages"), messages, Value::Null));
+    let (status, problem) = house.ask("GET", &format!("{BASE}/l/state?key=turns"), &[], "").await;
+    assert!(status == 404 && problem["detail"].as_str().unwrap().contains("words, messages"), "{problem:#}");
+    house.post(BASE, json!({ "kind": "nobody", "id": "n" })).await;
+    assert_eq!(house.get(&format!("{BASE}/n/state")).await, told(Value::Null, Value::Null, Value::Null));
+
     let fork = format!("{BASE}/l/fork");
     let at_checkpoint = json!({ "checkpoint": 1, "id": "f", "state": { "words": ["other"] }, "input": "new" });
     let forked = house.post(&fork, at_checkpoint).await;
@@ -268,6 +323,14 @@ async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
         assert_eq!(told, [json!([words[0], 1]), json!([words[1], 2])], "{calls:#}");
         let second = house.get(&format!("{BASE}/{id}/tool-calls/{}", calls[1]["id"].as_str().unwrap())).await;
         assert_eq!(second, calls[1]);
+        let messages = house.get(&format!("{BASE}/{id}/messages")).await["items"].clone();
+        // A word is appended before the step that it begins.
+        for (word, step) in words.iter().zip([Value::Null, json!(1)]) {
+            let message = messages.as_array().unwrap().iter().find(|message| message["content"] == *word).unwrap();
+            assert_eq!(message["stepNumber"], step, "{message:#}");
+            let alone = house.get(&format!("{BASE}/{id}/messages/{}", message["id"].as_str().unwrap())).await;
+            assert_eq!(&alone, message);
+        }
     }
 
     let at_entry = json!({ "entryId": entries[0]["id"], "id": "e", "input": "newer" });

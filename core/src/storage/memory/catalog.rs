@@ -5,15 +5,12 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, RecordedOp, Signal,
-    Task,
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest, RecordedOp,
+    Signal, Task,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::str::FromStr;
-
-/// The longest page.
-const MAX_PAGE: usize = 1_000;
 
 type Place = (Timestamp, ExecutionId);
 

@@ -13,14 +13,11 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, Slot, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, Page, PageRequest,
+    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest,
     RecordedOp, Signal, Status, Task,
 };
 use std::collections::BTreeSet;
 use std::str::FromStr;
-
-/// The longest page.
-const MAX_PAGE: usize = 1_000;
 
 /// Runs by what a filter names: all of an org, of a kind, or with one of some statuses, each with an index in this order.
 macro_rules! listed {

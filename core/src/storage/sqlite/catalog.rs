@@ -12,14 +12,11 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, Slot, WorkerId};
 use crate::model::{
-    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, Page, PageRequest,
+    Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest,
     RecordedOp, Signal, Task,
 };
 use rusqlite::{Connection, Row, params};
 use std::str::FromStr;
-
-/// The longest page.
-const MAX_PAGE: usize = 1_000;
 
 /// Runs, newest first.
 pub(super) fn executions(
