@@ -7,7 +7,7 @@ import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
-import { checked, type StandardSchema, stored } from "./schema.js";
+import { checked, storable, type StandardSchema, stored } from "./schema.js";
 
 /** What an agent's function is. */
 export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
@@ -133,18 +133,17 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   /** @internal Refuses an input that it cannot be started with; gives what is to be stored. */
   async startable(input: unknown): Promise<unknown> {
     this.checkTaken(input);
-    await this.checked(input);
-    return this.own.dump(input);
+    const stored = this.own.dump(input);
+    if (this.schema !== undefined) {
+      const what = `input of agent "${this.kind}"`;
+      await (this.own.isNone ? storable(this.schema, input, what) : checked(this.schema, input, what));
+    }
+    return stored;
   }
 
   /** @internal Refuses an input that its function does not take; what fits a schema is for the schema to say. */
   checkTaken(input: unknown): void {
     if (this.schema === undefined && this.toolkit === undefined) checkInput(this.kind, this.fn, input);
-  }
-
-  /** Checks an input where there is a schema; gives what the schema makes of it. */
-  async checked(input: unknown): Promise<unknown> {
-    return this.schema === undefined ? input : checked(this.schema, input, `input of agent "${this.kind}"`);
   }
 
   /** @internal What the function gets for a stored input. */
