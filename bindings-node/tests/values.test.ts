@@ -265,3 +265,36 @@ test("a schema makes values of what stands for them, and has to take it", async 
     await client.close();
   }
 });
+
+test("a state may hold nothing that would come back as what stands for it", async () => {
+  const told: string[] = [];
+  const keeper = agent("keeper", { state: (): unknown => ({}) }, async (ctx) => {
+    for (const state of [{ a: [1, new Date(0)] }, { n: { b: 1n } }, new Set([1]), { m: new Map([["a", new Date(0)]]) }]) {
+      try {
+        await ctx.checkpoint(state);
+      } catch (error) {
+        told.push((error as NotSerializable).message);
+      }
+    }
+    await ctx.checkpoint({ a: "1970-01-01T00:00:00Z", b: undefined });
+    return ctx.state;
+  });
+  expect(await run(keeper, undefined, { url: fileUrl() })).toEqual({ a: "1970-01-01T00:00:00Z" });
+  const places = ["$.a[1] is Date", "$.n.b is a bigint", "$ is Set", "$.m is Map"];
+  expect(told).toEqual(places.map((place) => expect.stringContaining(`at ${place}, which would come back as what stands for it`)));
+});
+
+test("the types of what is delivered are those of what stands for it", async () => {
+  const given = task("given", async (_: undefined) => ({ at: new Date(0), ids: new Set([1n]), by: new Map([["a", 1]]), n: 1 }));
+  const raw = task("raw", async () => new Uint8Array([1]));
+  const own = task("own", { serializer: { dump: () => 0, load: () => new Date(0) } }, async () => new Date(0));
+  const typed = agent("typed", async (ctx) => {
+    const { at, ids, by, n } = await given();
+    const once: string = await ctx.once("when", () => new Date(0));
+    const bytes: Uint8Array = await raw();
+    const date: Date = await own();
+    return [at.slice(0, 4), ids.map((id) => id.length), Object.keys(by), n + 1, once.length, bytes.length, date.getTime()] as const;
+  });
+  const [year, lengths]: readonly [string, number[], ...unknown[]] = await run(typed, undefined, { url: fileUrl() });
+  expect([year, lengths]).toEqual(["1970", [1]]);
+});

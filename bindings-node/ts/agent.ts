@@ -7,6 +7,7 @@ import { checkInput, declarable, givenFor, type InputOf } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
+import type { Stored } from "./stored.js";
 import { checked, storable, type StandardSchema, stored } from "./schema.js";
 
 /** What an agent's function is. */
@@ -226,23 +227,33 @@ export function merge<T extends object>(old: T, value: Partial<T>): T {
 export function agent<F extends AnyAgentFunction<undefined>>(
   kind: string,
   fn: F,
-): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, undefined>;
-export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Awaited<R>, undefined>;
+): Agent<InputOf<Parameters<F>>, Stored<Awaited<ReturnType<F>>>, undefined>;
+export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Stored<Awaited<R>>, undefined>;
 export function agent<In, Out, R, S = undefined>(
   kind: string,
-  options: AgentOptions<S> & { input: StandardSchema<In, Out> },
+  options: AgentOptions<S> & { input: StandardSchema<In, Out>; serializer: Serializer },
   fn: AgentFunction<Out, R, S>,
 ): Agent<In, Awaited<R>, S>;
 export function agent<S = undefined, F extends AnyAgentFunction<S> = AnyAgentFunction<S>>(
   kind: string,
-  options: AgentOptions<S>,
+  options: AgentOptions<S> & { serializer: Serializer },
   fn: F,
 ): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, S>;
+export function agent<In, Out, R, S = undefined>(
+  kind: string,
+  options: AgentOptions<S> & { input: StandardSchema<In, Out> },
+  fn: AgentFunction<Out, R, S>,
+): Agent<In, Stored<Awaited<R>>, S>;
+export function agent<S = undefined, F extends AnyAgentFunction<S> = AnyAgentFunction<S>>(
+  kind: string,
+  options: AgentOptions<S>,
+  fn: F,
+): Agent<InputOf<Parameters<F>>, Stored<Awaited<ReturnType<F>>>, S>;
 export function agent<I, R, S = undefined>(
   kind: string,
   options: AgentOptions<S>,
   fn: AgentFunction<I, R, S>,
-): Agent<I, Awaited<R>, S>;
+): Agent<I, Stored<Awaited<R>>, S>;
 export function agent(kind: string, ...rest: unknown[]): unknown {
   const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema }) : {};
   const { input, ...options } = given;

@@ -12,7 +12,8 @@ import { counted } from "./outside.js";
 import type { StandardSchema } from "./schema.js";
 import { checked } from "./schema.js";
 import { scopes } from "./scope.js";
-import { decode, encode, json } from "./serde.js";
+import { decode, encode, encodeState, json } from "./serde.js";
+import type { Stored } from "./stored.js";
 import { Step } from "./step.js";
 import { type Arguments, Declared, isTask, type Task } from "./task.js";
 
@@ -204,7 +205,7 @@ export class AgentContext<S = unknown> {
   }
 
   /** Runs any function as a durable inline step of this name. */
-  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>> {
+  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Stored<Awaited<R>>> {
     checkStep("run", name, fn);
     const plain = isTask(fn) ? (fn.fn as unknown as typeof fn) : fn;
     const many = args.length > 1;
@@ -217,7 +218,7 @@ export class AgentContext<S = unknown> {
       undefined,
       isTask(fn) ? fn.declared.own : undefined,
     );
-    return this.activation.schedule(inline, many ? args : args[0]) as Step<Awaited<R>>;
+    return this.activation.schedule(inline, many ? args : args[0]) as Step<Stored<Awaited<R>>>;
   }
 
   /** Runs something once per execution, across checkpoints; later calls give the first result. */
@@ -225,7 +226,7 @@ export class AgentContext<S = unknown> {
     name: string,
     fn: (...args: A) => R | Promise<R>,
     ...args: A
-  ): Promise<Awaited<R>> {
+  ): Promise<Stored<Awaited<R>>> {
     const scope = this.activation.check();
     checkStep("once", name, fn);
     const { session } = this.activation;
@@ -233,11 +234,11 @@ export class AgentContext<S = unknown> {
     const [how, value] = session.onceBegin(name, given);
     if (how === 0) {
       this.activation.touched();
-      return decode(value) as Awaited<R>;
+      return decode(value) as Stored<Awaited<R>>;
     }
-    if (how === 1) return this.activation.step<Awaited<R>>(value as number, scope);
+    if (how === 1) return this.activation.step<Stored<Awaited<R>>>(value as number, scope);
     const result = await scopes.run({ ...scope, once: name }, () => fn(...args));
-    return this.activation.step<Awaited<R>>(session.onceEnd(name, given, encode(result)), this.activation.check());
+    return this.activation.step<Stored<Awaited<R>>>(session.onceEnd(name, given, encode(result)), this.activation.check());
   }
 
   /** Joins a detached task by its `ref`. */
@@ -371,7 +372,9 @@ export class AgentContext<S = unknown> {
     const scope = this.activation.check();
     this.checkStateful("checkpoint(state)");
     const saved = state === undefined ? this.activation.state : state;
-    const op = this.activation.session.checkpoint(encode(this.activation.agent.own.dump(saved)), json(options.metadata ?? {}));
+    const { own } = this.activation.agent;
+    const stored = own.isNone ? encodeState(saved) : encode(own.dump(saved));
+    const op = this.activation.session.checkpoint(stored, json(options.metadata ?? {}));
     this.activation.state = saved;
     this.activation.saved();
     return this.activation.step<void>(op, scope);

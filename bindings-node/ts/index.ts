@@ -47,6 +47,7 @@ export { type LogEntry, type Logger, setLogger } from "./log.js";
 export type { Message } from "./message.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";
+export type { Stored, StoredPart } from "./stored.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
 export { Step } from "./step.js";
 export {
