@@ -3,8 +3,9 @@
 import { readFileSync } from "node:fs";
 
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 
-import { agent, Blob, NotSerializable, run, task } from "../dist/index.js";
+import { agent, Blob, connect, NotSerializable, run, task } from "../dist/index.js";
 import { check } from "../dist/testing/index.js";
 import { UnreadableState } from "../dist/agent.js";
 import { decode, encode, json } from "../dist/serde.js";
@@ -240,4 +241,60 @@ test("an await delivers the sign of zero and refuses what would change", async (
     return [Object.is(await zero(), -0), refused];
   });
   expect(await run(taker, undefined, { url: fileUrl() })).toEqual([true, "NotSerializable"]);
+});
+
+test("a schema makes values of what stands for them, and has to take it", async () => {
+  const Order = z.object({ at: z.coerce.date(), total: z.coerce.bigint(), tags: z.array(z.string()).transform((tags) => new Set(tags)) });
+  const day = task("day", { input: z.object({ at: z.coerce.date() }) }, async ({ at }) => at.getUTCDate());
+  const taker = agent("orders", { input: Order, signals: { due: z.coerce.date() } }, async (ctx, order) => {
+    const due = await ctx.waitForSignalAs("due", z.coerce.date());
+    return [await day({ at: order.at }), order.total * 2n, order.tags.has("a"), due.getTime()];
+  });
+  const client = await connect(fileUrl());
+  try {
+    await client.worker({ agents: [taker] }).start();
+    const handle = await client.start(taker, { at: new Date("2026-01-31T12:00:00Z"), total: 2n ** 70n, tags: ["a"] });
+    await handle.signal("due", new Date(5));
+    expect(await handle.result({ timeoutMs: 20_000 })).toEqual([31, "2361183241434822606848", true, 5]);
+    const strict = agent("strict", { input: z.object({ at: z.date() }), signals: { due: z.date() } }, async () => 1);
+    await expect(client.start(strict, { at: new Date(0) })).rejects.toThrow(/at: .*date.*as it is stored.*z\.coerce\.date\(\)/s);
+    const loose = await client.start("strict", { at: "x" });
+    const typed = await client.handle(loose.id, strict);
+    await expect(typed.signal("due", new Date(0))).rejects.toThrow(/signal "due".*z\.coerce\.date\(\)/s);
+  } finally {
+    await client.close();
+  }
+});
+
+test("a state may hold nothing that would come back as what stands for it", async () => {
+  const told: string[] = [];
+  const keeper = agent("keeper", { state: (): unknown => ({}) }, async (ctx) => {
+    for (const state of [{ a: [1, new Date(0)] }, { n: { b: 1n } }, new Set([1]), { m: new Map([["a", new Date(0)]]) }]) {
+      try {
+        await ctx.checkpoint(state);
+      } catch (error) {
+        told.push((error as NotSerializable).message);
+      }
+    }
+    await ctx.checkpoint({ a: "1970-01-01T00:00:00Z", b: undefined });
+    return ctx.state;
+  });
+  expect(await run(keeper, undefined, { url: fileUrl() })).toEqual({ a: "1970-01-01T00:00:00Z" });
+  const places = ["$.a[1] is Date", "$.n.b is a bigint", "$ is Set", "$.m is Map"];
+  expect(told).toEqual(places.map((place) => expect.stringContaining(`at ${place}, which would come back as what stands for it`)));
+});
+
+test("the types of what is delivered are those of what stands for it", async () => {
+  const given = task("given", async (_: undefined) => ({ at: new Date(0), ids: new Set([1n]), by: new Map([["a", 1]]), n: 1 }));
+  const raw = task("raw", async () => new Uint8Array([1]));
+  const own = task("own", { serializer: { dump: () => 0, load: () => new Date(0) } }, async () => new Date(0));
+  const typed = agent("typed", async (ctx) => {
+    const { at, ids, by, n } = await given();
+    const once: string = await ctx.once("when", () => new Date(0));
+    const bytes: Uint8Array = await raw();
+    const date: Date = await own();
+    return [at.slice(0, 4), ids.map((id) => id.length), Object.keys(by), n + 1, once.length, bytes.length, date.getTime()] as const;
+  });
+  const [year, lengths]: readonly [string, number[], ...unknown[]] = await run(typed, undefined, { url: fileUrl() });
+  expect([year, lengths]).toEqual(["1970", [1]]);
 });

@@ -7,7 +7,8 @@ import { checkInput, declarable, givenFor, type InputOf, namesBefore } from "./d
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
 import { decode } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
-import { checked, type StandardSchema, stored } from "./schema.js";
+import type { Stored } from "./stored.js";
+import { checked, storable, type StandardSchema, stored } from "./schema.js";
 
 /** What an agent's function is. */
 export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Promise<R>;
@@ -145,18 +146,17 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   /** @internal Refuses an input that it cannot be started with; gives what is to be stored. */
   async startable(input: unknown): Promise<unknown> {
     this.checkTaken(input);
-    await this.checked(input);
-    return this.own.dump(input);
+    const stored = this.own.dump(input);
+    if (this.schema !== undefined) {
+      const what = `input of agent "${this.kind}"`;
+      await (this.own.isNone ? storable(this.schema, input, what) : checked(this.schema, input, what));
+    }
+    return stored;
   }
 
   /** @internal Refuses an input that its function does not take; what fits a schema is for the schema to say. */
   checkTaken(input: unknown): void {
     if (this.schema === undefined && this.toolkit === undefined) checkInput(this.kind, this.fn, input);
-  }
-
-  /** Checks an input where there is a schema; gives what the schema makes of it. */
-  async checked(input: unknown): Promise<unknown> {
-    return this.schema === undefined ? input : checked(this.schema, input, `input of agent "${this.kind}"`);
   }
 
   /** @internal What the function gets for a stored input. */
@@ -239,23 +239,33 @@ export function merge<T extends object>(old: T, value: Partial<T>): T {
 export function agent<F extends AnyAgentFunction<undefined>>(
   kind: string,
   fn: F,
-): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, undefined>;
-export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Awaited<R>, undefined>;
+): Agent<InputOf<Parameters<F>>, Stored<Awaited<ReturnType<F>>>, undefined>;
+export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Stored<Awaited<R>>, undefined>;
 export function agent<In, Out, R, S = undefined>(
   kind: string,
-  options: AgentOptions<S> & { input: StandardSchema<In, Out> },
+  options: AgentOptions<S> & { input: StandardSchema<In, Out>; serializer: Serializer },
   fn: AgentFunction<Out, R, S>,
 ): Agent<In, Awaited<R>, S>;
 export function agent<S = undefined, F extends AnyAgentFunction<S> = AnyAgentFunction<S>>(
   kind: string,
-  options: AgentOptions<S>,
+  options: AgentOptions<S> & { serializer: Serializer },
   fn: F,
 ): Agent<InputOf<Parameters<F>>, Awaited<ReturnType<F>>, S>;
+export function agent<In, Out, R, S = undefined>(
+  kind: string,
+  options: AgentOptions<S> & { input: StandardSchema<In, Out> },
+  fn: AgentFunction<Out, R, S>,
+): Agent<In, Stored<Awaited<R>>, S>;
+export function agent<S = undefined, F extends AnyAgentFunction<S> = AnyAgentFunction<S>>(
+  kind: string,
+  options: AgentOptions<S>,
+  fn: F,
+): Agent<InputOf<Parameters<F>>, Stored<Awaited<ReturnType<F>>>, S>;
 export function agent<I, R, S = undefined>(
   kind: string,
   options: AgentOptions<S>,
   fn: AgentFunction<I, R, S>,
-): Agent<I, Awaited<R>, S>;
+): Agent<I, Stored<Awaited<R>>, S>;
 export function agent(kind: string, ...rest: unknown[]): unknown {
   const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema }) : {};
   const { input, ...options } = given;

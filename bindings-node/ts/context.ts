@@ -13,7 +13,8 @@ import type { Retry, RetryIf } from "./retry.js";
 import type { StandardSchema } from "./schema.js";
 import { checked } from "./schema.js";
 import { scopes } from "./scope.js";
-import { decode, encode, json } from "./serde.js";
+import { decode, encode, encodeState, json } from "./serde.js";
+import type { Stored } from "./stored.js";
 import { Step } from "./step.js";
 import { type Arguments, type CallOptions, Declared, isTask, type Task, type TaskContext } from "./task.js";
 
@@ -220,13 +221,13 @@ export class AgentContext<S = unknown> {
   }
 
   /** Runs any function as a durable inline step of this name. */
-  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Awaited<R>>;
+  run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Stored<Awaited<R>>>;
   /**
    * Runs a function as a durable inline step of this name, with retries and a limit of time, as those of a task. Its `signal`
    * aborts when the try is over: past its time, or when the run wants it to stop. It is tried again here, with the pauses
    * waited for in memory, and anew where another process goes on with the run.
    */
-  run<R>(name: string, options: StepOptions, fn: (signal: AbortSignal) => R | Promise<R>): Step<Awaited<R>>;
+  run<R>(name: string, options: StepOptions, fn: (signal: AbortSignal) => R | Promise<R>): Step<Stored<Awaited<R>>>;
   run(name: string, ...given: unknown[]): Step<unknown> {
     const hasOptions = isStepOptions(given[0]);
     const [fn, ...args] = hasOptions ? given.slice(1) : given;
@@ -258,7 +259,7 @@ export class AgentContext<S = unknown> {
     name: string,
     fn: (...args: A) => R | Promise<R>,
     ...args: A
-  ): Promise<Awaited<R>> {
+  ): Promise<Stored<Awaited<R>>> {
     const scope = this.activation.check();
     checkStep("once", name, fn);
     const { session } = this.activation;
@@ -266,11 +267,11 @@ export class AgentContext<S = unknown> {
     const [how, value] = session.onceBegin(name, given);
     if (how === 0) {
       this.activation.touched();
-      return decode(value) as Awaited<R>;
+      return decode(value) as Stored<Awaited<R>>;
     }
-    if (how === 1) return this.activation.step<Awaited<R>>(value as number, scope);
+    if (how === 1) return this.activation.step<Stored<Awaited<R>>>(value as number, scope);
     const result = await scopes.run({ ...scope, once: name }, () => fn(...args));
-    return this.activation.step<Awaited<R>>(session.onceEnd(name, given, encode(result)), this.activation.check());
+    return this.activation.step<Stored<Awaited<R>>>(session.onceEnd(name, given, encode(result)), this.activation.check());
   }
 
   /** Joins a detached task by its `ref`. */
@@ -452,7 +453,9 @@ export class AgentContext<S = unknown> {
     const scope = this.activation.check();
     this.checkStateful("checkpoint(state)");
     const saved = state === undefined ? this.activation.state : state;
-    const op = this.activation.session.checkpoint(encode(this.activation.agent.own.dump(saved)), json(options.metadata ?? {}));
+    const { own } = this.activation.agent;
+    const stored = own.isNone ? encodeState(saved) : encode(own.dump(saved));
+    const op = this.activation.session.checkpoint(stored, json(options.metadata ?? {}));
     this.activation.state = saved;
     this.activation.saved();
     return this.activation.step<void>(op, scope);

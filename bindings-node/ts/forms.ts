@@ -23,8 +23,17 @@ export function formOf(value: object): Form | undefined {
   return undefined;
 }
 
+/** Whether something in a value comes back as what stands for it. */
+export function hasForm(value: unknown): boolean {
+  if (typeof value === "bigint") return true;
+  if (typeof value !== "object" || value === null) return false;
+  if (Array.isArray(value)) return value.some(hasForm);
+  return formOf(value) !== undefined || Object.values(value).some(hasForm);
+}
+
 function isOwn(value: object): boolean {
-  const parent: unknown = Object.getPrototypeOf(Object.getPrototypeOf(value));
+  const prototype: unknown = Object.getPrototypeOf(value);
+  const parent: unknown = prototype === null ? null : Object.getPrototypeOf(prototype);
   return parent !== null && Object.getPrototypeOf(parent) === null;
 }
 

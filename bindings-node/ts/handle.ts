@@ -19,7 +19,7 @@ import { hub } from "./hub.js";
 import { type Message, type Messages, messagesOf } from "./message.js";
 import type { NativeAbort, NativeHandle, NativeHub, Wire } from "./native.js";
 import { commandOf } from "./quoted.js";
-import { checked, type StandardSchema } from "./schema.js";
+import { storable, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
 import type { Own } from "./serializer.js";
 
@@ -290,7 +290,7 @@ export class Handle<R = unknown> {
   ): Promise<string> {
     const { idempotencyKey, delivery = "next_step" } = options;
     const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
-    if (schema !== undefined) await checked(schema, payload, `signal "${name}"`);
+    if (schema !== undefined) await storable(schema, payload, `signal "${name}"`);
     const value = encode(payload);
     return this.ask((native, hub, token) => native.signal(hub, token, name, value, delivery, idempotencyKey));
   }

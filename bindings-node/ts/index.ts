@@ -58,6 +58,7 @@ export type { Message, Messages } from "./message.js";
 export { type Retry, RetryAfter, type RetryIf } from "./retry.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";
+export type { Stored, StoredPart } from "./stored.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
 export { Step } from "./step.js";
 export {

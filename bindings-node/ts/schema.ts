@@ -1,6 +1,8 @@
 // Inputs that a schema checks: zod, valibot, arktype or anything else that speaks Standard Schema.
 
-import { InvalidArgument, misfit } from "./errors.js";
+import { InvalidArgument, messageOf, misfit } from "./errors.js";
+import { hasForm } from "./forms.js";
+import { decode, encode } from "./serde.js";
 
 /** The interface of https://standardschema.dev, version 1, as far as it is used here. */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -29,6 +31,24 @@ export async function checked(schema: StandardSchema, value: unknown, what: stri
     return await checkedBy(schema, value, what);
   } catch (error) {
     throw misfit(error);
+  }
+}
+
+/**
+ * Checks a value that is to be stored, and what will be read of it: a schema that takes a `Date` must take the string that
+ * stands for it too.
+ */
+export async function storable(schema: StandardSchema, value: unknown, what: string): Promise<void> {
+  await checked(schema, value, what);
+  if (!hasForm(value)) return;
+  try {
+    await stored(schema, decode(encode(value)), what);
+  } catch (error) {
+    throw new InvalidArgument(
+      `${messageOf(error)}. So it is as it is stored, where a Date, a bigint, a Map, a Set, a URL or bytes are what stands for ` +
+        "them in JSON: let the schema take that too, as z.coerce.date() and z.coerce.bigint() do",
+      { cause: error },
+    );
   }
 }
 

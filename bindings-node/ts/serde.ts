@@ -3,7 +3,7 @@
 
 import { Blob } from "./blob.js";
 import { NotSerializable } from "./errors.js";
-import { formOf, inOrder } from "./forms.js";
+import { formOf, hasForm, inOrder } from "./forms.js";
 import type { NativeSource, Wire } from "./native.js";
 
 /** How deep a value may be nested; the engine reads no deeper either. */
@@ -16,6 +16,28 @@ export function encode(value: unknown): Wire {
     if (value instanceof Blob) return value.source;
   }
   return value === undefined ? "null" : json(value);
+}
+
+/**
+ * A state as it crosses. It is used as it is until a crash, so nothing of it may come back as what stands for it.
+ */
+export function encodeState(state: unknown): Wire {
+  const wire = encode(state);
+  if (typeof wire === "string" && hasForm(state)) refuseForms(state, []);
+  return wire;
+}
+
+function refuseForms(value: unknown, path: (string | number)[]): void {
+  if (!hasForm(value)) return;
+  const fields: [string | number, unknown][] =
+    Array.isArray(value) ? [...value.entries()] : isFormed(value) ? [] : Object.entries(value as object);
+  for (const [name, item] of fields) refuseForms(item, [...path, name]);
+  const found = typeof value === "bigint" ? "a bigint" : nameOf(value as object, "an object of a class");
+  throw failed(path, found, ", which would come back as what stands for it in JSON: keep that, or give the agent a serializer");
+}
+
+function isFormed(value: unknown): boolean {
+  return typeof value === "bigint" || formOf(value as object) !== undefined;
 }
 
 /** A value as it was stored. */

@@ -9,6 +9,7 @@ import { IN_TASK, scopes } from "./scope.js";
 import { decode, encode, json } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
 import { Step } from "./step.js";
+import type { Stored } from "./stored.js";
 import { Stop } from "./stop.js";
 
 /** How a running attempt speaks with the engine. */
@@ -295,17 +296,27 @@ export function isTask(thing: unknown): thing is Task<never, unknown> {
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; an input that does not fit fails
  * the task at once.
  */
-export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Awaited<R>>;
+export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Stored<Awaited<R>>>;
 export function task<In, Out, R>(
   kind: string,
-  options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out> },
+  options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out>; serializer: Serializer },
   fn: TaskFunction<Out, R>,
 ): Task<In, Awaited<R>>;
 export function task<I, R>(
   kind: string,
-  options: TaskOptions<I, Awaited<R>>,
+  options: TaskOptions<I, Awaited<R>> & { serializer: Serializer },
   fn: TaskFunction<I, R>,
 ): Task<I, Awaited<R>>;
+export function task<In, Out, R>(
+  kind: string,
+  options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out> },
+  fn: TaskFunction<Out, R>,
+): Task<In, Stored<Awaited<R>>>;
+export function task<I, R>(
+  kind: string,
+  options: TaskOptions<I, Awaited<R>>,
+  fn: TaskFunction<I, R>,
+): Task<I, Stored<Awaited<R>>>;
 export function task(
   kind: string,
   given: (TaskOptions<never> & { input?: StandardSchema }) | AnyFunction,

@@ -62,6 +62,12 @@ async function step(ctx, [op, ...words], found) {
     case "keyed":
       found[name] = await double.options({ key: two })(one);
       break;
+    case "formed": {
+      const at = new Date("2026-01-31T12:00:00.120Z");
+      const raw = new Uint8Array([251, 255]);
+      found[name] = await echo({ at, ids: new Set([10, 9]), raw, tags: new Set(["b", "a!", "a"]), none: undefined });
+      break;
+    }
     case "bytes":
       found[name] = await measure(await fill(one));
       break;

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from datetime import datetime, timezone
 from typing import Any
 
 import flovyn
@@ -101,6 +102,9 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             found[name] = await ctx.schedule_task(kind, value)
         case ["keyed", value, key, name]:
             found[name] = await double.options(key=key)(value)
+        case ["formed", name]:
+            moment = datetime(2026, 1, 31, 12, 0, 0, 120_000, tzinfo=timezone.utc)
+            found[name] = await echo({"at": moment, "ids": {10, 9}, "raw": b"\xfb\xff", "tags": {"b", "a!", "a"}})
         case ["bytes", size, name]:
             found[name] = await measure(await fill(size))
         case ["fails", why, name]:

@@ -10,7 +10,7 @@ use flovyn_core::model::{RetryPolicy, SideEffects, TaskOptions, Usage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -188,6 +188,11 @@ pub fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) 
             ("keyed", [x, key, _]) => {
                 let keyed = TaskCall { key: Some(text(key)), ..call("double", Payload::of(x)?) };
                 value(ctx.schedule_raw(keyed)?.await?)?.parse()?
+            }
+            ("formed", [_]) => {
+                let (ids, tags) = (BTreeSet::from([10, 9]), BTreeSet::from(["b", "a!", "a"]));
+                let value = json!({"at": "2026-01-31T12:00:00.120000Z", "ids": ids, "raw": "+/8=", "tags": tags});
+                ctx.schedule("echo", &value)?.await?
             }
             ("bytes", [size, _]) => {
                 let content = value(ctx.schedule_raw(call("fill", Payload::of(size)?))?.await?)?;
