@@ -14,6 +14,7 @@ from uuid import UUID
 from . import _native
 from .agent import Agent
 from .errors import FlovynError, InvalidArgument
+from .forks import Origin
 from .handle import Facts, Handle
 from .hub import Hub
 from .inputs import NOT_GIVEN
@@ -64,12 +65,18 @@ class Client:
         self._workers: set[Worker] = set()
         self._hub: Hub | None = None
         self._is_open = True
+        self.origin = Origin()
         _open.add(self)
 
     @property
     def url(self) -> str:
         """The URL it was opened with."""
         return self.native.url
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be used."""
+        return self._is_open
 
     @overload
     async def start(self, agent: Agent[None, R], input: None = None, **options: Unpack[StartOptions]) -> Handle[R]: ...
@@ -108,7 +115,7 @@ class Client:
         kind = cast(str, agent) if declared is None else declared.kind
         value = checked(None if input is NOT_GIVEN else input) if declared is None else declared.wire(input)
         limit = timeout if timeout is not None or declared is None else declared.timeout
-        native = await Hub.current().call(
+        native = await self.hub().call(
             self.native.start,
             kind,
             value,
@@ -138,7 +145,7 @@ class Client:
         With its ``agent`` the handle knows the types of the result and of the signals, as the one that ``start``
         returned; without it they are JSON.
         """
-        native = await Hub.current().call(self.native.handle, str(id_or_key))
+        native = await self.hub().call(self.native.handle, str(id_or_key))
         if agent is None:
             return self._handle(native, None)
         declared = _declared(agent)
@@ -163,7 +170,7 @@ class Client:
         statuses = [status] if isinstance(status, str) else list(status or ())
         after: str | None = None
         while True:
-            page = await Hub.current().call(
+            page = await self.hub().call(
                 self.native.runs,
                 statuses=statuses,
                 kind=kind,
@@ -182,7 +189,7 @@ class Client:
         The copy is one file that any program may read, such as ``sqlite3`` and pandas. A file that is there stays as it
         is. Other backends raise ``InvalidArgument`` and say what to use.
         """
-        size: int = await Hub.current().call(self.native.backup, fsdecode(path))
+        size: int = await self.hub().call(self.native.backup, fsdecode(path))
         return size
 
     def worker(
@@ -213,11 +220,16 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close the workers, then the backend; everything acknowledged is safe when it returns."""
+        """Close the workers, then the backend; everything acknowledged is safe when it returns.
+
+        In a fork of the process that opened it, nothing: the backend is the parent's.
+        """
         if not self._is_open:
             return
         self._is_open = False
         _open.discard(self)
+        if self.origin.is_elsewhere:
+            return
         # What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._let_go)
@@ -239,6 +251,11 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await closed_beside(error, self.close())
+
+    def hub(self) -> Hub:
+        """Return the running loop's hub; refuses use in a fork of the process that opened the backend."""
+        self.origin.check("a client")
+        return Hub.current()
 
     def attach_hub(self) -> Client:
         """Keep the running loop's hub until the client is closed."""

@@ -141,7 +141,7 @@ class Worker:
         """Begin to poll; durable work is taken on from the moment it returns."""
         if self._native is not None:
             return self
-        self.hub = Hub.current().__enter__()
+        self.hub = self._client.hub().__enter__()
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         for agent in self._agents.values():
@@ -185,7 +185,7 @@ class Worker:
     async def close(self, grace: float = CLOSE_GRACE_S) -> None:
         """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
         native, self._native = self._native, None
-        if native is None:
+        if native is None or self._client.origin.is_elsewhere:
             return
         try:
             await self.hub.call(native.close, grace)
