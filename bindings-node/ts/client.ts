@@ -3,10 +3,11 @@
 import { Agent, type AnyAgent } from "./agent.js";
 import { InvalidArgument } from "./errors.js";
 import { Handle, type Execution } from "./handle.js";
-import { hub } from "./hub.js";
+import { hub, NOBODY } from "./hub.js";
 import { native, type NativeHandle, type NativeRuntime } from "./native.js";
 import { encode, facts, json } from "./serde.js";
 import type { Arguments } from "./task.js";
+import { closed, opened } from "./threads.js";
 import { Worker, type WorkerOptions } from "./worker.js";
 
 const CLOSE_WITHIN_MS = 10_000;
@@ -49,6 +50,7 @@ export class Client {
   /** @internal */
   constructor(native: NativeRuntime) {
     this.native = native;
+    opened(this);
   }
 
   /** The URL it was opened with. */
@@ -140,7 +142,7 @@ export class Client {
     // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
     const failed: unknown[] = [];
     for (const worker of [...this.workers]) await worker.close().catch((error: unknown) => failed.push(error));
-    await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS));
+    await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS)).finally(() => closed(this));
     if (failed.length > 0) throw failed[0];
   }
 
@@ -151,7 +153,15 @@ export class Client {
   /** @internal Leaves the backend as a killed process would: without closing it. */
   forget(): void {
     this.closing ??= Promise.resolve();
+    closed(this);
     for (const worker of [...this.workers]) worker.abandon();
+  }
+
+  /** @internal Gives everything back by the engine's threads, for this one ends now. */
+  leaveThread(): void {
+    this.closing ??= Promise.resolve();
+    for (const worker of this.workers) worker.leaveThread();
+    this.native.close(hub.native, NOBODY, CLOSE_WITHIN_MS);
   }
 
   /** @internal Notes a worker that polls. */

@@ -4,7 +4,7 @@ import { Activation } from "./activation.js";
 import { Agent, type AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
 import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
-import { hub } from "./hub.js";
+import { hub, NOBODY } from "./hub.js";
 import {
   native,
   type NativeTaskSpec,
@@ -215,6 +215,12 @@ export class Worker {
     this.attempts.clear();
     this.callers.clear();
     this.leave();
+  }
+
+  /** @internal Gives everything back without the code that it serves, whose thread ends now. */
+  leaveThread(): void {
+    this.closing ??= Promise.resolve();
+    this.native?.close(hub.native, NOBODY, 0);
   }
 
   /**
