@@ -31,7 +31,7 @@ async function main(url, how) {
   const ended = new Promise((resolve) => thread.once("exit", resolve));
   thread.once("error", (error) => console.log(error.message));
   await new Promise((resolve) => thread.once("message", resolve));
-  if (how === "terminated") await thread.terminate();
+  if (how === "is terminated") await thread.terminate();
   await ended;
   const client = await connect(url);
   await serve(client);
