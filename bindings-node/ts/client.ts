@@ -45,6 +45,8 @@ export class Client {
   /** @internal */
   readonly native: NativeRuntime;
   private readonly workers = new Set<Worker>();
+  /** Those that `shared` has made, by queue. */
+  private readonly serving = new Map<string, Worker>();
   private closing: Promise<void> | undefined;
 
   /** @internal */
@@ -132,6 +134,16 @@ export class Client {
     return new Worker(this, options);
   }
 
+  /** @internal Serves in the one worker that a queue has here, in the place of what it serves under the same kinds. */
+  async serve(options: WorkerOptions): Promise<void> {
+    const { queue = "default" } = options;
+    const known = this.serving.get(queue);
+    if (known?.isOpen === true) return known.replace(options);
+    const made = this.worker(options);
+    this.serving.set(queue, made);
+    await made.start();
+  }
+
   /** Closes the workers, then the backend; everything acknowledged is safe when it resolves. */
   close(): Promise<void> {
     this.closing ??= this.end();
@@ -196,8 +208,13 @@ const SHARED = Symbol.for("flovyn.shared");
 /**
  * The one client of a URL in this process, opened on first use: the same across hot reloads and copies of this package,
  * as in the development server of Next.js.
+ *
+ * With what it shall serve it has one worker for each queue. Called again, as a module is that is loaded anew, it serves
+ * the agents and tasks of that call in the place of those of the same kinds, and goes on with the others: new runs take the
+ * new functions at once, runs that wait go on in them, and runs that are working end or wait in the old ones first. The
+ * limits and the toolkit are those of the first call.
  */
-export function shared(url?: string): Promise<Client> {
+export async function shared(url?: string, serves?: WorkerOptions): Promise<Client> {
   const holder = globalThis as { [SHARED]?: Map<string, Promise<Client>> };
   const clients = (holder[SHARED] ??= new Map<string, Promise<Client>>());
   const name = url ?? "";
@@ -210,5 +227,7 @@ export function shared(url?: string): Promise<Client> {
           () => connect(url),
         );
   clients.set(name, made);
-  return made;
+  const client = await made;
+  if (serves !== undefined) await client.serve(serves);
+  return client;
 }

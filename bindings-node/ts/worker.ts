@@ -1,7 +1,7 @@
 // Workers: the part of a process that advances runs and runs tasks.
 
 import { Activation } from "./activation.js";
-import { Agent, type AnyAgent } from "./agent.js";
+import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
 import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
 import { hub, NOBODY } from "./hub.js";
@@ -23,13 +23,12 @@ import {
   Declared,
   encoded,
   failureOf,
-  isTask,
-  type Task,
   TaskContext,
   type TaskLink,
   unwritable,
 } from "./task.js";
 import { follow, unfollow } from "./stopping.js";
+import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./outside.js";
 
@@ -38,11 +37,8 @@ const CLOSE_GRACE_MS = 5_000;
 const CLOSED = "the worker was closed";
 const UNWANTED = "the run wants this attempt to stop";
 
-/** Any declared task. */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-export type AnyTask = Task<any, any>;
+export type { AnyTask } from "./given.js";
 type AnyFunction = (input: never, ctx: never) => unknown;
-type Served = { readonly fn: unknown; readonly toolkit?: object | undefined };
 
 /** What a worker serves, and how much it takes on. */
 export interface WorkerOptions {
@@ -108,6 +104,8 @@ export class Worker {
   private readonly opened = new Set<string>();
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
+  /** Kinds of tasks that it was given, and has not only met. */
+  private readonly given: Set<string>;
   private readonly activations = new Map<number, Activation>();
   private readonly attempts = new Map<number, Attempt>();
   private native: NativeWorker | undefined;
@@ -118,31 +116,13 @@ export class Worker {
   /** @internal */
   constructor(client: Client, options: WorkerOptions & { only?: string } = {}) {
     this.client = client;
-    const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks = 32, maxParked, only } = options;
+    const { queue = "default", maxAgents = 100, maxTasks = 32, maxParked, only } = options;
     this.toolkit = options.toolkit;
     this.settings = { queue, maxAgents, maxTasks, maxParked, only };
-    for (const agent of agents as readonly unknown[]) {
-      if (!(agent instanceof Agent)) throw new InvalidArgument("agents takes what agent(…) gave");
-      this.add(this.agents as Map<string, Served>, agent.kind, agent);
-    }
-    for (const task of tasks as readonly unknown[]) {
-      if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
-      this.add(this.tasks, task.kind, task.declared);
-    }
-    for (const agent of this.agents.values()) {
-      for (const task of agent.options.tasks ?? []) {
-        if (!isTask(task)) throw new InvalidArgument(`tasks of agent "${agent.kind}" takes what task(…) gave`);
-        if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task.declared);
-      }
-    }
-  }
-
-  private add(known: Map<string, Served>, kind: string, made: Served): void {
-    const old = known.get(kind);
-    if (old !== undefined && (old.fn !== made.fn || old.toolkit !== made.toolkit)) {
-      throw new InvalidArgument(`two different functions have the kind "${kind}"; give one of them another kind`);
-    }
-    known.set(kind, made);
+    const given = new Given(options);
+    for (const [kind, agent] of given.agents) this.agents.set(kind, agent);
+    for (const [kind, task] of given.tasks) this.tasks.set(kind, task);
+    this.given = new Set(given.tasks.keys());
   }
 
   // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,12 +135,7 @@ export class Worker {
 
   private async begin(): Promise<this> {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
-    for (const agent of this.agents.values()) {
-      if (agent.toolkit !== undefined) continue;
-      const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
-      const { isStateful: stateful, code } = agent;
-      made.serveAgent(agent.kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
-    }
+    for (const agent of this.agents.values()) declare(made, agent);
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);
     watch();
@@ -175,6 +150,39 @@ export class Worker {
       throw error;
     }
     return this;
+  }
+
+  /** @internal Whether it serves, or is about to. */
+  get isOpen(): boolean {
+    return this.closing === undefined && (this.starting === undefined || this.native !== undefined);
+  }
+
+  /**
+   * @internal Serves what it is given from now on, in the place of what it served under the same kinds. Runs that wait are
+   * put away and go on in the new functions; those that are working end or wait in the old ones first.
+   */
+  async replace(options: WorkerOptions): Promise<void> {
+    await this.start();
+    const given = new Given(options);
+    const made = this.native;
+    if (made === undefined) throw new InvalidArgument("the worker was closed; ask for the client anew");
+    const lent = [...given.agents.values()].filter((agent) => agent.toolkit !== undefined && !this.agents.has(agent.kind));
+    // What waits to be taken was given out for the functions that are there.
+    this.take();
+    for (const agent of given.agents.values()) {
+      this.agents.set(agent.kind, agent);
+      declare(made, agent);
+    }
+    for (const [kind, task] of given.tasks) {
+      this.given.add(kind);
+      this.tasks.set(kind, task);
+      made.serveTask(kind);
+    }
+    // The new code may call new functions of the kinds that the old one has called.
+    this.met.clear();
+    made.evict();
+    made.nudge();
+    if (lent.length > 0) await this.openToolkit(lent.map((agent) => agent.toolkit as Toolkit));
   }
 
   /** Stops: runs are put away and given back, running tasks get `graceMs`. */
@@ -293,7 +301,7 @@ export class Worker {
       return;
     }
     this.met.set(task.kind, task);
-    if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
+    if (!this.given.has(task.kind)) this.tasks.set(task.kind, task);
     if (task.inline || task.spec.queue === this.settings.queue) this.native?.serveTask(task.kind);
   }
 
@@ -442,6 +450,14 @@ export class Worker {
       ticket.failed(...failure);
     }
   }
+}
+
+/** Declares an agent to the engine, or again what it is by now. */
+function declare(worker: NativeWorker, agent: AnyAgent): void {
+  if (agent.toolkit !== undefined) return;
+  const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
+  const { isStateful: stateful, code } = agent;
+  worker.serveAgent(agent.kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
 }
 
 function elsewhere(): never {
