@@ -263,6 +263,20 @@ class Client:
             self._hub = Hub.current().__enter__()
         return self
 
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether its loop was closed before it: its workers claim runs, and no code of theirs runs any more."""
+        return self._hub is not None and self._hub.loop.is_closed() and not self.origin.is_elsewhere
+
+    def leave(self) -> None:
+        """Close without a loop, here and now: what the workers hold is given back, their code is not asked."""
+        self._is_open = False
+        _open.discard(self)
+        try:
+            self.native.close_now(EXIT_WITHIN_S)
+        except FlovynError:
+            pass
+
     def forget(self) -> None:
         """Leave the backend as a killed process would: without closing it."""
         self._is_open = False
@@ -302,6 +316,9 @@ class Connecting:
         self._client: Client | None = None
 
     async def _connect(self) -> Client:
+        for client in list(_open):
+            if client.is_left_behind:
+                await in_thread(contextvars.copy_context(), client.leave, (), {})
         native = await in_thread(contextvars.copy_context(), _native.Runtime.open, (self._url,), {})
         self._client = Client(native).attach_hub()
         return self._client
@@ -329,10 +346,7 @@ def connect(url: str | None = None) -> Connecting:
 
 def _close_all() -> None:
     for client in list(_open):
-        try:
-            client.native.close_now(EXIT_WITHIN_S)
-        except FlovynError:
-            pass
+        client.leave()
 
 
 atexit.register(_close_all)

@@ -102,14 +102,9 @@ class Worker:
         self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
-        for agent in agents:
-            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
-            self._add(self._agents, agent)
-        for task in tasks:
-            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
-            self._add(self._tasks, task)
+        self._note(agents, tasks)
+        self._given = set(self._tasks)
+        """Kinds of tasks that it was given, and has not only met."""
         self.hub: Hub
         self._native: _native.Worker | None = None
         self._activations: set[Activation] = set()
@@ -124,6 +119,16 @@ class Worker:
         """Functions that stand in for tasks in tests, by kind."""
         self.on_attempt: Callable[[str, bytes], None] | None = None
         """Told of every attempt before it starts, in tests: kind and task id."""
+
+    def _note(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
+        for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
+            self._add(self._agents, agent)
+        for task in tasks:
+            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
+            self._add(self._tasks, task)
 
     @staticmethod
     def _add(known: dict[str, Any], new: Any) -> None:
@@ -145,16 +150,7 @@ class Worker:
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         for agent in self._agents.values():
-            if not agent.is_native:
-                native.serve_agent(
-                    agent.kind,
-                    agent.state is not None,
-                    agent.code,
-                    agent.on_divergence,
-                    agent.on_error,
-                    agent.cancellable,
-                    agent.replay_timeout,
-                )
+            _declare(native, agent)
         for agent in self._agents.values():
             for task in agent.own_tasks():
                 if agent.is_native:
@@ -176,6 +172,41 @@ class Worker:
             await self.close(0)
             raise
         return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves."""
+        return self._native is not None
+
+    def replace(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
+        """Serve agents and tasks from now on, in the place of what it serves under the same kinds; see ``shared``."""
+        native = self._native
+        if native is None:
+            raise InvalidArgument("the worker was closed; ask for the client anew")
+        new = Worker(self._client, agents, tasks)
+        for each in (*new._agents.values(), *new._tasks.values()):
+            if each.is_native and each.kind not in self._agents and each.kind not in self._given:
+                raise InvalidArgument(
+                    f"{each!r} is of the toolkit: give it to the first call of shared() of this process"
+                )
+        for agent in new._agents.values():
+            for task in () if agent.is_native else agent.own_tasks():
+                new._tasks.setdefault(task.kind, task)
+        self._given |= new._given
+        for agent in new._agents.values():
+            if not agent.is_native:
+                self._agents[agent.kind] = agent
+                _declare(native, agent)
+        for task in new._tasks.values():
+            if task.is_native:
+                continue
+            if task.kind in new._given or task.kind not in self._given:
+                self._tasks[task.kind] = task
+                native.serve_task(task.kind)
+        # The new code may call new functions of the kinds that the old one has called.
+        self.met.clear()
+        native.evict()
+        native.nudge()
 
     async def _open_kit(self, lent: list[Task[..., Any]]) -> None:
         from .toolkit.native import open_kit
@@ -238,7 +269,7 @@ class Worker:
         if task.fn is _elsewhere and task.kind not in self.fakes:
             return
         self.met.add(task.kind)
-        if task.kind not in self._tasks:
+        if task.kind not in self._given or task.kind not in self._tasks:
             self._tasks[task.kind] = task
         if self._native is not None and (task.inline or task.spec.queue == self.queue):
             self._native.serve_task(task.kind)
@@ -414,6 +445,20 @@ class Worker:
             ticket.released()
         else:
             ticket.failed(*failure_of(error))
+
+
+def _declare(worker: _native.Worker, agent: Agent[Any, Any]) -> None:
+    """Declare an agent to the engine, or again what it is by now."""
+    if not agent.is_native:
+        worker.serve_agent(
+            agent.kind,
+            agent.state is not None,
+            agent.code,
+            agent.on_divergence,
+            agent.on_error,
+            agent.cancellable,
+            agent.replay_timeout,
+        )
 
 
 def _where(fn: Any) -> str:
