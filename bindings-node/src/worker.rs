@@ -18,6 +18,8 @@ use napi::bindgen_prelude::Array;
 use napi_derive::napi;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// How an agent is declared.
 #[napi(object)]
@@ -47,6 +49,24 @@ pub struct Worker {
     toolkit: Arc<Kits>,
     threads: tokio::runtime::Handle,
     started: Arc<Mutex<Option<CoreWorker>>>,
+    /// Whether its JavaScript is gone.
+    dropped: Arc<AtomicBool>,
+}
+
+/// A terminated thread of JavaScript drops its workers and closes none. The engine's threads are the process's: they would
+/// renew the leases of its runs for ever.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+        let (worker, toolkit) = (self.started.lock().take(), self.toolkit.clone());
+        self.threads.spawn(async move {
+            if let Some(worker) = worker {
+                // Nobody is left who could be told; what cannot be given back is free when its lease is over.
+                let _ = worker.close(Duration::ZERO).await;
+            }
+            toolkit.close().await;
+        });
+    }
 }
 
 #[napi]
@@ -58,6 +78,7 @@ impl Worker {
             toolkit: Arc::default(),
             threads: runtime.threads.clone(),
             started: Arc::default(),
+            dropped: Arc::default(),
         }
     }
 
@@ -128,11 +149,15 @@ impl Worker {
         options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (activations, toolkit, started) = (self.activations.clone(), self.toolkit.clone(), self.started.clone());
+        let dropped = self.dropped.clone();
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             host.check_process()?;
             let served = CompositeHost::new([activations as Arc<dyn Host>, toolkit])?;
             let worker = core.worker(Arc::new(served), options).await?;
-            *started.lock() = Some(worker);
+            *started.lock() = Some(worker.clone());
+            if dropped.load(Ordering::Acquire) {
+                worker.close(Duration::ZERO).await?;
+            }
             Ok(Reply::Nothing)
         }))
     }

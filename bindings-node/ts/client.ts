@@ -4,10 +4,11 @@ import { Agent, type AnyAgent } from "./agent.js";
 import { Desk } from "./desk.js";
 import { ExecutionExists, InvalidArgument, isA } from "./errors.js";
 import { Handle } from "./handle.js";
-import { hub } from "./hub.js";
-import { native, type NativeHandle, type StartSettings, type Wire } from "./native.js";
+import { hub, NOBODY } from "./hub.js";
+import { native, type NativeHandle, type NativeRuntime, type StartSettings, type Wire } from "./native.js";
 import { encode, facts, json } from "./serde.js";
 import type { Arguments } from "./task.js";
+import { closed, opened } from "./threads.js";
 import { Worker, type WorkerOptions } from "./worker.js";
 
 const CLOSE_WITHIN_MS = 10_000;
@@ -35,7 +36,15 @@ export interface StartOptions {
 /** An open backend. Close it; its workers are closed first. */
 export class Client extends Desk {
   private readonly served = new Set<Worker>();
+  /** Those that `shared` has made, by queue. */
+  private readonly serving = new Map<string, Worker>();
   private closing: Promise<void> | undefined;
+
+  /** @internal */
+  constructor(native: NativeRuntime) {
+    super(native);
+    opened(this);
+  }
 
   /** The URL it was opened with. */
   get url(): string {
@@ -122,6 +131,16 @@ export class Client extends Desk {
     return new Worker(this, options);
   }
 
+  /** @internal Serves in the one worker that a queue has here, in the place of what it serves under the same kinds. */
+  async serve(options: WorkerOptions): Promise<void> {
+    const { queue = "default" } = options;
+    const known = this.serving.get(queue);
+    if (known?.isOpen === true) return known.replace(options);
+    const made = this.worker(options);
+    this.serving.set(queue, made);
+    await made.start();
+  }
+
   /** Closes the workers, then the backend; everything acknowledged is safe when it resolves. */
   close(): Promise<void> {
     this.closing ??= this.end();
@@ -132,7 +151,7 @@ export class Client extends Desk {
     // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
     const failed: unknown[] = [];
     for (const worker of [...this.served]) await worker.close().catch((error: unknown) => failed.push(error));
-    await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS));
+    await hub.call((hub, token) => this.native.close(hub, token, CLOSE_WITHIN_MS)).finally(() => closed(this));
     if (failed.length > 0) throw failed[0];
   }
 
@@ -143,7 +162,15 @@ export class Client extends Desk {
   /** @internal Leaves the backend as a killed process would: without closing it. */
   forget(): void {
     this.closing ??= Promise.resolve();
+    closed(this);
     for (const worker of [...this.served]) worker.abandon();
+  }
+
+  /** @internal Gives everything back by the engine's threads, for this one ends now. */
+  leaveThread(): void {
+    this.closing ??= Promise.resolve();
+    for (const worker of this.served) worker.leaveThread();
+    this.native.close(hub.native, NOBODY, CLOSE_WITHIN_MS);
   }
 
   /** @internal Notes a worker that polls. */
@@ -178,8 +205,13 @@ const SHARED = Symbol.for("flovyn.shared");
 /**
  * The one client of a URL in this process, opened on first use: the same across hot reloads and copies of this package,
  * as in the development server of Next.js.
+ *
+ * With what it shall serve it has one worker for each queue. Called again, as a module is that is loaded anew, it serves
+ * the agents and tasks of that call in the place of those of the same kinds, and goes on with the others: new runs take the
+ * new functions at once, runs that wait go on in them, and runs that are working end or wait in the old ones first. The
+ * limits and the toolkit are those of the first call.
  */
-export function shared(url?: string): Promise<Client> {
+export async function shared(url?: string, serves?: WorkerOptions): Promise<Client> {
   const holder = globalThis as { [SHARED]?: Map<string, Promise<Client>> };
   const clients = (holder[SHARED] ??= new Map<string, Promise<Client>>());
   const name = url ?? "";
@@ -192,5 +224,7 @@ export function shared(url?: string): Promise<Client> {
           () => connect(url),
         );
   clients.set(name, made);
-  return made;
+  const client = await made;
+  if (serves !== undefined) await client.serve(serves);
+  return client;
 }

@@ -9,6 +9,9 @@ import { clearInterval, setInterval } from "./timers.js";
 /** The longest interval that Node knows: a timer that keeps the process alive and never fires. */
 const FOR_EVER = 2 ** 31 - 1;
 
+/** The token of a call whose end nobody waits for. */
+export const NOBODY = 0;
+
 interface Pending {
   resolve: (value: unknown) => void;
   reject: (error: unknown) => void;

@@ -1,10 +1,10 @@
 // Workers: the part of a process that advances runs and runs tasks.
 
 import { Activation } from "./activation.js";
-import { Agent, type AnyAgent } from "./agent.js";
+import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
 import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
-import { hub } from "./hub.js";
+import { hub, NOBODY } from "./hub.js";
 import {
   native,
   type NativeTaskSpec,
@@ -23,13 +23,12 @@ import { Stop } from "./stop.js";
 import {
   Declared,
   encoded,
-  isTask,
-  type Task,
   TaskContext,
   type TaskLink,
   unwritable,
 } from "./task.js";
 import { follow, unfollow } from "./stopping.js";
+import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./outside.js";
 
@@ -38,11 +37,8 @@ const CLOSE_GRACE_MS = 5_000;
 const CLOSED = "the worker was closed";
 const UNWANTED = "the run wants this attempt to stop";
 
-/** Any declared task. */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-export type AnyTask = Task<any, any>;
+export type { AnyTask } from "./given.js";
 type AnyFunction = (input: never, ctx: never) => unknown;
-type Served = { readonly fn: unknown; readonly toolkit?: object | undefined };
 
 /** What a worker serves, and how much it takes on. */
 export interface WorkerOptions {
@@ -111,6 +107,8 @@ export class Worker {
   private readonly opened = new Set<string>();
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
+  /** Kinds of tasks that it was given, and has not only met. */
+  private readonly given: Set<string>;
   private readonly activations = new Map<number, Activation>();
   private readonly attempts = new Map<number, Attempt>();
   private native: NativeWorker | undefined;
@@ -121,43 +119,13 @@ export class Worker {
   /** @internal */
   constructor(client: Client, options: WorkerOptions & { only?: string } = {}) {
     this.client = client;
-    const { agents = [], tasks = [], queue = "default", maxAgents = 100, maxTasks, maxParked, only } = options;
+    const { queue = "default", maxAgents = 100, maxTasks, maxParked, only } = options;
     this.toolkit = options.toolkit;
     this.settings = { queue, maxAgents, maxTasks, maxParked, only };
-    for (const agent of agents as readonly unknown[]) {
-      if (!(agent instanceof Agent)) throw new InvalidArgument("agents takes what agent(…) gave");
-      this.add(this.agents as Map<string, Served>, agent.names, agent);
-    }
-    for (const task of tasks as readonly unknown[]) {
-      if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
-      this.add(this.tasks, task.declared.names, task.declared);
-    }
-    for (const agent of this.agents.values()) {
-      for (const task of agent.options.tasks ?? []) {
-        if (!isTask(task)) throw new InvalidArgument(`tasks of agent "${agent.kind}" takes what task(…) gave`);
-        this.know(task.declared);
-      }
-    }
-  }
-
-  private add(known: Map<string, Served>, names: readonly string[], made: Served): void {
-    for (const name of names) {
-      const old = known.get(name);
-      if (old !== undefined && (old.fn !== made.fn || old.toolkit !== made.toolkit)) {
-        const what = name === names[0] ? "kind" : "name";
-        throw new InvalidArgument(
-          `two different functions have the ${what} "${name}"; give one of them another kind, and a name of before to one ` +
-            "of them alone",
-        );
-      }
-      known.set(name, made);
-    }
-  }
-
-  /** Knows a task that nobody named by what it is called, and was called before. */
-  private know(task: Declared): void {
-    if (!this.tasks.has(task.kind)) this.tasks.set(task.kind, task);
-    if (this.tasks.get(task.kind)?.fn === task.fn) this.add(this.tasks, task.names.slice(1), task);
+    const given = new Given(options);
+    for (const [name, agent] of given.agents) this.agents.set(name, agent);
+    for (const [name, task] of given.tasks) this.tasks.set(name, task);
+    this.given = new Set(given.tasks.keys());
   }
 
   // ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,12 +138,7 @@ export class Worker {
 
   private async begin(): Promise<this> {
     const made = (this.native = new native.Worker(this.client.native, hub.native));
-    for (const [kind, agent] of this.agents) {
-      if (agent.toolkit !== undefined) continue;
-      const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
-      const { isStateful: stateful, code } = agent;
-      made.serveAgent(kind, { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs });
-    }
+    for (const agent of new Set(this.agents.values())) declare(made, agent);
     for (const kind of this.tasks.keys()) made.serveTask(kind);
     hub.listen(this);
     watch();
@@ -190,6 +153,38 @@ export class Worker {
       throw error;
     }
     return this;
+  }
+
+  /** @internal Whether it serves, or is about to. */
+  get isOpen(): boolean {
+    return this.closing === undefined && (this.starting === undefined || this.native !== undefined);
+  }
+
+  /**
+   * @internal Serves what it is given from now on, in the place of what it served under the same kinds. Runs that wait are
+   * put away and go on in the new functions; those that are working end or wait in the old ones first.
+   */
+  async replace(options: WorkerOptions): Promise<void> {
+    await this.start();
+    const given = new Given(options);
+    const made = this.native;
+    if (made === undefined) throw new InvalidArgument("the worker was closed; ask for the client anew");
+    const served = [...new Set(given.agents.values())];
+    const lent = served.filter((agent) => agent.toolkit !== undefined && !this.agents.has(agent.kind));
+    // What waits to be taken was given out for the functions that are there.
+    this.take();
+    for (const [name, agent] of given.agents) this.agents.set(name, agent);
+    for (const agent of served) declare(made, agent);
+    for (const [name, task] of given.tasks) {
+      this.given.add(name);
+      this.tasks.set(name, task);
+      made.serveTask(name);
+    }
+    // The new code may call new functions of the kinds that the old one has called.
+    this.met.clear();
+    made.evict();
+    made.nudge();
+    if (lent.length > 0) await this.openToolkit(lent.map((agent) => agent.toolkit as Toolkit));
   }
 
   /** Stops: runs are put away and given back, running tasks get `graceMs`. */
@@ -230,6 +225,12 @@ export class Worker {
     this.attempts.clear();
     this.callers.clear();
     this.leave();
+  }
+
+  /** @internal Gives everything back without the code that it serves, whose thread ends now. */
+  leaveThread(): void {
+    this.closing ??= Promise.resolve();
+    this.native?.close(hub.native, NOBODY, 0);
   }
 
   /**
@@ -302,7 +303,7 @@ export class Worker {
       return;
     }
     this.met.set(task.kind, task);
-    this.know(task);
+    for (const name of task.names) if (!this.given.has(name)) this.tasks.set(name, task);
     if (!task.inline && task.spec.queue !== this.settings.queue) return;
     for (const name of task.names) this.native?.serveTask(name);
   }
@@ -453,6 +454,15 @@ export class Worker {
       ticket.failed(...failure);
     }
   }
+}
+
+/** Declares an agent to the engine, or again what it is by now. */
+function declare(worker: NativeWorker, agent: AnyAgent): void {
+  if (agent.toolkit !== undefined) return;
+  const { onDivergence = "continue", onError, cancellable = true, replayTimeoutMs } = agent.options;
+  const { isStateful: stateful, code } = agent;
+  const settings = { stateful, code, onDivergence, onError, cancellable, replayTimeoutMs };
+  for (const name of agent.names) worker.serveAgent(name, settings);
 }
 
 function elsewhere(): never {

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .blocking import SyncAgentContext, SyncClient, connect_sync
     from .events import Data, Entry, Event, Gap, Lifecycle, Retract, Token, Usage
     from .message import Message
+    from .sharing import shared
 
 __version__: str = _native.__version__
 
@@ -161,6 +162,7 @@ __all__ = [
     "replace",
     "run",
     "run_async",
+    "shared",
     "stream",
     "task",
 ]
@@ -179,6 +181,7 @@ _LATER = {
     "Token": "events",
     "Usage": "events",
     "connect_sync": "blocking",
+    "shared": "sharing",
 }
 
 

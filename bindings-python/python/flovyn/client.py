@@ -15,6 +15,7 @@ from . import _native
 from .agent import Agent
 from .desk import Desk
 from .errors import ExecutionExists, FlovynError, InvalidArgument
+from .forks import Origin
 from .handle import Handle
 from .hub import Hub
 from .inputs import NOT_GIVEN
@@ -65,12 +66,18 @@ class Client(Desk):
         self._workers: set[Worker] = set()
         self._hub: Hub | None = None
         self._is_open = True
+        self.origin = Origin()
         _open.add(self)
 
     @property
     def url(self) -> str:
         """The URL it was opened with."""
         return self.native.url
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be used."""
+        return self._is_open
 
     @overload
     async def start(self, agent: Agent[None, R], input: None = None, **options: Unpack[StartOptions]) -> Handle[R]: ...
@@ -129,7 +136,7 @@ class Client(Desk):
 
     async def _started(self, kind: str, value: Any, options: dict[str, Any], aliases: Sequence[str]) -> _native.Handle:
         """Start a run, or find the one that was started when the agent had another name."""
-        hub = Hub.current()
+        hub = self.hub()
         try:
             return await hub.call(self.native.start, kind, value, **options)
         except ExecutionExists as exists:
@@ -150,7 +157,7 @@ class Client(Desk):
         With its ``agent`` the handle knows the types of the result and of the signals, as the one that ``start``
         returned; without it they are JSON.
         """
-        native = await Hub.current().call(self.native.handle, str(id_or_key))
+        native = await self.hub().call(self.native.handle, str(id_or_key))
         if agent is None:
             return self._handle(native, None)
         declared = _declared(agent)
@@ -170,7 +177,7 @@ class Client(Desk):
         The copy is one file that any program may read, such as ``sqlite3`` and pandas. A file that is there stays as it
         is. Other backends raise ``InvalidArgument`` and say what to use.
         """
-        size: int = await Hub.current().call(self.native.backup, fsdecode(path))
+        size: int = await self.hub().call(self.native.backup, fsdecode(path))
         return size
 
     def worker(
@@ -203,11 +210,16 @@ class Client(Desk):
         )
 
     async def close(self) -> None:
-        """Close the workers, then the backend; everything acknowledged is safe when it returns."""
+        """Close the workers, then the backend; everything acknowledged is safe when it returns.
+
+        In a fork of the process that opened it, nothing: the backend is the parent's.
+        """
         if not self._is_open:
             return
         self._is_open = False
         _open.discard(self)
+        if self.origin.is_elsewhere:
+            return
         # What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._let_go)
@@ -230,11 +242,30 @@ class Client(Desk):
     ) -> None:
         await closed_beside(error, self.close())
 
+    def hub(self) -> Hub:
+        """Return the running loop's hub; refuses use in a fork of the process that opened the backend."""
+        self.origin.check("a client")
+        return Hub.current()
+
     def attach_hub(self) -> Client:
         """Keep the running loop's hub until the client is closed."""
         if self._hub is None:
             self._hub = Hub.current().__enter__()
         return self
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether its loop was closed before it: its workers claim runs, and no code of theirs runs any more."""
+        return self._hub is not None and self._hub.loop.is_closed() and not self.origin.is_elsewhere
+
+    def leave(self) -> None:
+        """Close without a loop, here and now: what the workers hold is given back, their code is not asked."""
+        self._is_open = False
+        _open.discard(self)
+        try:
+            self.native.close_now(EXIT_WITHIN_S)
+        except FlovynError:
+            pass
 
     def forget(self) -> None:
         """Leave the backend as a killed process would: without closing it."""
@@ -275,6 +306,9 @@ class Connecting:
         self._client: Client | None = None
 
     async def _connect(self) -> Client:
+        for client in list(_open):
+            if client.is_left_behind:
+                await in_thread(contextvars.copy_context(), client.leave, (), {})
         native = await in_thread(contextvars.copy_context(), _native.Runtime.open, (self._url,), {})
         self._client = Client(native).attach_hub()
         return self._client
@@ -302,10 +336,7 @@ def connect(url: str | None = None) -> Connecting:
 
 def _close_all() -> None:
     for client in list(_open):
-        try:
-            client.native.close_now(EXIT_WITHIN_S)
-        except FlovynError:
-            pass
+        client.leave()
 
 
 atexit.register(_close_all)

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from .agent import Agent
 from .handle import Facts
-from .hub import Hub
 from .inputs import NOT_GIVEN
 from .serde import checked
 
 if TYPE_CHECKING:
     from . import _native
+    from .hub import Hub
 
 
 class Desk:
@@ -22,9 +22,13 @@ class Desk:
 
     native: _native.Runtime
 
+    if TYPE_CHECKING:
+
+        def hub(self) -> Hub: ...
+
     async def _ask(self, ask: str, **given: Any) -> Any:
         said = {name: value for name, value in given.items() if value is not None}
-        return await Hub.current().call(self.native.ask, {"ask": ask, **said})
+        return await self.hub().call(self.native.ask, {"ask": ask, **said})
 
     async def _listed(self, ask: str, **given: Any) -> AsyncIterator[Facts]:
         after: str | None = None

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from . import _native
 from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, InvalidArgument, Timeout, Waiting
-from .hub import Hub
 from .log import way_on
 from .serde import checked, codec_of, described, rebuilder
 
@@ -56,7 +55,7 @@ class Handle(Generic[R]):
 
     async def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Ask the engine for something about the run, and wait for it."""
-        return await Hub.current().call(getattr(self._native, name), *args, **kwargs)
+        return await self._client.hub().call(getattr(self._native, name), *args, **kwargs)
 
     def _beside(self, native: _native.Handle) -> Handle[R]:
         """Return the handle of a run that goes on from this one."""
@@ -161,7 +160,7 @@ class Handle(Generic[R]):
 
         ``event.type`` tells them apart, for type checkers too.
         """
-        hub = Hub.current()
+        hub = self._client.hub()
         watching = self._native.stream(after)
         with hub:
             while events := await hub.call(watching.next):
@@ -183,7 +182,7 @@ class Handle(Generic[R]):
         Each value is the bytes of one or more whole events; pass a ``Last-Event-ID`` as ``after``. Ends after the
         terminal event.
         """
-        hub = Hub.current()
+        hub = self._client.hub()
         watching = self._native.stream(after)
         with hub:
             while sent := await hub.call(watching.next_sent):

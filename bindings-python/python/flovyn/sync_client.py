@@ -1,11 +1,13 @@
 """Clients for programs without an event loop: Flask, Django, Celery, scripts.
 
-One thread per client runs a loop; every call is carried out there and waited for.
+One thread per client runs a loop; every call is carried out there and waited for. A forked child has no such thread:
+its client opens its backend anew on first use.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from os import PathLike
@@ -15,6 +17,7 @@ from uuid import UUID
 from .agent import Agent
 from .client import Client, StartOptions, connect
 from .events import Event
+from .forks import Origin
 from .handle import Delivery, Facts, Handle
 from .inputs import NOT_GIVEN
 from .message import Message, Messages
@@ -37,6 +40,7 @@ class Portal:
     """A thread with an event loop that other threads may call into."""
 
     def __init__(self) -> None:
+        self.origin = Origin()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="flovyn-client", daemon=True)
         self._thread.start()
@@ -48,6 +52,9 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out a coroutine on the portal's loop and return its result."""
+        if self.origin.is_elsewhere:
+            work.close()
+            self.origin.check("a handle or worker of a client")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -72,22 +79,59 @@ class Portal:
 
     def close(self) -> None:
         """End the thread."""
-        if self._thread.is_alive():
+        if not self.origin.is_elsewhere and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_JOIN_WITHIN_S)
 
 
+_reopening = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Another thread of the parent may have held it."""
+    global _reopening
+    _reopening = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class SyncClient:
-    """An open backend for blocking code. Close it, or use it as a context manager."""
+    """An open backend for blocking code. Close it, or use it as a context manager.
+
+    A forked child that uses it opens the same URL anew, on its first call; the parent goes on with its own. Handles and
+    workers made before the fork are the parent's: they raise ``ForkedProcess`` in the child, as ``memory:`` does.
+    """
 
     def __init__(self, portal: Portal, client: Client) -> None:
-        self._portal = portal
-        self._client = client
+        self._ends = (portal, client)
+
+    @property
+    def _portal(self) -> Portal:
+        return self._here()[0]
+
+    @property
+    def _client(self) -> Client:
+        return self._here()[1]
+
+    def _here(self) -> tuple[Portal, Client]:
+        """Return the ends that this process has; opens the URL anew in a forked child."""
+        ends = self._ends
+        if not ends[0].origin.is_elsewhere:
+            return ends
+        with _reopening:
+            client = self._ends[1]
+            if self._ends[0].origin.is_elsewhere:
+                if not client.is_open or client.url.startswith("memory:"):
+                    client.origin.check("a client")
+                self._ends = _opened(client.url)
+            return self._ends
 
     @property
     def url(self) -> str:
         """The URL it was opened with."""
-        return self._client.url
+        return self._ends[1].url
 
     @overload
     def start(self, agent: Agent[None, R], input: None = None, **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
@@ -154,14 +198,18 @@ class SyncClient:
         return SyncWorker(self._portal, self._client.worker(agents, tasks, **options))
 
     def close(self) -> None:
-        """Close the workers, then the backend."""
+        """Close the workers, then the backend; nothing in a forked child that has not used it."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
+        portal, client = self._ends
+        if portal.origin.is_elsewhere:
+            # The parent's, which this process has not used.
+            return
         try:
-            self._portal.call(closed_beside(error, self._client.close()))
+            portal.call(closed_beside(error, client.close()))
         finally:
-            self._portal.close()
+            portal.close()
 
     def __enter__(self) -> SyncClient:
         return self
@@ -189,8 +237,9 @@ class SyncWorker:
         self._portal.call(self._worker.run())
 
     def close(self) -> None:
-        """Stop: runs are put away and given back."""
-        self._portal.call(self._worker.close())
+        """Stop: runs are put away and given back; nothing in a forked child."""
+        if not self._portal.origin.is_elsewhere:
+            self._portal.call(self._worker.close())
 
     def __enter__(self) -> SyncWorker:
         return self.start()
@@ -198,7 +247,8 @@ class SyncWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._portal.call(closed_beside(error, self._worker.close()))
+        if not self._portal.origin.is_elsewhere:
+            self._portal.call(closed_beside(error, self._worker.close()))
 
 
 class SyncHandle(Generic[R]):
@@ -291,13 +341,17 @@ class SyncHandle(Generic[R]):
 
 def connect_sync(url: str | None = None) -> SyncClient:
     """Open a backend for blocking code; the URL is that of ``connect``."""
+    return SyncClient(*_opened(url))
+
+
+def _opened(url: str | None) -> tuple[Portal, Client]:
     portal = Portal()
 
     async def opening() -> Client:
         return await connect(url)
 
     try:
-        return SyncClient(portal, portal.call(opening()))
+        return portal, portal.call(opening())
     except BaseException:
         portal.close()
         raise

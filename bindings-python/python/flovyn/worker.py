@@ -103,14 +103,9 @@ class Worker:
         self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
-        for agent in agents:
-            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
-            self._add(self._agents, agent)
-        for task in tasks:
-            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
-            self._add(self._tasks, task)
+        self._note(agents, tasks)
+        self._given = set(self._tasks)
+        """Kinds of tasks that it was given, and has not only met."""
         self.hub: Hub
         self._native: _native.Worker | None = None
         self._activations: set[Activation] = set()
@@ -125,6 +120,16 @@ class Worker:
         """Functions that stand in for tasks in tests, by kind."""
         self.on_attempt: Callable[[str, bytes], None] | None = None
         """Told of every attempt before it starts, in tests: kind and task id."""
+
+    def _note(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
+        for agent in agents:
+            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
+            self._add(self._agents, agent)
+        for task in tasks:
+            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
+            self._add(self._tasks, task)
 
     @staticmethod
     def _add(known: dict[str, Any], new: Any) -> None:
@@ -156,20 +161,11 @@ class Worker:
         """Begin to poll; durable work is taken on from the moment it returns."""
         if self._native is not None:
             return self
-        self.hub = Hub.current().__enter__()
+        self.hub = self._client.hub().__enter__()
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
-        for kind, agent in self._agents.items():
-            if not agent.is_native:
-                native.serve_agent(
-                    kind,
-                    agent.state is not None,
-                    agent.code,
-                    agent.on_divergence,
-                    agent.on_error,
-                    agent.cancellable,
-                    agent.replay_timeout,
-                )
+        for agent in self._served():
+            _declare(native, agent)
         for agent in self._served():
             for task in agent.own_tasks():
                 if agent.is_native:
@@ -192,6 +188,42 @@ class Worker:
             raise
         return self
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves."""
+        return self._native is not None
+
+    def replace(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
+        """Serve agents and tasks from now on, in the place of what it serves under the same kinds; see ``shared``."""
+        native = self._native
+        if native is None:
+            raise InvalidArgument("the worker was closed; ask for the client anew")
+        new = Worker(self._client, agents, tasks)
+        for each in (*new._agents.values(), *new._tasks.values()):
+            if each.is_native and each.kind not in self._agents and each.kind not in self._given:
+                raise InvalidArgument(
+                    f"{each!r} is of the toolkit: give it to the first call of shared() of this process"
+                )
+        for agent in new._served():
+            for task in () if agent.is_native else agent.own_tasks():
+                new._know(task)
+        self._given |= new._given
+        for name, agent in new._agents.items():
+            if not agent.is_native:
+                self._agents[name] = agent
+        for agent in new._served():
+            _declare(native, agent)
+        for name, task in new._tasks.items():
+            if task.is_native:
+                continue
+            if name in new._given or name not in self._given:
+                self._tasks[name] = task
+                native.serve_task(name)
+        # The new code may call new functions of the kinds that the old one has called.
+        self.met.clear()
+        native.evict()
+        native.nudge()
+
     async def _open_kit(self, lent: list[Task[..., Any]]) -> None:
         from .toolkit.native import open_kit
 
@@ -200,7 +232,7 @@ class Worker:
     async def close(self, grace: float = CLOSE_GRACE_S) -> None:
         """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
         native, self._native = self._native, None
-        if native is None:
+        if native is None or self._client.origin.is_elsewhere:
             return
         try:
             await self.hub.call(native.close, grace)
@@ -253,7 +285,9 @@ class Worker:
         if task.fn is _elsewhere and task.kind not in self.fakes:
             return
         self.met.add(task.kind)
-        self._know(task)
+        for name in (task.kind, *task.aliases):
+            if name not in self._given or name not in self._tasks:
+                self._tasks[name] = task
         if self._native is not None and (task.inline or task.spec.queue == self.queue):
             for name in (task.kind, *task.aliases):
                 self._native.serve_task(name)
@@ -429,6 +463,20 @@ class Worker:
             ticket.released()
         else:
             ticket.failed(*failure_of(error))
+
+
+def _declare(worker: _native.Worker, agent: Agent[Any, Any]) -> None:
+    """Declare an agent to the engine, or again what it is by now."""
+    for name in () if agent.is_native else (agent.kind, *agent.aliases):
+        worker.serve_agent(
+            name,
+            agent.state is not None,
+            agent.code,
+            agent.on_divergence,
+            agent.on_error,
+            agent.cancellable,
+            agent.replay_timeout,
+        )
 
 
 def _where(fn: Any) -> str:

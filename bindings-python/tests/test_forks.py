@@ -1,0 +1,159 @@
+"""Forked children with what their parent has opened: prefork servers, multiprocessing, ``os.fork``.
+
+What would hang is ended by ``faulthandler`` in the child, whose exit is then not 0.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+
+HEAD = """
+import asyncio, faulthandler, multiprocessing, os, sys, flovyn
+from flovyn import agent
+
+@agent
+async def hello(ctx, name: str) -> str:
+    return f"hello {name}"
+
+@agent
+async def waits(ctx) -> str:
+    return await ctx.wait_for_signal("go")
+
+def in_child(work):
+    # Its thread would be waited for in the child, where it is not.
+    faulthandler.cancel_dump_traceback_later()
+    pid = os.fork()
+    if pid == 0:
+        faulthandler.dump_traceback_later(10, exit=True)
+        work()
+        sys.stdout.flush()
+        sys.exit(0)
+    _, status = os.waitpid(pid, 0)
+    print("child ended with", os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+def outcome(process: subprocess.Popen[str]) -> list[str]:
+    """Return what a process has printed; it must end well and complain of nothing."""
+    output, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (0, ""), output
+    return output.splitlines()
+
+
+def test_a_client_without_a_loop_opens_anew_in_the_child(
+    child: Callable[..., subprocess.Popen[str]], file_url: str
+) -> None:
+    source = """
+client = flovyn.connect_sync(sys.argv[1])
+worker = client.worker(agents=[hello]).start()
+before = client.start(hello, "parent", id="parent")
+print(before.result(20))
+
+def use():
+    print(client.start(hello, "child", id="child").result(20), client.url == sys.argv[1])
+
+def leave():
+    worker.close()
+    client.close()
+
+def use_the_parents():
+    for call in (before.status, worker.start):
+        try:
+            print(call())
+        except flovyn.ForkedProcess as error:
+            print("client.handle(id)" in str(error), str(os.getppid()) in str(error))
+
+def serve():
+    with client, client.worker(agents=[waits]):
+        handle = client.start(waits, id="waits")
+        handle.signal("go", "gone")
+        print(handle.result(20))
+
+for work in (use, leave, use_the_parents, serve, lambda: in_child(use)):
+    in_child(work)
+process = multiprocessing.get_context("fork").Process(target=use)
+process.start()
+process.join()
+print("child ended with", process.exitcode, flush=True)
+print(client.start(hello, "parent again").result(20))
+client.close()
+"""
+    ended = "child ended with 0"
+    assert outcome(child(HEAD + source, file_url)) == [
+        "hello parent",
+        *("hello child True", ended),
+        ended,
+        *("True True", "True True", ended),
+        *("gone", ended),
+        *("hello child True", ended, ended),
+        *("hello child True", ended),
+        "hello parent again",
+    ]
+
+
+def test_memory_is_the_parents(child: Callable[..., subprocess.Popen[str]]) -> None:
+    source = """
+client = flovyn.connect_sync("memory:")
+
+def use():
+    try:
+        client.start(hello, "child")
+    except flovyn.ForkedProcess as error:
+        print(error.code)
+
+in_child(use)
+with client, client.worker(agents=[hello]):
+    print(client.start(hello, "parent").result(20))
+"""
+    assert outcome(child(HEAD + source)) == ["ForkedProcess", "child ended with 0", "hello parent"]
+
+
+def test_nothing_of_a_loops_client_hangs_in_the_child(
+    child: Callable[..., subprocess.Popen[str]], file_url: str
+) -> None:
+    source = """
+async def told(call):
+    try:
+        return await call()
+    except flovyn.ForkedProcess:
+        return "told"
+
+async def begin():
+    client = await flovyn.connect(sys.argv[1])
+    worker = await client.worker(agents=[waits]).start()
+    return client, worker, await client.start(waits, id="waits")
+
+loop = asyncio.new_event_loop()
+client, worker, handle = loop.run_until_complete(begin())
+
+async def block():
+    async with client:
+        pass
+
+async def anew():
+    async with flovyn.connect(sys.argv[1]) as own:
+        return await (await own.handle("waits")).status() in ("RUNNING", "WAITING")
+
+calls = [handle.status, handle.result, lambda: handle.signal("go"), handle.stream().__anext__]
+calls += [handle.sse().__anext__, handle.messages, lambda: client.handle("waits"), client.runs().__anext__]
+calls += [client.worker().start, worker.close, client.close, block, anew]
+
+def use():
+    print(*[asyncio.run(told(call)) for call in calls])
+
+async def end():
+    await handle.signal("go", "gone")
+    print(await handle.result(20))
+    await client.close()
+
+in_child(use)
+loop.run_until_complete(end())
+"""
+    first = " ".join(["told"] * 9 + ["None"] * 3 + ["True"])
+    assert outcome(child(HEAD + source, file_url)) == [first, "child ended with 0", "gone"]
