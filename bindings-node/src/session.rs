@@ -454,6 +454,12 @@ fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<Perhaps<Array<'env
                 list.insert(())?;
                 list.insert(())?;
             }
+            HostEffect::Warn(what) => {
+                list.insert(5u32)?;
+                list.insert(0u32)?;
+                list.insert(what)?;
+                list.insert(())?;
+            }
             HostEffect::Close(closed) => {
                 let (why, what) = match closed {
                     Closed::Finished(status) => ("finished", status.as_str().to_owned()),

@@ -24,7 +24,7 @@ import {
   unwrapped,
 } from "./errors.js";
 import { hub } from "./hub.js";
-import { agentFailed, attemptFailed, lost, neverAwaited } from "./log.js";
+import { agentFailed, attemptFailed, lost, neverAwaited, warned } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
 import { failureOf } from "./retry.js";
@@ -42,6 +42,7 @@ const START = 1;
 const CANCEL_TASK = 2;
 const CLOSE = 3;
 const ASK = 4;
+const WARN = 5;
 
 /** The op of a pending checkpoint, which is awaited by being asked for. */
 const CHECKPOINT = 0xffff_ffff;
@@ -431,6 +432,9 @@ export class Activation {
           break;
         case ASK:
           this.stir();
+          break;
+        case WARN:
+          warned(this.agent.kind, this.own.executionId, String(effects[at + 2]));
           break;
         case CLOSE:
           if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();

@@ -57,6 +57,11 @@ export function lost(kind: string, run: string, why: string): void {
   warn({ kind, run, message: `agent "${kind}": run ${run} is no longer held by this worker, which drops its copy: ${why}` });
 }
 
+/** Says what the engine warns of in a run. */
+export function warned(kind: string, run: string, what: string): void {
+  warn({ kind, run, message: `agent "${kind}" of run ${run}: ${what}` });
+}
+
 /** Says why a run was paused, and how it goes on. */
 export function paused(kind: string, run: string, why: string, command: string): void {
   warn({ kind, run, message: `run "${run}" of agent "${kind}" is paused: ${why}; go on with: ${command}` });

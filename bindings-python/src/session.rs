@@ -517,6 +517,7 @@ pub(crate) fn effects<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
             }
             HostEffect::CancelTask(op) => list.append((2u8, op.0))?,
             HostEffect::Ask => list.append((4u8,))?,
+            HostEffect::Warn(what) => list.append((5u8, what))?,
             HostEffect::Close(Closed::Finished(status)) => list.append((3u8, "finished", status.as_str()))?,
             HostEffect::Close(Closed::Evicted) => list.append((3u8, "evicted", ""))?,
             HostEffect::Close(Closed::Lost(error)) => list.append((3u8, "lost", error.to_string()))?,

@@ -216,6 +216,26 @@ async def test_code_that_diverges_is_said(caplog: pytest.LogCaptureFixture) -> N
     assert any("'changed' of agent 'changes' is paused: Diverged" in text for text in said(caplog)), said(caplog)
 
 
+async def test_code_that_goes_on_in_another_way_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    lives = iter(["first", "second"])
+
+    @agent(version="1")
+    async def changes(ctx: AgentContext) -> str:
+        life = next(lives)
+        for name in ("one", "two") if life == "first" else ("one", "other"):
+            await ctx.run(name, lambda: 1)
+        await ctx.sleep(60)
+        return life
+
+    async with harness([changes]) as h:
+        handle = await h.start(changes)
+        await h.settle()
+        await h.crash()
+        await h.advance(61)
+        assert await handle.result(10) == "second"
+    assert any("no longer" in text and "recorded" in text for text in said(caplog)), said(caplog)
+
+
 async def test_a_run_that_somebody_ended_was_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     begun, over = asyncio.Event(), asyncio.Event()
 

@@ -32,7 +32,7 @@ from .errors import (
     type_name,
     unwrapped,
 )
-from .log import agent_failed, attempt_failed, lost, never_awaited
+from .log import agent_failed, attempt_failed, lost, never_awaited, warned
 from .retry import failure_of
 from .scope import current, in_attempt, once_name
 from .step import CANCELLED, VALUE, Step
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-DELIVER, START, CANCEL_TASK, CLOSE, ASK = range(5)
+DELIVER, START, CANCEL_TASK, CLOSE, ASK, WARN = range(6)
 
 CHECKPOINT = 0xFFFF_FFFF
 """The op of a pending checkpoint, which is awaited by being asked for."""
@@ -472,6 +472,8 @@ class Activation:
             elif kind == ASK:
                 self._asked = True
                 self._stir()
+            elif kind == WARN:
+                warned(self.agent.kind, self.session.execution_id(), effect[1])
             else:
                 self._tell_close(*effect[1:])
                 self._close(effect[1])

@@ -57,6 +57,11 @@ def lost(kind: str, run: str, why: str) -> None:
     logger.warning("agent %r: run %s is no longer held by this worker, which drops its copy: %s", kind, run, why)
 
 
+def warned(kind: str, run: str, what: str) -> None:
+    """Say what the engine warns of in a run."""
+    logger.warning("agent %r of run %s: %s", kind, run, what)
+
+
 def never_awaited(kind: str, run: str, what: str, called: tuple[CodeType, int] | None) -> None:
     """Say that an agent has ended without an await of what it called."""
     place = f" at {called[0].co_filename}:{called[1]}" if called is not None else ""

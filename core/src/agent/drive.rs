@@ -172,6 +172,10 @@ impl Driver {
             }
             // The poll that follows every effect settles again.
             HostEffect::Ask => None,
+            HostEffect::Warn(what) => {
+                tracing::warn!(execution = %self.session.execution_id(), "{what}");
+                None
+            }
             HostEffect::Close(why) => {
                 for (_, running) in self.running.drain() {
                     running.abort();

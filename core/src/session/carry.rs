@@ -62,7 +62,11 @@ impl Session {
                     inner.effects.push_back(HostEffect::CancelTask(op));
                 }
                 Effect::Interrupt(op) => after.push(After::Interrupt(op)),
-                Effect::Commit(draft) => after.push(After::Commit(draft)),
+                Effect::Commit(draft) => {
+                    let warnings = super::warned::warnings(&draft.batch).map(HostEffect::Warn);
+                    inner.effects.extend(warnings);
+                    after.push(After::Commit(draft));
+                }
                 Effect::ArmHold => after.push(After::Hold),
                 Effect::ArmDivergence(timer, patience) => {
                     after.push(After::Later(patience, Box::new(move |machine| machine.divergence_elapsed(timer))));

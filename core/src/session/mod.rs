@@ -8,6 +8,7 @@ mod conversations;
 mod reads;
 mod tasks;
 mod traces;
+mod warned;
 
 use crate::error::{Code, Error, Kind, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
@@ -58,6 +59,8 @@ pub enum HostEffect {
     CancelTask(OpRef),
     /// Once the code is quiet, `settle` again and say whether anything outside may make it go on.
     Ask,
+    /// Write to the log what the run warns of.
+    Warn(String),
     /// Drop the coroutine the host's own way; the context is sealed.
     Close(Closed),
 }
