@@ -12,7 +12,8 @@ use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::{ClaimRequest, Heartbeat, WorkSource, WorkerInfo};
 use house::{Serving, flovyn, json, signal};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,9 +23,28 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server of the folder's database, wherever there is room.
 const ANYWHERE: &str = "db = \"sqlite:agents.db\"\ngrpc = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\ndrain = \"0s\"\n";
 
+/// Starts a run; whether the server took it.
+fn start(http: &str, token: &str, input: &str) -> bool {
+    let mut connection = TcpStream::connect(http).unwrap();
+    let body = format!("{{\"kind\": \"nobody\", \"input\": \"{input}\"}}");
+    let head =
+        "POST /api/orgs/default/agent-executions HTTP/1.1\r\nconnection: close\r\ncontent-type: application/json";
+    let length = body.len();
+    write!(
+        connection,
+        "{head}\r\nhost: {http}\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer.starts_with("HTTP/1.1 201")
+}
+
 /// A server and its log, line by line as it comes.
 struct Told {
     serving: Serving,
+    /// The file of its token, where it has one.
+    token: String,
     lines: Receiver<String>,
     log: Vec<Value>,
 }
@@ -46,7 +66,8 @@ impl Told {
         let told: Value = serde_json::from_str(&line).expect("a server that started tells where it listens");
         let word = |name: &str| told[name].as_str().unwrap().to_owned();
         let serving = Serving { child, grpc: word("grpc"), http: word("http").replace("http://", "") };
-        Self { serving, lines, log: Vec::new() }
+        let token = told["tokenFiles"][0].as_str().unwrap_or_default().to_owned();
+        Self { serving, token, lines, log: Vec::new() }
     }
 
     /// Reads on until a line has these words as its message.
@@ -241,5 +262,17 @@ fn a_disk_that_is_nearly_full_is_said_before_it_is() {
     let said = server.until("nearly full");
     assert_eq!(said["level"], "WARN");
     assert!(said["fields"]["free"].as_u64().unwrap() < 800 << 10, "{said:#}");
+    // And when it is.
+    let mut filling = std::fs::OpenOptions::new().append(true).open(disk.0.join("filler")).unwrap();
+    while filling.write_all(&[0; 1 << 12]).is_ok() {}
+    let token = std::fs::read_to_string(&server.token).unwrap();
+    let mut started = 0;
+    while start(&server.serving.http, token.trim(), &"noise".repeat(10_000)) {
+        started += 1;
+        assert!(started < 1_000, "the disk never filled");
+    }
+    let said = server.until("the store takes no writes");
+    assert_eq!(said["level"], "ERROR", "{said:#}");
+    assert!(said["message"].as_str().unwrap().contains("make room"), "{said:#}");
     server.end();
 }

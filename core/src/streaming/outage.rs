@@ -12,6 +12,7 @@ use std::io::Write;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::subscriber::NoSubscriber;
 
 /// Longer than anybody pauses who waits for a store and asks it again (`storage::available`).
 const QUIET: Duration = Duration::from_secs(3);
@@ -106,12 +107,12 @@ impl Outage {
     }
 }
 
-/// One line in the log; on stderr where the program has none, as those of Python and Node.
+/// One line in the log, if that is to tell errors; on stderr where the program has no log, as those of Python and Node.
 fn say(line: &str) {
-    if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!("{line}");
-    } else {
+    if tracing::dispatcher::get_default(|log| log.is::<NoSubscriber>()) {
         let _ = writeln!(std::io::stderr(), "flovyn: {line}");
+    } else {
+        tracing::error!("{line}");
     }
 }
 
