@@ -1,7 +1,7 @@
 """Arguments of a step that runs in its agent's process: what has no annotation is what a later attempt would be given.
 
 Another attempt, in this process or the next, is given what was stored. A moment would be text then, so it is text at
-once. Dataclasses, models and named tuples are left as they are, as many steps that run once take them without saying so.
+once. Dataclasses, models and named tuples are left as they are: many steps take them without saying so.
 """
 
 from __future__ import annotations
