@@ -333,9 +333,7 @@ fn write_object(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> Re
     let py = value.py();
     let class = value.get_type();
     if class.hasattr(intern!(py, "__pydantic_core_schema__"))? && class.hasattr(intern!(py, "model_dump"))? {
-        let options = PyDict::new(py);
-        options.set_item("mode", "json")?;
-        let plain = value.call_method(intern!(py, "model_dump"), (), Some(&options))?;
+        let plain = forms::of_model(value)?;
         return write(&plain, out, depth + 1);
     }
     if class.hasattr(intern!(py, "__dataclass_fields__"))? {

@@ -8,20 +8,32 @@ use pyo3::types::PyString;
 use std::cmp::Ordering;
 
 static FORM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static DUMPED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static KEY_FORM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static FORMLESS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-fn named<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
-    let find = || py.import("flovyn.serde.forms")?.getattr(name).map(Bound::unbind);
+type Cell = &'static PyOnceLock<Py<PyAny>>;
+
+fn named<'py>(py: Python<'py>, cell: Cell, module: &str, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
+    let find = || py.import(module)?.getattr(name).map(Bound::unbind);
     Ok(cell.get_or_try_init(py, find)?.bind(py))
 }
 
 /// What stands in JSON for a value.
 pub(crate) fn of<'py>(value: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Stop> {
+    formed(value, named(value.py(), &FORM, "flovyn.serde.forms", "form")?)
+}
+
+/// What pydantic writes of a model.
+pub(crate) fn of_model<'py>(model: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Stop> {
+    formed(model, named(model.py(), &DUMPED, "flovyn.serde.dumped", "dumped")?)
+}
+
+fn formed<'py>(value: &Bound<'py, PyAny>, form: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Stop> {
     let py = value.py();
-    named(py, &FORM, "form")?.call1((value,)).map_err(|error| {
-        let formless = named(py, &FORMLESS, "Formless").is_ok_and(|class| error.matches(py, class).unwrap_or(false));
-        if !formless {
+    form.call1((value,)).map_err(|error| {
+        let class = named(py, &FORMLESS, "flovyn.serde.forms", "Formless");
+        if !class.is_ok_and(|class| error.matches(py, class).unwrap_or(false)) {
             return Stop::from(error);
         }
         let why = error.value(py).str().map_or_else(|_| String::new(), |why| why.to_string());
@@ -31,7 +43,7 @@ pub(crate) fn of<'py>(value: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, St
 
 /// The text that stands in JSON for a key that is none.
 pub(crate) fn of_key<'py>(key: &Bound<'py, PyAny>) -> Result<Bound<'py, PyString>, Stop> {
-    let formed = named(key.py(), &KEY_FORM, "key_form")?.call1((key,))?;
+    let formed = named(key.py(), &KEY_FORM, "flovyn.serde.forms", "key_form")?.call1((key,))?;
     formed.cast_into::<PyString>().map_err(|_| {
         let shown = key.repr().map_or_else(|_| "?".to_owned(), |shown| shown.to_string());
         let found = format!("a dict with the key {shown} of type {}", type_name(&key.get_type()));

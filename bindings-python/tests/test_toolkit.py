@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional, TypedDict
@@ -528,6 +530,13 @@ class Query(pydantic.BaseModel):
         (Colour, {"type": "string", "enum": ["red", "blue"]}),
         (Annotated[int, "How many."], {"type": "integer", "description": "How many."}),
         (Any, {}),
+        (datetime.datetime, {"type": "string", "format": "date-time"}),
+        (list[datetime.date], {"type": "array", "items": {"type": "string", "format": "date"}}),
+        (datetime.timedelta | None, {"anyOf": [{"type": "string", "format": "duration"}, {"type": "null"}]}),
+        (uuid.UUID, {"type": "string", "format": "uuid"}),
+        (Path, {"type": "string"}),
+        (bytes, {"type": "string", "contentEncoding": "base64"}),
+        (enum.Enum("Corner", {"A": (0, 0), "B": (0, 1)}), {"type": "array", "enum": [[0, 0], [0, 1]]}),
         (
             Options,
             {
@@ -551,22 +560,22 @@ def test_classes_have_schemas_and_are_rebuilt(url: str) -> None:
     seen: list[Any] = []
 
     @flovyn.task
-    async def plot(point: Point, query: Query, colour: Colour = Colour.RED) -> str:
+    async def plot(point: Point, query: Query, colour: Colour = Colour.RED, *, day: datetime.date) -> str:
         """Plot a point."""
         seen.append((point, query, colour))
-        return f"{point.x}"
+        return f"{point.x} on {day:%d.%m.}"
 
     parameters = tool(plot).parameters
-    assert parameters["required"] == ["point", "query"]
+    assert parameters["required"] == ["point", "query", "day"]
     assert parameters["properties"]["point"] == {"$ref": "#/$defs/Point"}
     of_point = parameters["$defs"]["Point"]
     assert of_point["required"] == ["x"] and of_point["description"] == "A place."
     assert of_point["properties"]["next"]["anyOf"][0] == {"$ref": "#/$defs/Point"}
     assert parameters["$defs"]["Query"]["properties"]["text"]["description"] == "What to find."
-    arguments = {"point": {"x": 1.5, "next": {"x": 2}}, "query": {"text": "t"}, "colour": "blue"}
+    arguments = {"point": {"x": 1.5, "next": {"x": 2}}, "query": {"text": "t"}, "colour": "blue", "day": "2026-01-31"}
     with fake_llm([tool_call("plot", arguments), turn("Plotted.")]) as fake:
         flovyn.run(react_agent(model=fake.model, tools=[plot]), "Plot.", url=url, timeout=PATIENCE_S)
-        assert told(fake.calls[-1]) == ["1.5"]
+        assert told(fake.calls[-1]) == ["1.5 on 31.01."]
     ((point, query, colour),) = seen
     assert point.x == 1.5 and query == Query(text="t") and colour is Colour.BLUE
 

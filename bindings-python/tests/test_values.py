@@ -112,6 +112,25 @@ def test_keys_that_fall_together_are_refused() -> None:
         _native.encode_json({1: "a", "1": "b"})
 
 
+ADVICE: list[tuple[Any, str]] = [
+    (flovyn.Blob(b"x"), r"a blob may only be a whole value; pass it alone, or pass its read\(\)"),
+    ((n for n in ()), r"pass list\(it\)"),
+    (map(str, ()), r"pass list\(it\)"),
+    (datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(seconds=90))), "pass it in UTC"),
+    (decimal.Decimal("Infinity"), "finite numbers only"),
+    (threading.Lock(), "serializer="),
+    (open(__file__), "serializer="),
+    (len, "serializer="),
+]
+
+
+@pytest.mark.parametrize(("value", "advice"), ADVICE, ids=lambda value: type(value).__name__)
+def test_a_refusal_says_what_to_pass(value: Any, advice: str) -> None:
+    with pytest.raises(flovyn.NotSerializable, match=advice) as refused:
+        _native.encode_json({"a": (value,)})
+    assert refused.value.path == "$.a[0]"
+
+
 def test_a_value_that_holds_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)

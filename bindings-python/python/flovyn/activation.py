@@ -311,6 +311,8 @@ class Activation:
         )
         step: Step[Any] = Step(self, op, uuid, rebuild=task.rebuild)
         step._task = task  # pyright: ignore[reportPrivateUsage]
+        if task.inline:
+            args, kwargs = task.signature.given(args, kwargs)
         step._args = args  # pyright: ignore[reportPrivateUsage]
         step._kwargs = kwargs  # pyright: ignore[reportPrivateUsage]
         step._context = contextvars.copy_context()  # pyright: ignore[reportPrivateUsage]

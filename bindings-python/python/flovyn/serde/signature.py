@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from ..errors import NotSerializable
 from .codec import Codec, Rebuild, codec_of, under
+from .kept import is_plain
 from .resolve import hints_of
 from .serializer import Own
+from .shapes import are_exact
 
 
 class Signature:
@@ -163,6 +165,28 @@ class Signature:
     def own_input(self, given: Any) -> Any:
         """Return what stands for a wire value whose parts are not written yet."""
         return self._dumped({self.names[0]: given} if len(self.names) == 1 else given)
+
+    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments for an attempt in this process, alike to those of a later one (``alike.py``)."""
+        if self.own is not None or (are_exact(args) and (not kwargs or are_exact(tuple(kwargs.values())))):
+            return args, kwargs
+        from .alike import alike
+
+        nested = len(self.names) > 1
+        written: Mapping[str, Any] = getattr(self._fn, "__annotations__", None) or {}
+        many = [self._many] * (len(args) - len(self._positional)) if self._many is not None else []
+        # What is annotated is made again of what is stored.
+        made = [
+            alike(arg, nested=nested) if is_plain(written.get(name or "")) else arg
+            for name, arg in zip([*self._positional, *many], args, strict=False)
+        ]
+        named = {
+            name: alike(arg, nested=nested)
+            if is_plain(written.get(name if name in self.single else self._options or ""))
+            else arg
+            for name, arg in kwargs.items()
+        }
+        return tuple(made), named
 
     def check_input(self, value: Any) -> Any:
         """Return a wire value; refuse one that would come to the function as something else."""

@@ -34,6 +34,16 @@ _PLAIN: dict[Any, Schema] = {
     Any: {},
     object: {},
 }
+_TEXTS: dict[tuple[str, str], Schema] = {
+    ("datetime", "datetime"): {"type": "string", "format": "date-time"},
+    ("datetime", "date"): {"type": "string", "format": "date"},
+    ("datetime", "time"): {"type": "string", "format": "time"},
+    ("datetime", "timedelta"): {"type": "string", "format": "duration"},
+    ("uuid", "UUID"): {"type": "string", "format": "uuid"},
+    ("decimal", "Decimal"): {"type": "string", "description": "an exact decimal number, such as 1.10"},
+    ("builtins", "bytes"): {"type": "string", "contentEncoding": "base64"},
+}
+"""Types that are text in JSON (``docs/values.md``)."""
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
@@ -126,7 +136,11 @@ class _Schemas:
 
     def _class(self, cls: type[Any], place: str) -> Schema:
         if issubclass(cls, enum.Enum):
-            return self._choice([member.value for member in cls])
+            return self._choice([_native.decode_json(_native.encode_json(member)) for member in cls])
+        if (text := _TEXTS.get((cls.__module__, cls.__name__))) is not None:
+            return dict(text)
+        if any(base.__name__ == "PurePath" and base.__module__.startswith("pathlib") for base in cls.__mro__):
+            return {"type": "string"}
         if hasattr(cls, "model_json_schema"):
             return self._pydantic(cls)
         if hasattr(cls, "__dataclass_fields__") or typing.is_typeddict(cls):
