@@ -304,7 +304,7 @@ class SyncHandle(Generic[R]):
 
 
 def connect_sync(url: str | None = None) -> SyncClient:
-    """Open a backend for blocking code; the URL is that of ``connect``."""
+    """Open a backend for blocking code; the URL is that of ``connect``. A process that forks opens it after that."""
     return SyncClient(*_opened(url))
 
 
