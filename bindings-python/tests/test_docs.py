@@ -58,3 +58,14 @@ def test_the_page_of_python_runs_from_its_top_to_its_end(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "COMPLETED\n" in done.stdout and "charged 6 under " in done.stdout, done.stdout
+
+
+def test_every_block_of_the_page_of_rust_is_compiled_elsewhere() -> None:
+    page = (PAGE.parent / "rust.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (PAGE.parents[1] / "examples").rglob("*.rs")]
+    compiled = ["\n".join(line.strip() for line in source.splitlines()) for source in sources]
+    blocks = re.findall(r"^```rust\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    for block in blocks:
+        text = "\n".join(line.strip() for line in block.splitlines())
+        assert any(text in source for source in compiled), f"no example has this block of docs/rust.md:\n{block}"
