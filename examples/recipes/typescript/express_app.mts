@@ -50,5 +50,7 @@ const server = app.listen(Number(process.argv[2] ?? 3000), "127.0.0.1");
 
 process.once("SIGTERM", () => {
   server.close();
+  // Readers of events would hold it open until their runs end; they come back with Last-Event-ID, here or elsewhere.
+  server.closeAllConnections();
   void client.close();
 });

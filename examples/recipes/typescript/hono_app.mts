@@ -2,6 +2,8 @@
 //
 // FLOVYN_URL=sqlite:agents.db node hono_app.mjs PORT
 
+import type { Server } from "node:http";
+
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 
@@ -18,6 +20,7 @@ const server = serve({ fetch: app.fetch, hostname: "127.0.0.1", port: Number(pro
 
 process.once("SIGTERM", () => {
   server.close();
-  // Ends the streams of events, too: their readers come back with Last-Event-ID, here or to another process.
+  // Readers of events would hold it open until their runs end; they come back with Last-Event-ID, here or elsewhere.
+  (server as Server).closeAllConnections();
   void client.close();
 });
