@@ -1,4 +1,4 @@
-"""The programs of docs/agents.md that are in Python, as they stand there."""
+"""The programs of docs/agents.md and docs/python.md that are in Python, as they stand there."""
 
 from __future__ import annotations
 
@@ -40,3 +40,32 @@ def test_a_program_of_the_page_runs(program: str, printed: str, tmp_path: Path) 
         )
     assert done.returncode == 0, done.stderr
     assert printed in done.stdout
+
+
+def test_the_page_of_python_runs_from_its_top_to_its_end(tmp_path: Path) -> None:
+    page = (PAGE.parent / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "page.py").write_text("\n".join(blocks))
+    # As a console does, which takes `await` outside of functions.
+    run = (
+        "import ast, asyncio; text = open('page.py').read(); names = {'__name__': '__main__'}\n"
+        "code = compile(text, 'page.py', 'exec', ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)\n"
+        "async def main(): await eval(code, names)\n"
+        "asyncio.run(main())\n"
+        "import flovyn; print(flovyn.run(names['shop'], url='memory:'))\n"
+    )
+    command = [sys.executable, "-c", run]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "COMPLETED\n" in done.stdout and "charged 6 under " in done.stdout, done.stdout
+
+
+def test_every_block_of_the_page_of_rust_is_compiled_elsewhere() -> None:
+    page = (PAGE.parent / "rust.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (PAGE.parents[1] / "examples").rglob("*.rs")]
+    compiled = ["\n".join(line.strip() for line in source.splitlines()) for source in sources]
+    blocks = re.findall(r"^```rust\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    for block in blocks:
+        text = "\n".join(line.strip() for line in block.splitlines())
+        assert any(text in source for source in compiled), f"no example has this block of docs/rust.md:\n{block}"

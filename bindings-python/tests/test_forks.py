@@ -8,13 +8,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from conftest import served
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 
 HEAD = """
-import asyncio, faulthandler, multiprocessing, os, sys, flovyn
+import asyncio, faulthandler, functools, multiprocessing, os, sys, flovyn
 from flovyn import agent
 
 @agent
@@ -46,9 +48,10 @@ def outcome(process: subprocess.Popen[str]) -> list[str]:
     return output.splitlines()
 
 
-def test_a_client_without_a_loop_opens_anew_in_the_child(
-    child: Callable[..., subprocess.Popen[str]], file_url: str
+def test_a_client_of_a_server_opens_anew_in_the_child(
+    child: Callable[..., subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
     source = """
 client = flovyn.connect_sync(sys.argv[1])
 worker = client.worker(agents=[hello]).start()
@@ -85,33 +88,53 @@ print(client.start(hello, "parent again").result(20))
 client.close()
 """
     ended = "child ended with 0"
-    assert outcome(child(HEAD + source, file_url)) == [
-        "hello parent",
-        *("hello child True", ended),
-        ended,
-        *("True True", "True True", ended),
-        *("gone", ended),
-        *("hello child True", ended, ended),
-        *("hello child True", ended),
-        "hello parent again",
-    ]
+    with served(tmp_path) as told:
+        assert outcome(child(HEAD + source, told["grpc"])) == [
+            "hello parent",
+            *("hello child True", ended),
+            ended,
+            *("True True", "True True", ended),
+            *("gone", ended),
+            *("hello child True", ended, ended),
+            *("hello child True", ended),
+            "hello parent again",
+        ]
 
 
-def test_memory_is_the_parents(child: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_file_is_the_parents(child: Callable[..., subprocess.Popen[str]], url: str) -> None:
     source = """
-client = flovyn.connect_sync("memory:")
+client = flovyn.connect_sync(sys.argv[1])
 
 def use():
     try:
         client.start(hello, "child")
     except flovyn.ForkedProcess as error:
-        print(error.code)
+        print(error.code, "on its first use" in str(error))
+    client.close()
 
 in_child(use)
 with client, client.worker(agents=[hello]):
+    in_child(use)
     print(client.start(hello, "parent").result(20))
 """
-    assert outcome(child(HEAD + source)) == ["ForkedProcess", "child ended with 0", "hello parent"]
+    told = ["ForkedProcess True", "child ended with 0"]
+    assert outcome(child(HEAD + source, url)) == [*told, *told, "hello parent"]
+
+
+def test_a_client_of_each_process_made_on_its_first_use(
+    child: Callable[..., subprocess.Popen[str]], file_url: str
+) -> None:
+    source = """
+client = functools.cache(lambda: flovyn.connect_sync(sys.argv[1]))
+
+def use():
+    with client().worker(agents=[hello]):
+        print(client().start(hello, "child", id="child").result(20))
+
+for _ in range(3):
+    in_child(use)
+"""
+    assert outcome(child(HEAD + source, file_url)) == ["hello child", "child ended with 0"] * 3
 
 
 def test_nothing_of_a_loops_client_hangs_in_the_child(
@@ -136,13 +159,9 @@ async def block():
     async with client:
         pass
 
-async def anew():
-    async with flovyn.connect(sys.argv[1]) as own:
-        return await (await own.handle("waits")).status() in ("RUNNING", "WAITING")
-
 calls = [handle.status, handle.result, lambda: handle.signal("go"), handle.stream().__anext__]
 calls += [handle.sse().__anext__, handle.messages, lambda: client.handle("waits"), client.runs().__anext__]
-calls += [client.worker().start, worker.close, client.close, block, anew]
+calls += [client.worker().start, worker.close, client.close, block]
 
 def use():
     print(*[asyncio.run(told(call)) for call in calls])
@@ -155,5 +174,5 @@ async def end():
 in_child(use)
 loop.run_until_complete(end())
 """
-    first = " ".join(["told"] * 9 + ["None"] * 3 + ["True"])
+    first = " ".join(["told"] * 9 + ["None"] * 3)
     assert outcome(child(HEAD + source, file_url)) == [first, "child ended with 0", "gone"]

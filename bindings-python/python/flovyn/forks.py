@@ -32,6 +32,6 @@ class Origin:
 def forked(what: str, opener: int) -> ForkedProcess:
     """Say that something was opened before the fork."""
     return ForkedProcess(
-        f"{what} was opened in process {opener} and used in {os.getpid()}, a fork of it; open the backend in the "
-        "child (connect() after the fork, handles by client.handle(id)), or use the spawn start method"
+        f"{what} was opened in process {opener} and used in {os.getpid()}, a fork of it; open the backend in each "
+        "process on its first use and none before a fork (handles by client.handle(id)), or use the start method spawn"
     )

@@ -1,7 +1,7 @@
 """Clients for programs without an event loop: Flask, Django, Celery, scripts.
 
 One thread per client runs a loop; every call is carried out there and waited for. A forked child has no such thread:
-its client opens its backend anew on first use.
+its client opens a server or a PostgreSQL anew on first use.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ if hasattr(os, "register_at_fork"):
 class SyncClient:
     """An open backend for blocking code. Close it, or use it as a context manager.
 
-    A forked child that uses it opens the same URL anew, on its first call; the parent goes on with its own. Handles and
-    workers made before the fork are the parent's: they raise ``ForkedProcess`` in the child, as ``memory:`` does.
+    Made before a fork it is the parent's. In the child its first call opens the same URL anew where that is a server's
+    or a PostgreSQL's; on a file or ``memory:`` it raises ``ForkedProcess``, as handles and workers always do. So make
+    it in each process on its first use: ``@functools.cache`` on a function that calls ``connect_sync``.
     """
 
     def __init__(self, portal: Portal, client: Client) -> None:
@@ -123,7 +124,8 @@ class SyncClient:
         with _reopening:
             client = self._ends[1]
             if self._ends[0].origin.is_elsewhere:
-                if not client.is_open or client.url.startswith("memory:"):
+                # SQLite keeps its locks in memory, too: what the parent held as it forked stays locked here for ever.
+                if not client.is_open or not client.url.startswith(("http:", "https:", "postgres:", "postgresql:")):
                     client.origin.check("a client")
                 self._ends = _opened(client.url)
             return self._ends
@@ -340,7 +342,7 @@ class SyncHandle(Generic[R]):
 
 
 def connect_sync(url: str | None = None) -> SyncClient:
-    """Open a backend for blocking code; the URL is that of ``connect``."""
+    """Open a backend for blocking code; the URL is that of ``connect``. A process that forks opens it after that."""
     return SyncClient(*_opened(url))
 
 
