@@ -132,6 +132,7 @@ mod tests {
         for wrong in [rate(0, 1), rate(1, 0), rate(1, 86_400_001), QueueLimit { concurrency: Some(0), rate: None }] {
             assert_eq!(check("q", &wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong:?}");
         }
-        assert!(check("", &rate(1, 1)).is_err() && check(&"x".repeat(201), &rate(1, 1)).is_err());
+        let named = |length| check(&"x".repeat(length), &rate(1, 1));
+        assert!(named(0).is_err() && named(MAX_NAME).unwrap() && named(MAX_NAME + 1).is_err());
     }
 }
