@@ -298,3 +298,55 @@ test("the types of what is delivered are those of what stands for it", async () 
   const [year, lengths]: readonly [string, number[], ...unknown[]] = await run(typed, undefined, { url: fileUrl() });
   expect([year, lengths]).toEqual(["1970", [1]]);
 });
+
+/** Numbers from 0 up to a bound, the same in every run. */
+function chance(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+function anything(below: (bound: number) => number, depth: number): unknown {
+  const text = (): string => ["", "a", "a!", "é\u2028", "\u{1f600}", "\ufb33", "10", '"'][below(8)] as string;
+  const leaves: (() => unknown)[] = [
+    text,
+    () => below(1000) / 8 - 60,
+    () => -0,
+    () => below(2) === 0,
+    () => null,
+    () => BigInt(below(2 ** 31)) ** 4n,
+    () => new Date(below(2 ** 31) * 1000 + below(2)),
+    () => new URL(`https://a.example/${below(9)}`),
+    () => Buffer.from(text()),
+  ];
+  const many = <T>(make: () => T): T[] => Array.from({ length: below(5) }, make);
+  const inner = (): unknown => anything(below, depth - 1);
+  const nested: (() => unknown)[] = [
+    () => many(inner),
+    () => new Set(many(inner)),
+    () => new Map(many(() => [text(), inner()])),
+    () => ({ ...Object.fromEntries(many(() => [text(), inner()])), nothing: undefined }),
+  ];
+  const makers = depth === 0 ? leaves : [...leaves, ...nested, ...nested];
+  return (makers[below(makers.length)] as () => unknown)();
+}
+
+/** The same value with its sets and objects in another order. */
+function shuffled(value: unknown): unknown {
+  if (value instanceof Set) return new Set([...value].reverse().map(shuffled));
+  if (value instanceof Map) return new Map([...value].reverse().map(([name, item]) => [name, shuffled(item)]));
+  if (Array.isArray(value)) return value.map(shuffled);
+  if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype) return value;
+  return Object.fromEntries(Object.entries(value).reverse().map(([name, item]) => [name, shuffled(item)]));
+}
+
+test("what stands for any value stands for itself, in whatever order its sets are", () => {
+  for (let seed = 1; seed <= 2000; seed++) {
+    const value = [anything(chance(seed), 3)];
+    const text = json(value);
+    expect(json(decode(text)), `seed ${seed}`).toBe(text);
+    expect(json(shuffled(value)), `seed ${seed}`).toBe(text);
+  }
+});

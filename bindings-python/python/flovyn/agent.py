@@ -208,7 +208,8 @@ class Agent(Generic[I, R]):
 
     def check_state(self, value: Any) -> None:
         """Refuse a checkpoint of another type than the declared one, or one that would come back as something else."""
-        if isinstance(self.state, type) and not _is_of(value, self.state):
+        # Python 3.10 takes `dict[str, int]` for a class.
+        if isinstance(self.state, type) and get_origin(self.state) is None and not _is_of(value, self.state):
             raise WrongStateType(
                 f"agent {self.kind!r} is declared with state={self.state.__qualname__}, "
                 f"but checkpoint() got a {type(value).__qualname__}"

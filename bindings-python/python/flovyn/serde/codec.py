@@ -129,7 +129,7 @@ def codec_of(hint: Any, *, local: Mapping[str, Any] | None = None) -> Codec:
     try:
         if local is None:
             # Unions are equal whatever the order of their members, which may decide; so it is part of the key.
-            return _cached(hint, "" if isinstance(hint, type) else repr(hint))
+            return _cached(hint, "" if isinstance(hint, type) and not hasattr(hint, "__args__") else repr(hint))
     except TypeError:
         # There is something in it that has no hash.
         pass
