@@ -379,7 +379,6 @@ fn a_step_beside_one_that_a_fork_left_out_is_not_reworded() {
         execution: store.id,
         id: ExecutionId(uuid::Uuid::from_u128(9)),
         key: None,
-        aliases: Arc::default(),
         from: ForkFrom::Latest,
         state: None,
         input: None,
