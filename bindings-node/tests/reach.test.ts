@@ -5,8 +5,10 @@ import {
   connect,
   type DataEvent,
   type Event,
+  ExecutionNotFound,
   type Handle,
   InvalidArgument,
+  InvalidTransition,
   type Messages,
   NotFound,
   replaces,
@@ -120,6 +122,21 @@ onEveryBackend((backend) => {
     await client.close();
   });
 
+  test("a run that has ended is removed", async () => {
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [answers, chat] }).start();
+    const living = await client.start(chat);
+    await expect(living.delete()).rejects.toThrow(InvalidTransition);
+    const handle = await client.start(answers, "why", { id: "a" });
+    await handle.result({ timeoutMs: 30_000 });
+    await handle.delete();
+    await expect(client.delete("a")).rejects.toThrow(ExecutionNotFound);
+    expect((await listed(client.runs())).map((run) => run.id)).toEqual([living.id]);
+    const again = await client.start(answers, "else", { id: "a" });
+    expect(await again.result({ timeoutMs: 30_000 })).toEqual({ text: "else!" });
+    await client.close();
+  });
+
   test("runs are filtered", async () => {
     const client = disposing(await connect(await backend.open()));
     const before = new Date(Date.now() - 5_000);
@@ -155,6 +172,8 @@ onEveryBackend((backend) => {
     await client.createSchedule("other", answers, { input: "what", cron: "@hourly", concurrencyKey: "k" });
     expect((await listed(client.schedules())).map((each) => each.id)).toEqual(["digest", "other"]);
     expect(await client.schedule("digest")).toMatchObject({ input: "else", cron: "@daily", priority: 3, timezone: null });
+    expect(await client.pauseSchedule("digest")).toMatchObject({ paused: true, nextAt: null, cron: "@daily" });
+    expect((await client.resumeSchedule("digest")).nextAt).not.toBe(null);
     await client.deleteSchedule("digest");
     await expect(client.schedule("digest")).rejects.toThrow(NotFound);
     await expect(client.createSchedule("x", "k", { cron: "never" })).rejects.toThrow(InvalidArgument);

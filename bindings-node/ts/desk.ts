@@ -38,6 +38,8 @@ export interface ScheduleOptions {
   priority?: number;
   concurrencyKey?: string;
   concurrencyLimit?: number;
+  /** It starts nothing until it is resumed. */
+  paused?: boolean;
 }
 
 /** A schedule as it stands. */
@@ -52,6 +54,7 @@ export interface Schedule {
   readonly priority: number;
   readonly concurrencyKey: string | null;
   readonly concurrencyLimit: number | null;
+  readonly paused: boolean;
   /** The tick that comes next; null when there will be no more. */
   readonly nextAt: Date | null;
   readonly createdAt: Date;
@@ -131,6 +134,14 @@ export class Desk {
     });
   }
 
+  /**
+   * Removes a run that has ended, with all it has; its id is free again. `InvalidTransition` while it goes on, while a fork
+   * reads its history, or while a detached task of it runs.
+   */
+  async delete(idOrKey: string): Promise<void> {
+    await this.asked("delete_run", { id: idOrKey });
+  }
+
   // ── schedules ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**
@@ -138,7 +149,7 @@ export class Desk {
    * and `scheduledAt` in their metadata.
    */
   async createSchedule(id: string, agent: AnyAgent | string, options: ScheduleOptions): Promise<Schedule> {
-    const { cron, timezone, input, queue, metadata, priority, concurrencyKey, concurrencyLimit } = options;
+    const { cron, timezone, input, queue, metadata, priority, concurrencyKey, concurrencyLimit, paused } = options;
     const kind = agent instanceof Agent ? agent.kind : (agent as string);
     const value = agent instanceof Agent ? await (agent as AnyAgent).startable(input) : input;
     return this.asked("put_schedule", {
@@ -153,6 +164,7 @@ export class Desk {
       priority,
       concurrency_key: concurrencyKey,
       concurrency_limit: concurrencyLimit,
+      paused,
     });
   }
 
@@ -164,6 +176,16 @@ export class Desk {
   /** The schedules, by id. */
   schedules(): AsyncGenerator<Schedule, void, void> {
     return this.listed("schedules");
+  }
+
+  /** Lets a schedule start nothing until it is resumed. */
+  pauseSchedule(id: string): Promise<Schedule> {
+    return this.asked("pause_schedule", { id, paused: true });
+  }
+
+  /** Lets a schedule go on; its ticks count from now. */
+  resumeSchedule(id: string): Promise<Schedule> {
+    return this.asked("pause_schedule", { id, paused: false });
   }
 
   /** Removes a schedule; the runs that it started stay. */

@@ -304,6 +304,11 @@ export class Handle<R = unknown> {
     return this.ask((native, hub, token) => native.cancel(hub, token, mode, timeoutMs));
   }
 
+  /** Removes the run, which has ended, with all it has; see `client.delete`. */
+  delete(): Promise<void> {
+    return this.client.delete(this.id);
+  }
+
   /** Continues a paused run, with fresh limits, and gives its status. */
   resume(options: ResumeOptions = {}): Promise<Status> {
     return this.goOn(false, options);

@@ -19,6 +19,7 @@ export {
 export { Blob } from "./blob.js";
 export { Client, connect, shared, type StartOptions } from "./client.js";
 export {
+  type Desk,
   type LimitedQueue,
   type QueueLimit,
   type QueueLoad,

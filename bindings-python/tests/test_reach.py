@@ -181,6 +181,10 @@ async def test_schedules(anywhere: str) -> None:
         assert [each.id async for each in client.schedules()] == ["digest", "other"]
         again = await client.schedule("digest")
         assert (again.input, again.cron, again.priority, again.timezone) == ("else", "@daily", 3, None)
+        resting = await client.pause_schedule("digest")
+        assert (resting.paused, resting.next_at, resting.cron) == (True, None, "@daily")
+        going = await client.resume_schedule("digest")
+        assert going.paused is False and going.next_at > going.created_at
         await client.delete_schedule("digest")
         with pytest.raises(flovyn.NotFound):
             await client.schedule("digest")
@@ -219,11 +223,15 @@ def test_blocking_code_reaches_the_same(url: str) -> None:
         assert [run.key for run in client.runs(queue="default")] == ["a"]
         client.create_schedule("s", answers, "x", cron="@daily")
         assert [each.id for each in client.schedules()] == ["s"] == [client.schedule("s").id]
+        assert client.pause_schedule("s").next_at is None and client.resume_schedule("s").next_at
         client.delete_schedule("s")
         client.limit_queue("default", concurrency=5)
         assert [each.concurrency for each in client.queue_limits()] == [5]
         assert {each.kind for each in client.queues()} == {"answers", "chat"}
         assert len(list(client.workers())) == 1
+        client.delete("a")
+        with pytest.raises(flovyn.ExecutionNotFound):
+            handle.delete()
 
 
 async def test_a_task_by_its_kind_runs_in_the_queue_that_is_named(url: str) -> None:
@@ -244,3 +252,24 @@ async def test_a_task_by_its_kind_runs_in_the_queue_that_is_named(url: str) -> N
         async with client.worker(tasks=[queued], queue="gpu"):
             assert await handle.result(timeout=30) == 2
         assert [each.queue for each in await handle.tasks()] == ["gpu"]
+
+
+async def test_a_run_that_has_ended_is_removed(anywhere: str) -> None:
+    async with flovyn.connect(anywhere) as client, client.worker(agents=[answers, chat]):
+        living = await client.start(chat, "n", id="living")
+        with pytest.raises(flovyn.InvalidTransition, match="cancel it first"):
+            await living.delete()
+        handle = await client.start(answers, "why", id="a")
+        await handle.result(timeout=30)
+        fork = await handle.fork(id="b")
+        with pytest.raises(flovyn.InvalidTransition, match="remove the fork first"):
+            await client.delete("a")
+        await fork.result(timeout=30)
+        await fork.delete()
+        await client.delete("a")
+        with pytest.raises(flovyn.ExecutionNotFound):
+            await client.handle("a")
+        assert [run.key async for run in client.runs()] == ["living"]
+        # The id is free again, for another input too.
+        again = await client.start(answers, "else", id="a")
+        assert await again.result(timeout=30) == Answer("else!")

@@ -76,7 +76,9 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
         ("Agents", "Identify") => Need::Token,
-        ("Agents", "Start" | "Cancel" | "Resume" | "ResolveTask" | "ResolveDivergence" | "Fork") => Need::Write,
+        ("Agents", "Start" | "Cancel" | "Remove" | "Resume" | "ResolveTask" | "ResolveDivergence" | "Fork") => {
+            Need::Write
+        }
         ("Agents", "Signal") => Need::Signal,
         ("Agents", "ListExecutions" | "ListSignals" | "ListTasks" | "ListCheckpoints" | "Journal" | "Unserved") => {
             Need::Read

@@ -132,6 +132,7 @@ fn remote_schedule() -> ScheduleSpec {
         priority: 0,
         concurrency_key: None,
         concurrency_limit: None,
+        paused: false,
     }
 }
 

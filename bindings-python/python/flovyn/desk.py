@@ -78,6 +78,13 @@ class Desk:
             limit=limit,
         )
 
+    async def delete(self, id_or_key: str | UUID) -> None:
+        """Remove a run that has ended, with all it has; its id is free again.
+
+        ``InvalidTransition`` while it goes on, while a fork reads its history, or while a detached task of it runs.
+        """
+        await self._ask("delete_run", id=str(id_or_key))
+
     # ── schedules ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_schedule(
@@ -93,6 +100,7 @@ class Desk:
         priority: int = 0,
         concurrency_key: str | None = None,
         concurrency_limit: int | None = None,
+        paused: bool = False,
     ) -> Facts:
         """Start runs of an agent by the clock, one a tick; the same ``id`` again replaces the schedule.
 
@@ -117,6 +125,7 @@ class Desk:
                 priority=priority,
                 concurrency_key=concurrency_key,
                 concurrency_limit=concurrency_limit,
+                paused=paused,
             )
         )
 
@@ -127,6 +136,14 @@ class Desk:
     def schedules(self) -> AsyncIterator[Facts]:
         """Iterate over the schedules, by id."""
         return self._listed("schedules")
+
+    async def pause_schedule(self, id: str) -> Facts:
+        """Let a schedule start nothing until it is resumed."""
+        return Facts(await self._ask("pause_schedule", id=id, paused=True))
+
+    async def resume_schedule(self, id: str) -> Facts:
+        """Let a schedule go on; its ticks count from now."""
+        return Facts(await self._ask("pause_schedule", id=id, paused=False))
 
     async def delete_schedule(self, id: str) -> None:
         """Remove a schedule; the runs that it started stay."""

@@ -212,6 +212,10 @@ class Handle(Generic[R]):
         ``timeout`` seconds (30). Hard: it ends at once."""
         return await self._ask("cancel", mode, timeout)
 
+    async def delete(self) -> None:
+        """Remove the run, which has ended, with all it has; see ``Client.delete``."""
+        await self._client.delete(self.id)
+
     async def resume(
         self,
         *,

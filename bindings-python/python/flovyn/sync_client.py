@@ -161,6 +161,18 @@ class SyncClient:
         """Start runs by the clock; takes the options of ``Client.create_schedule``."""
         return self._portal.call(self._client.create_schedule(id, agent, input, **options))
 
+    def delete(self, id_or_key: str | UUID) -> None:
+        """Remove a run that has ended, with all it has."""
+        self._portal.call(self._client.delete(id_or_key))
+
+    def pause_schedule(self, id: str) -> Facts:
+        """Let a schedule start nothing until it is resumed."""
+        return self._portal.call(self._client.pause_schedule(id))
+
+    def resume_schedule(self, id: str) -> Facts:
+        """Let a schedule go on; its ticks count from now."""
+        return self._portal.call(self._client.resume_schedule(id))
+
     def schedule(self, id: str) -> Facts:
         """Return one schedule."""
         return self._portal.call(self._client.schedule(id))
@@ -291,6 +303,10 @@ class SyncHandle(Generic[R]):
     def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
         """Ask the run to stop and return its status."""
         return self._portal.call(self._handle.cancel(mode, timeout))
+
+    def delete(self) -> None:
+        """Remove the run, which has ended, with all it has."""
+        self._portal.call(self._handle.delete())
 
     def resume(self, **options: Any) -> str:
         """Continue a paused run and return its status; takes the options of ``Handle.resume``."""

@@ -35,6 +35,7 @@ async fn create(args: CreateSchedule, out: &mut Output) -> Result {
         priority: args.priority,
         concurrency_key: args.concurrency_key,
         concurrency_limit: args.concurrency_limit,
+        paused: false,
     };
     let runtime = target.open().await?;
     let schedule = runtime.storage().put_schedule(runtime.client().org(), spec).await?;
@@ -101,6 +102,7 @@ fn view(schedule: &Schedule) -> Value {
         "priority": spec.priority,
         "concurrencyKey": spec.concurrency_key,
         "concurrencyLimit": spec.concurrency_limit,
+        "paused": spec.paused,
         "nextAt": schedule.next_at.map(moment),
         "createdAt": moment(schedule.created_at),
     })

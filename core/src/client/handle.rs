@@ -248,6 +248,13 @@ impl Handle {
         self.storage.request_cancel(self.org, self.id, Cancellation { mode, grace }).await
     }
 
+    /// Removes the run, which has ended, with all it has; its id is free again.
+    ///
+    /// Errors: `InvalidTransition` while it goes on, while a fork reads its history, or while a detached task of it runs.
+    pub async fn delete(&self) -> Result<()> {
+        self.storage.remove_execution(self.org, self.id).await
+    }
+
     /// Continues a paused run.
     pub async fn resume(&self, request: ResumeRequest) -> Result<Execution> {
         self.storage.resume(self.org, self.id, request).await

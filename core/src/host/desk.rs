@@ -19,9 +19,11 @@ const PAGE: usize = 200;
 #[serde(tag = "ask", rename_all = "snake_case")]
 enum Question {
     Runs(Runs),
+    DeleteRun { id: String },
     PutSchedule(NewSchedule),
     Schedule { id: String },
     Schedules { after: Option<String> },
+    PauseSchedule { id: String, paused: bool },
     DeleteSchedule { id: String },
     Queues,
     QueueLimits,
@@ -61,6 +63,8 @@ struct NewSchedule {
     priority: i32,
     concurrency_key: Option<String>,
     concurrency_limit: Option<u32>,
+    #[serde(default)]
+    paused: bool,
 }
 
 /// Answers a question, which is JSON with the word for it in `ask`, with facts.
@@ -75,9 +79,17 @@ pub async fn ask(client: &Client, question: &str) -> Result<Value> {
             let listed = client.runs(asked.filter(client)?, request).await?;
             told(listed, facts::execution)
         }
+        Question::DeleteRun { id } => {
+            client.handle(&id).await?.delete().await?;
+            Value::Null
+        }
         Question::PutSchedule(new) => facts::schedule(&storage.put_schedule(org, new.spec()?).await?),
         Question::Schedule { id } => facts::schedule(&storage.schedule(org, &id).await?),
         Question::Schedules { after } => told(storage.schedules(org, page(after, None)).await?, facts::schedule),
+        Question::PauseSchedule { id, paused } => {
+            let spec = ScheduleSpec { paused, ..storage.schedule(org, &id).await?.spec };
+            facts::schedule(&storage.put_schedule(org, spec).await?)
+        }
         Question::DeleteSchedule { id } => {
             storage.delete_schedule(org, &id).await?;
             Value::Null
@@ -128,6 +140,7 @@ impl NewSchedule {
             priority: self.priority,
             concurrency_key: self.concurrency_key,
             concurrency_limit: self.concurrency_limit,
+            paused: self.paused,
         })
     }
 }

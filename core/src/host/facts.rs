@@ -90,6 +90,7 @@ pub fn schedule(schedule: &Schedule) -> Value {
         "priority": spec.priority,
         "concurrency_key": spec.concurrency_key,
         "concurrency_limit": spec.concurrency_limit,
+        "paused": spec.paused,
         "next_at": schedule.next_at.map(seconds),
         "created_at": seconds(schedule.created_at),
     })

@@ -32,6 +32,9 @@ pub struct ScheduleSpec {
     /// How many runs of the key there may be at a time; one without a number.
     #[serde(default)]
     pub concurrency_limit: Option<u32>,
+    /// It starts nothing until it is put again without this; its ticks count from then.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// A schedule as it stands.

@@ -1,8 +1,8 @@
 //! The port for who may call: organizations and keys.
 
 use crate::error::{Code, Error, Result};
-use crate::id::{KeyId, OrgId};
-use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, TokenHash};
+use crate::id::{ExecutionId, KeyId, OrgId};
+use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Status, TokenHash};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
@@ -66,6 +66,17 @@ pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, Str
         *removed.entry(org).or_default() += 1;
     }
     removed.into_iter().map(|(org, runs)| (org, format!("ended runs: {runs}"))).collect()
+}
+
+/// Refuses to remove a run that goes on, or that others need.
+pub(super) fn check_removable(id: ExecutionId, status: Status, forked: bool, open: bool) -> Result<()> {
+    let (why, what) = match (status.is_terminal(), forked, open) {
+        (false, ..) => (format!("it is {status}"), "cancel it first, or wait for its end"),
+        (_, true, _) => ("a fork of it reads its history".to_owned(), "remove the fork first"),
+        (.., true) => ("a detached task of it runs".to_owned(), "wait for the task's end"),
+        _ => return Ok(()),
+    };
+    Err(Error::new(Code::InvalidTransition, format!("cannot remove the run {id}: {why}; {what}")).with("from", status))
 }
 
 /// Who retention is, in the audit, and what it does.

@@ -33,6 +33,7 @@ pub enum Call {
     Commit,
     StoreSignal,
     RequestCancel,
+    RemoveExecution,
     Resume,
     ResolveTask,
     ResolveDivergence,
@@ -138,6 +139,10 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
         self.gate.pass(Call::RequestCancel, self.inner.request_cancel(org, execution, cancel)).await
+    }
+
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
+        self.gate.pass(Call::RemoveExecution, self.inner.remove_execution(org, execution)).await
     }
 
     async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution> {

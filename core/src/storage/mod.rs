@@ -125,6 +125,10 @@ pub trait AgentStorage: Send + Sync {
     /// A run that has ended stays as it is and is returned.
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution>;
 
+    /// Removes a run that has ended, with all it has; its id is free again. `InvalidTransition` while it goes on, while a fork
+    /// reads its history, or while a detached task of it runs.
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()>;
+
     /// Continues a PAUSED run (`InvalidTransition` otherwise, `StepLimitReached` past the cumulative limit).
     async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution>;
 

@@ -84,8 +84,8 @@ fn new_run(schedule: &Schedule, tick: Timestamp) -> Result<NewExecution> {
     Ok(new)
 }
 
-/// The first tick of a schedule that is to be made.
-pub(super) fn first_tick(spec: &ScheduleSpec, now: Timestamp) -> Result<Timestamp> {
+/// The first tick of a schedule that is to be made; none while it is paused.
+pub(super) fn first_tick(spec: &ScheduleSpec, now: Timestamp) -> Result<Option<Timestamp>> {
     let length = spec.id.chars().count();
     if !(1..=MAX_ID).contains(&length) {
         return Err(wrong(format!("the id of a schedule has 1 to {MAX_ID} characters, but {length} were given")));
@@ -104,7 +104,9 @@ pub(super) fn first_tick(spec: &ScheduleSpec, now: Timestamp) -> Result<Timestam
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&spec.input) {
         return Err(wrong(format!("the input of a schedule is no JSON: {error}")));
     }
-    next_tick(spec, now)?.ok_or_else(|| wrong(format!("the cron pattern {:?} never comes", spec.cron)))
+    let next = next_tick(spec, now)?;
+    let next = next.ok_or_else(|| wrong(format!("the cron pattern {:?} never comes", spec.cron)))?;
+    Ok((!spec.paused).then_some(next))
 }
 
 /// The first tick after a moment; none if there is no more.
@@ -149,6 +151,7 @@ mod tests {
             priority: 0,
             concurrency_key: None,
             concurrency_limit: None,
+            paused: false,
         }
     }
 

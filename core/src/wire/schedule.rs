@@ -19,6 +19,7 @@ impl From<&ScheduleSpec> for v2::ScheduleSpec {
             priority: spec.priority,
             concurrency_key: spec.concurrency_key.clone(),
             concurrency_limit: spec.concurrency_limit,
+            paused: spec.paused,
         }
     }
 }
@@ -36,6 +37,7 @@ impl From<v2::ScheduleSpec> for ScheduleSpec {
             priority: wire.priority,
             concurrency_key: wire.concurrency_key,
             concurrency_limit: wire.concurrency_limit,
+            paused: wire.paused,
         }
     }
 }

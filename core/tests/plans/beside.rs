@@ -49,6 +49,7 @@ fn schedule(id: &str) -> ScheduleSpec {
         priority: 0,
         concurrency_key: None,
         concurrency_limit: None,
+        paused: false,
     }
 }
 

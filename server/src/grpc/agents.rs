@@ -93,6 +93,13 @@ impl Agents for Grpc {
         Ok(Response::new((&run).into()))
     }
 
+    async fn remove(&self, request: Request<v2::IdRequest>) -> Answer<v2::Empty> {
+        let run = execution(&request.get_ref().id)?;
+        let org = self.audit(&request, Act::Remove, run).await?;
+        self.0.storage.remove_execution(org, run).await.map_err(told)?;
+        Ok(Response::new(v2::Empty {}))
+    }
+
     async fn resume(&self, request: Request<v2::ResumeRequest>) -> Answer<v2::Execution> {
         let org = self.audit(&request, Act::Resume, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();

@@ -44,6 +44,9 @@ pub(super) struct NewSchedule {
     /// How many runs of the key there may be at a time; 1 without one.
     #[schema(minimum = 1)]
     concurrency_limit: Option<u32>,
+    /// It starts nothing until it is put again without this.
+    #[serde(default)]
+    paused: bool,
 }
 
 /// A schedule.
@@ -62,7 +65,8 @@ pub(super) struct ScheduleView {
     priority: i32,
     concurrency_key: Option<String>,
     concurrency_limit: Option<u32>,
-    /// When the next run starts; null if never again.
+    paused: bool,
+    /// When the next run starts; null if never again, and while it is paused.
     next_at: Option<String>,
     /// When it was made, or last replaced.
     created_at: String,
@@ -84,6 +88,7 @@ fn seen(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
         priority: spec.priority,
         concurrency_key: spec.concurrency_key,
         concurrency_limit: spec.concurrency_limit,
+        paused: spec.paused,
         next_at: next_at.map(|at| at.to_string()),
         created_at: created_at.to_string(),
     }
@@ -107,6 +112,7 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
         priority: body.priority,
         concurrency_key: body.concurrency_key,
         concurrency_limit: body.concurrency_limit,
+        paused: body.paused,
     };
     caller.audit(Act::Schedule, &spec.id).await?;
     Ok(view(caller.service.storage.put_schedule(caller.org(), spec).await?))

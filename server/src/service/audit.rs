@@ -25,6 +25,7 @@ impl fmt::Display for By {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Act {
     Cancel,
+    Remove,
     Resume,
     Resolve,
     Decide,
@@ -40,6 +41,7 @@ impl Act {
     fn word(self) -> &'static str {
         match self {
             Self::Cancel => "execution.cancel",
+            Self::Remove => "execution.remove",
             Self::Resume => "execution.resume",
             Self::Resolve => "task.resolve",
             Self::Decide => "divergence.decide",

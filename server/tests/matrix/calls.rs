@@ -54,7 +54,7 @@ fn may_call(role: &str, service: &str, method: &str) -> bool {
 /// How a call ends that is in order: the run is not paused, the task is not in doubt, and it has no result yet.
 fn well(method: &str) -> Code {
     match method {
-        "Resume" | "ResolveTask" | "ResolveDivergence" => Code::FailedPrecondition,
+        "Remove" | "Resume" | "ResolveTask" | "ResolveDivergence" => Code::FailedPrecondition,
         "SubmitCheckpoint" | "ReadRows" => Code::InvalidArgument,
         _ => Code::Ok,
     }
@@ -130,7 +130,7 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
             let from = Some(v2::fork_request::From::Latest(v2::Empty {}));
             one(v2::ForkRequest { execution, id: raw(ExecutionId::fresh().0), from, ..Default::default() })
         }
-        ("Agents", "GetExecution") => one(v2::IdRequest { id: execution }),
+        ("Agents", "GetExecution" | "Remove") => one(v2::IdRequest { id: execution }),
         ("Agents", "Standings") => one(v2::StandingsRequest { executions: vec![execution] }),
         ("Agents", "ListExecutions") => {
             one(v2::ListExecutionsRequest { parent: execution, page: Some(page), ..Default::default() })

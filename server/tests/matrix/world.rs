@@ -52,6 +52,7 @@ pub fn schedule(id: &str) -> ScheduleSpec {
         priority: 0,
         concurrency_key: None,
         concurrency_limit: None,
+        paused: false,
     }
 }
 

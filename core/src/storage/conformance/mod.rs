@@ -168,10 +168,10 @@ macro_rules! conformance_cases {
                 equal_content_is_one too_large_is_refused a_long_tail_stays_in_its_rows
             }
             retention {
-                ended_runs_are_removed what_others_need_is_kept what_nobody_started_is_not_kept
+                ended_runs_are_removed one_run_is_removed what_others_need_is_kept what_nobody_started_is_not_kept
             }
             schedules {
-                a_schedule_is_kept each_tick_starts_one_run a_tick_that_cannot_start_is_passed_over
+                a_schedule_is_kept a_paused_schedule_rests each_tick_starts_one_run a_tick_that_cannot_start_is_passed_over
             }
             previews {
                 rows_go_with_what_they_announce_and_with_their_readers rows_of_queued_tasks_need_no_holder

@@ -51,6 +51,43 @@ pub async fn ended_runs_are_removed(factory: &dyn Factory) {
     assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 0);
 }
 
+/// A run that has ended is removed by who asks for it, unless others need it.
+pub async fn one_run_is_removed(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let gone = |id| rig.storage.remove_execution(ORG, id);
+    let living = rig.start().await;
+    assert_eq!(refused(gone(living).await), Code::InvalidTransition);
+    assert_eq!(refused(gone(ExecutionId(rig.uuid())).await), Code::ExecutionNotFound);
+    let origin = ended(&rig).await;
+    let other = ended(&rig).await;
+    let stranger = crate::id::OrgId(rig.uuid());
+    assert_eq!(refused(rig.storage.remove_execution(stranger, origin.id).await), Code::ExecutionNotFound);
+    let id = ExecutionId(rig.uuid());
+    let request =
+        ForkRequest { org: ORG, execution: origin.id, id, key: None, from: ForkFrom::Latest, state: None, input: None };
+    rig.storage.fork(request).await.unwrap();
+    assert_eq!(refused(gone(origin.id).await), Code::InvalidTransition);
+    let mut fork = rig.claim(id).await;
+    fork.next = 50;
+    let op = fork.queued(TaskOptions { detached: true, ..TaskOptions::default() });
+    fork.commit(vec![op]).await;
+    let task = rig.claim_task().await;
+    fork.commit_batch(fork.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    assert_eq!(refused(gone(id).await), Code::InvalidTransition);
+    rig.report(&task, done(1)).await.unwrap();
+    gone(id).await.unwrap();
+    gone(origin.id).await.unwrap();
+    assert_eq!(refused(gone(origin.id).await), Code::ExecutionNotFound);
+    assert_eq!(refused(rig.storage.events(ORG, origin.id, 0, 10).await), Code::ExecutionNotFound);
+    // What another has in common with it is still there, and its id is free.
+    let output = rig.execution(other.id).await.output.unwrap();
+    assert_eq!(rig.storage.read_payload(ORG, &output).await.unwrap().len(), 20_002);
+    let left = rig.storage.executions(ORG, Default::default(), PageRequest::default()).await.unwrap().items;
+    assert_eq!(left.iter().map(|run| run.new.id).collect::<Vec<_>>(), [other.id, living]);
+    rig.start_as(|new| new.id = origin.id).await;
+    assert_eq!(rig.claim(origin.id).await.load().await.tail.len(), 0);
+}
+
 /// A run stays as long as its forks do, and as long as a detached task of it runs.
 pub async fn what_others_need_is_kept(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -74,6 +74,28 @@ pub async fn a_schedule_is_kept(factory: &dyn Factory) {
     assert_eq!(ids(&page(9, None).await.unwrap()), ["a", "c", "d"]);
 }
 
+/// A paused schedule starts nothing, and goes on from the moment it is put again.
+pub async fn a_paused_schedule_rests(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let keeper = rig.keeper().clone();
+    rig.storage.put_schedule(ORG, spec("report")).await.unwrap();
+    let paused = ScheduleSpec { paused: true, ..spec("report") };
+    let resting = rig.storage.put_schedule(ORG, paused.clone()).await.unwrap();
+    assert_eq!((resting.next_at, &resting.spec), (None, &paused));
+    rig.clock.advance(MINUTE * 5);
+    start_due(&*keeper).await.unwrap();
+    assert!(runs(&rig).await.is_empty());
+    assert_eq!(rig.storage.schedule(ORG, "report").await.unwrap(), resting);
+    let wrong = ScheduleSpec { cron: "never".into(), ..paused };
+    assert_eq!(refused(rig.storage.put_schedule(ORG, wrong).await), Code::InvalidArgument);
+    let again = rig.storage.put_schedule(ORG, spec("report")).await.unwrap();
+    let tick = again.next_at.unwrap();
+    assert!(tick > rig.now() && tick <= rig.now().after(MINUTE));
+    rig.clock.advance(MINUTE);
+    start_due(&*keeper).await.unwrap();
+    assert_eq!(runs(&rig).await, [tick.to_string()]);
+}
+
 /// Each tick starts one run, however many processes keep house; missed ticks are made good by one.
 pub async fn each_tick_starts_one_run(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -115,6 +115,10 @@ impl AgentStorage for MemoryStorage {
         self.call(|state, now| state.request_cancel(org, execution, cancel, now))
     }
 
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
+        self.call(|state, _| state.remove_one(org, execution))
+    }
+
     async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution> {
         self.call(|state, now| state.resume(org, execution, request, now))
     }

@@ -2,8 +2,9 @@
 
 use super::state::{RunKey, State};
 use crate::clock::Timestamp;
-use crate::id::OrgId;
-use crate::storage::directory::{RETENTION, removals};
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId};
+use crate::storage::directory::{RETENTION, check_removable, removals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -32,6 +33,17 @@ impl State {
             self.callers.record(org, RETENTION.0, RETENTION.1, &told, now);
         }
         ended.len()
+    }
+
+    /// Removes a run that has ended and that no other needs.
+    pub fn remove_one(&mut self, org: OrgId, id: ExecutionId) -> Result<()> {
+        let run = self.run(org, id)?;
+        let forked = self.runs.iter().any(|((of, _), other)| {
+            *of == org && other.exec.forked_from.as_ref().is_some_and(|point| point.execution == id)
+        });
+        check_removable(id, run.exec.status, forked, !run.open.is_empty())?;
+        self.remove((org, id));
+        Ok(())
     }
 
     /// Removes all that an organization has but its keys and its audit.

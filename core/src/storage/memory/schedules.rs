@@ -15,7 +15,7 @@ use async_trait::async_trait;
 impl Schedules for MemoryStorage {
     async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule> {
         self.call(|state, now| {
-            let next_at = Some(first_tick(&spec, now)?);
+            let next_at = first_tick(&spec, now)?;
             let schedule = Schedule { org, spec, next_at, created_at: now };
             state.schedules.insert((org, schedule.spec.id.clone()), schedule.clone());
             state.news.timers = true;

@@ -1,9 +1,8 @@
 //! The backend for many: PostgreSQL behind a few committers.
 //!
 //! Commits that arrive together are one transaction ([`committer`]) of set-based statements ([`sets`]) that travel in as few
-//! round trips as there are decisions to make ([`link`], [`tx`]); reads have connections of their own ([`pool`]). Any number
-//! of processes share a database: row locks order what they write ([`locks`]), leases say who advances a run, and looking
-//! at the database tells what the others did ([`watcher`]).
+//! round trips as there are decisions to make ([`link`], [`tx`]); reads have connections of their own ([`pool`]). Row locks
+//! order what processes write ([`locks`]), leases say who advances a run, a look tells what others did ([`watcher`]).
 
 mod aside;
 mod catalog;
@@ -365,6 +364,10 @@ impl AgentStorage for PostgresStorage {
             .await
     }
 
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
+        self.write_alone("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
+    }
+
     async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
         if let Some(message) = &mut request.message {
             self.settle(org, message).await?;
@@ -588,11 +591,10 @@ impl Storage for PostgresStorage {
     }
 
     fn close(&self) {
-        if self.check_process().is_err() {
-            return;
+        if self.check_process().is_ok() {
+            self.0.watcher.close();
+            self.0.committers.close();
+            [&self.0.keepers, &self.0.movers, &self.0.readers].into_iter().for_each(Pool::close);
         }
-        self.0.watcher.close();
-        self.0.committers.close();
-        [&self.0.keepers, &self.0.movers, &self.0.readers].into_iter().for_each(Pool::close);
     }
 }

@@ -2,13 +2,13 @@
 
 use super::claims::split;
 use super::directory::audit;
-use super::fault::Done;
+use super::fault::{Done, Fault};
 use super::run::{Run, run_columns};
 use super::sets::row;
 use super::tx::Tx;
 use super::values::{Key, micros};
-use crate::id::OrgId;
-use crate::storage::directory::{RETENTION, removals};
+use crate::id::{ExecutionId, OrgId};
+use crate::storage::directory::{RETENTION, check_removable, removals};
 use std::time::Duration;
 
 /// At most so many runs in one transaction.
@@ -43,6 +43,17 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
         audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
     }
     Ok(keys.len())
+}
+
+/// Removes a run that has ended and that no other needs.
+pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
+    let run = Run::find(tx, org, id)?;
+    let key = run.home.key;
+    let is_there = |sql| Ok::<_, Fault>(tx.first(sql, row![org.0, key.run], |row| row.get::<bool>(0))?.is_some());
+    let forked = is_there("SELECT true FROM agent_execution WHERE org_id = $1 AND forked_run = $2 LIMIT 1")?;
+    let open = is_there("SELECT true FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL LIMIT 1")?;
+    check_removable(id, run.status, forked, open)?;
+    remove(tx, &[key])
 }
 
 /// Removes some runs of an organization, whose keys have ended; tells how many.

@@ -127,6 +127,11 @@ impl AgentStorage for RemoteStorage {
         answer.map_err(|status| error_of_status("cancel a run", &status))?.into_inner().into_model(org)
     }
 
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
+        let answer = self.agents().remove(self.ask(org, v2::IdRequest { id: raw(execution.0) })).await;
+        answer.map_err(|status| error_of_status("remove a run", &status)).map(|_| ())
+    }
+
     async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
         if let Some(message) = &mut request.message {
             self.settle(org, message).await?;

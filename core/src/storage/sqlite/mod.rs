@@ -320,6 +320,10 @@ impl AgentStorage for SqliteStorage {
         self.write("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
     }
 
+    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
+        self.write("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
+    }
+
     async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
         if let Some(message) = &mut request.message {
             self.settle(org, message).await?;

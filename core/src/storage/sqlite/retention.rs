@@ -1,11 +1,12 @@
 //! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
 
 use super::directory::audit;
-use super::fault::Done;
+use super::fault::{Done, Fault};
+use super::run::Run;
 use super::tx::Tx;
 use super::values::{blob, id, micros, span};
-use crate::id::OrgId;
-use crate::storage::directory::{RETENTION, removals};
+use crate::id::{ExecutionId, OrgId};
+use crate::storage::directory::{RETENTION, check_removable, removals};
 use rusqlite::params;
 use std::time::Duration;
 
@@ -29,6 +30,21 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
         audit(tx, org, RETENTION.0, RETENTION.1, &told)?;
     }
     Ok(ended.len())
+}
+
+/// Removes a run that has ended and that no other needs.
+pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
+    let run = Run::find(tx.conn, org, id)?;
+    let (first, last) = span(run.home.run);
+    let is_there = |sql, given: [i64; 2]| Ok::<_, Fault>(!tx.all(sql, given, |row| row.get::<_, i64>(0))?.is_empty());
+    let forked =
+        is_there("SELECT run FROM agent_execution WHERE forked_run = ?1 AND ?2 > 0 LIMIT 1", [run.home.run, 1])?;
+    let open = is_there(
+        "SELECT place FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1",
+        [first, last],
+    )?;
+    check_removable(id, run.status, forked, open)?;
+    remove(tx, run.home.run)
 }
 
 /// Removes some runs of an organization, whose keys have ended; tells how many.

@@ -27,14 +27,16 @@ impl Schedules for SqliteStorage {
     async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule> {
         self.write("make a schedule", move |tx| {
             let next = first_tick(&spec, tx.now)?;
-            let schedule = Schedule { org, spec: spec.clone(), next_at: Some(next), created_at: tx.now };
+            let schedule = Schedule { org, spec: spec.clone(), next_at: next, created_at: tx.now };
             tx.execute(
                 "INSERT INTO schedule (org_id, id, spec, next_at, created_at) VALUES (?1, ?2, ?3, ?4, ?5) \
                  ON CONFLICT (org_id, id) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
                  created_at = excluded.created_at",
-                params![blob(&org.0), spec.id, text_of(&spec)?, next.0, tx.now.0],
+                params![blob(&org.0), spec.id, text_of(&spec)?, next.map(|at| at.0), tx.now.0],
             )?;
-            tx.due(next.0);
+            if let Some(next) = next {
+                tx.due(next.0);
+            }
             Ok(schedule)
         })
         .await
