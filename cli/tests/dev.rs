@@ -36,7 +36,10 @@ impl Dev {
     }
 
     fn start_with(db: &str, more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), db, more)
+    }
+
+    fn start_in(folder: TempDir, db: &str, more: &[&str]) -> Self {
         let args = [&["--db", db, "--grpc-port", "0", "--http-port", "0"], more].concat();
         let mut child = dev(folder.path(), &args).spawn().unwrap();
         let mut line = String::new();
@@ -354,6 +357,25 @@ fn a_server_reads_its_file_again() {
     signal("-INT", &server.child);
     assert_eq!(end_of(&mut server.child).code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(5), "whoever ends it by hand does not wait");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_token_is_the_same_after_a_restart() {
+    let mut first = Dev::start("memory:");
+    let token = first.token();
+    signal("-TERM", &first.serving.child);
+    assert_eq!(end_of(&mut first.serving.child).code(), Some(0));
+    let kept = first.folder.path().join("home/dev.token");
+    assert_eq!(mode(&kept), Some(0o600));
+    let second = Dev::start_in(first.folder, "memory:", &[]);
+    assert_eq!(second.token(), token);
+    assert_ne!(Dev::start("memory:").token(), token, "another home has another");
+
+    std::fs::write(&kept, "guessed").unwrap();
+    drop(second.serving);
+    let third = Dev::start_in(second.folder, "memory:", &[]);
+    assert!(third.token() != token && third.token() != "guessed", "what is no token is made anew");
 }
 
 #[cfg(unix)]

@@ -41,7 +41,7 @@ pub struct Dev {
 /// Errors: `InvalidArgument` (a port in use, a token file that cannot be written) and those of opening the backend.
 pub async fn dev(options: DevOptions) -> Result<Dev> {
     let runtime = Runtime::open(&options.db).await?;
-    let token = format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let token = own_token()?;
     let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let bound = Bound::at(loopback(options.grpc_port), loopback(options.http_port)).await?;
     // Whoever sees that the server is ready finds the token.
@@ -78,7 +78,7 @@ impl Dev {
         &self.token_files
     }
 
-    /// Stops listening, removes the token, closes the backend.
+    /// Stops listening, removes the files that say that it is there, closes the backend.
     pub async fn stop(self) -> Result<()> {
         if let Some(disk) = &self.disk {
             disk.abort();
@@ -87,6 +87,27 @@ impl Dev {
         self.serving.stop().await?;
         self.runtime.close().await
     }
+}
+
+/// The token of this user's servers. It stays the same over restarts, so that who has it goes on with the next one: it is kept
+/// beside the files that say which servers there are, and made where there is none.
+fn own_token() -> Result<String> {
+    let made = || format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let Some(file) = dev_token_file(0).map(|file| file.with_file_name("dev.token")) else { return Ok(made()) };
+    if let Ok(kept) = std::fs::read_to_string(&file)
+        && is_token(kept.trim())
+    {
+        return Ok(kept.trim().to_owned());
+    }
+    let token = made();
+    write_all(std::slice::from_ref(&file), &token)?;
+    Ok(token)
+}
+
+/// Whether it is as this server makes them: what somebody else put there is worth nothing.
+fn is_token(text: &str) -> bool {
+    let random = text.strip_prefix("fd_").unwrap_or_default();
+    random.len() == 64 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Writes the token to every file, or to none.
