@@ -119,9 +119,10 @@ def test_fastapi(file_url: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
-def test_flask_below_a_server_that_forks(file_url: str) -> None:
+@pytest.mark.parametrize("app", ["flask_app", "django_app"])
+def test_an_app_below_a_server_that_forks(file_url: str, app: str) -> None:
     port = free_port()
-    command = ["-m", "gunicorn", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}", "flask_app:app"]
+    command = ["-m", "gunicorn", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}", f"{app}:app"]
     with running(file_url, "worker.py"), running(file_url, *command) as parent:
         said = talk(f"http://127.0.0.1:{port}")
         assert [answer.status for answer in said] == [202, 202, 204]

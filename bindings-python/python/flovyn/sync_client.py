@@ -85,6 +85,8 @@ class Portal:
 
 
 _reopening = threading.Lock()
+_left: list[object] = []
+"""What is the parent's: to drop it here could speak on the parent's connections."""
 
 
 def _renew_lock() -> None:
@@ -127,6 +129,7 @@ class SyncClient:
                 # SQLite keeps its locks in memory, too: what the parent held as it forked stays locked here for ever.
                 if not client.is_open or not client.url.startswith(("http:", "https:", "postgres:", "postgresql:")):
                     client.origin.check("a client")
+                _left.append(self._ends)
                 self._ends = _opened(client.url)
             return self._ends
 

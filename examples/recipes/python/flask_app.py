@@ -1,9 +1,9 @@
-"""Flask, Django and whatever has no event loop: a client of connect_sync, also below a server that forks.
+"""Flask, and whatever has no event loop: a client of connect_sync, also below a server that forks.
 
 FLOVYN_URL=sqlite:agents.db gunicorn --preload --workers 2 flask_app:app
 
 Each process opens its client on the first request, and none before it forks. The agents run in a worker of its own
-(worker.py). In Django `client` stands in a module that views import, in the same way.
+(worker.py).
 """
 
 from __future__ import annotations
