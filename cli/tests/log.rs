@@ -154,7 +154,8 @@ async fn every_line_is_an_object_and_what_operators_look_for_is_there() {
     let remote = std::sync::Arc::new(RemoteStorage::connect(&server.serving.grpc, own).await.unwrap());
     let runtime = Runtime::over(remote.clone());
     let run = runtime.client().start("agent", Payload::null(), StartOptions::default()).await.unwrap().id();
-    let info = |id| WorkerInfo { org: OrgId::DEFAULT, id, name: "w".into(), queues: vec!["default".into()] };
+    let info =
+        |id| WorkerInfo { org: OrgId::DEFAULT, id, name: "w".into(), queues: vec!["default".into()], elsewhere: false };
     remote.register_worker(info(worker)).await.unwrap();
     assert_eq!(remote.claim_agents(claim(worker)).await.unwrap().len(), 1);
     let other = WorkerId::fresh();
