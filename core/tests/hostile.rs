@@ -31,7 +31,7 @@ fn every_message_is_refused_or_stays_the_same() {
     let shapes = Shapes::new();
     let names: Vec<_> = shapes.names().map(str::to_owned).collect();
     let mut stood: BTreeMap<&str, u64> = BTreeMap::new();
-    each_seed(400, |random| {
+    each_seed(1_200, |random| {
         for name in &names {
             let mut bytes = shapes.make(name, random);
             *stood.entry(name).or_default() += u64::from(read(name, &bytes));
