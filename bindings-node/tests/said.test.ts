@@ -1,5 +1,6 @@
 // What failed is shown: the user's own failing line first, and what to do; the logger says the rest.
 
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 
@@ -129,21 +130,38 @@ test("a paused run says why and how it goes on, and so does code that diverges",
   await expect.poll(messages).toContainEqual(expect.stringMatching(/"changed" of agent "changes" is paused: Diverged/));
 });
 
+/** A run that goes on until it is stopped. */
+const goesOn = agent("goes_on", async (ctx) => {
+  for (let turn = 0; turn < 500; turn++) {
+    await ctx.flush();
+    ctx.appendEntry("user", turn);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+});
+
 test("a run that is no longer the worker's is said", async () => {
+  const url = fileUrl();
+  const client = disposing(await connect(url));
+  await disposing(client.worker({ agents: [goesOn] })).start();
+  const handle = await client.start(goesOn);
+  await expect.poll(() => handle.entries()).not.toHaveLength(0);
+  // What another worker's claim does to a run whose lease was over.
+  const taken = "import sqlite3, sys; s = sqlite3.connect(sys.argv[1]); s.execute(sys.argv[2]); s.commit()";
+  const claim = "UPDATE agent_execution SET epoch = epoch + 1";
+  execFileSync("python3", ["-c", taken, url.replace(/^sqlite:/, ""), claim]);
+  await expect.poll(messages).toHaveLength(1);
+  expect(messages()[0]).toContain(`agent "goes_on": run ${handle.id} is no longer held by this worker`);
+});
+
+test("a run that somebody ended was not lost", async () => {
   const client = disposing(await connect("memory:"));
-  const loses = agent("loses", async (ctx) => {
-    for (let turn = 0; turn < 500; turn++) {
-      await ctx.flush();
-      ctx.appendEntry("user", turn);
-      await new Promise((resolve) => setTimeout(resolve, 10));
-    }
-  });
-  await disposing(client.worker({ agents: [loses] })).start();
-  const handle = await client.start(loses);
+  await disposing(client.worker({ agents: [goesOn] })).start();
+  const handle = await client.start(goesOn);
   await expect.poll(() => handle.entries()).not.toHaveLength(0);
   await handle.cancel({ mode: "hard" });
-  await expect.poll(messages).toHaveLength(1);
-  expect(messages()[0]).toContain(`agent "loses": run ${handle.id} is no longer held by this worker`);
+  await expect(handle.result()).rejects.toThrow("was cancelled");
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  expect(messages()).toEqual([]);
 });
 
 test("a timeout says that no worker serves a kind", async () => {
