@@ -66,6 +66,7 @@ pub mod client;
 pub mod clock;
 pub mod context;
 pub mod error;
+mod forks;
 pub mod host;
 pub mod id;
 pub mod journal;

@@ -3,6 +3,7 @@
 use super::background::{Background, Sink};
 use super::{AgentTracer, Trace};
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use rusqlite::{Connection, params};
 use std::path::Path;
 
@@ -38,6 +39,7 @@ impl SqliteTracer {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let _inside = forks::enter();
     let database = Connection::open(path)?;
     database.busy_timeout(std::time::Duration::from_secs(5))?;
     database.pragma_update(None, "journal_mode", "WAL")?;
@@ -61,6 +63,7 @@ struct Table(Connection);
 
 impl Table {
     fn insert(&mut self, batch: &[Trace]) -> rusqlite::Result<()> {
+        let _inside = forks::enter();
         let transaction = self.0.transaction()?;
         {
             let mut insert = transaction.prepare_cached(

@@ -5,6 +5,7 @@ use super::fault::explain;
 use super::files::open_copier;
 use super::place::Place;
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,9 +61,11 @@ fn copy(place: &Arc<Place>, to: &Path, busy: Duration) -> Result<u64> {
     let path = partial.0.to_str().ok_or_else(|| wrong("its folder's name is no UTF-8; name another".into()))?;
     let lost = |lost: super::place::Lost| lost.told(ASKED, "no backup was made");
     place.memory().map_err(lost)?;
+    let inside = forks::enter();
     open_copier(place.path(), busy)
         .and_then(|from| from.execute("VACUUM INTO ?1", [path]))
         .map_err(|error| explain(&format!("{ASKED} to {}", to.display()), error, "no backup was made"))?;
+    drop(inside);
     place.look().map_err(lost)?;
     let io = |error: std::io::Error| {
         let message = format!("{ASKED} to {}: {error}; no backup was made; check the disk", to.display());

@@ -2,6 +2,7 @@
 
 use super::fault::{explain, is_busy};
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,8 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The connection that writes.
 pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration) -> Result<Connection> {
+    forks::check(path)?;
+    let _inside = forks::enter();
     super::owned::watch(path);
     let asked = format!("open the database {}", path.display());
     let told = |error: rusqlite::Error| {
@@ -134,6 +137,7 @@ fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> rusqlite::Result<T>
 
 /// A connection that reads.
 pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Connection> {
+    let _inside = forks::enter();
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(busy)?;
@@ -148,6 +152,7 @@ pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Conne
 
 /// A connection that only folds the log into the file.
 pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Connection> {
+    let _inside = forks::enter();
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(Duration::ZERO)?;
@@ -157,7 +162,7 @@ pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Re
     Ok(connection)
 }
 
-/// A connection that copies.
+/// A connection that copies. Its caller is inside SQLite.
 pub(super) fn open_copier(path: &Path, busy: Duration) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -178,6 +183,7 @@ pub(super) fn try_out<T>(
     alone: bool,
     ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
+    let _inside = forks::enter();
     super::owned::watch(path);
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;

@@ -12,6 +12,7 @@ use super::place::{Folded, Lost, Written};
 use super::tx::{News, standings};
 use super::writer::{Loop, Open};
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use crate::id::{ExecutionId, OrgId};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -121,6 +122,9 @@ impl Loop {
     fn let_go(&mut self) {
         let Some(Open { connection, log }) = self.open.take() else { return };
         log.end();
+        let _inside = forks::enter();
+        // Closed before the threads of others may fork again.
+        let connection = connection;
         let looked = self.look();
         // The last connection folds the log into the database and removes it by its name. Only where it is ours; and if it
         // was removed, before there is a last one: with the last that has it open, what is in it is gone.

@@ -151,26 +151,6 @@ pub(super) fn host() -> String {
     format!("{}/{}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"))
 }
 
-/// A number that a forked child has another of than its parent. No system call after the first time.
-#[cfg(unix)]
-pub(super) fn process() -> u64 {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-    static HOOKED: OnceLock<bool> = OnceLock::new();
-    extern "C" fn forked() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    // SAFETY: the handler only touches an atomic, which is allowed in a forked child.
-    let hooked = *HOOKED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) == 0 });
-    if hooked { FORKS.load(Ordering::Relaxed) } else { u64::from(std::process::id()) }
-}
-
-#[cfg(not(unix))]
-pub(super) fn process() -> u64 {
-    0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use super::fault::explain;
 use super::place::Place;
 use super::writer::Setting;
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use rusqlite::Connection;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -71,10 +72,13 @@ impl Log {
                     if place.look().is_err() {
                         continue;
                     }
+                    let _inside = forks::enter();
                     let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
                     folded.store(true, Ordering::Release);
                     folds.store(false, Ordering::Release);
                 }
+                let _inside = forks::enter();
+                drop(beside);
             })
             .map_err(|error| {
                 Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
@@ -121,6 +125,7 @@ impl Log {
             return;
         }
         if self.done.swap(false, Ordering::Acquire) || pages >= FOLD_NOW {
+            let _inside = forks::enter();
             let _ = writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
             // The next commit starts the log again, and counts it.
             self.pages.store(0, Ordering::Relaxed);

@@ -42,6 +42,7 @@ pub(super) fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
 
 /// Applies the steps a file lacks.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
+    let _inside = crate::forks::enter();
     let told = |error| explain("bring the database to this version's schema", error, "the file is as it was");
     let newest = STEPS.len();
     loop {

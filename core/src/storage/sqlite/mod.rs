@@ -54,6 +54,7 @@ use super::{
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
@@ -185,13 +186,13 @@ impl SqliteStorage {
             next_due,
             pulse: Mutex::default(),
             aside: Counted::default(),
-            process: lock::process(),
+            process: forks::process(),
         })))
     }
 
     /// Refuses a process that was forked after the file was opened: threads and locks did not come along.
     fn check_process(&self) -> Result<()> {
-        if self.0.process == lock::process() {
+        if self.0.process == forks::process() {
             return Ok(());
         }
         Err(Error::new(

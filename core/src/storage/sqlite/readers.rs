@@ -4,6 +4,7 @@ use super::fault::{Done, Fault};
 use super::files::open_reader;
 use super::place::Place;
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::sync::{Arc, mpsc};
@@ -44,9 +45,10 @@ impl Readers {
                     loop {
                         // The lock is held by the one thread that waits; it hands over when it has a job.
                         let job = queue.lock().recv();
+                        let _inside = forks::enter();
                         match job {
                             Ok(job) => job(&connection),
-                            Err(_) => return,
+                            Err(_) => return drop(connection),
                         }
                     }
                 })

@@ -16,6 +16,7 @@ use super::readers::Readers;
 use super::tx::{News, Tx};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
+use crate::forks;
 use crate::id::ExecutionId;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
@@ -231,14 +232,15 @@ impl Shared {
         let Some(mut state) = self.state.try_lock() else { return Some(work) };
         let Some(state) = state.as_mut() else { return Some(work) };
         // Another process may hold the file for a while: waiting in line is the thread's part.
-        if state.is_lost() || state.is_crowded() || !state.begins_at_once() {
+        if state.is_lost() || state.is_crowded() {
             return Some(work);
         }
-        self.serve(state, vec![work], true);
+        let Some(begun) = state.begin_at_once() else { return Some(work) };
+        self.serve(state, vec![work], Some(begun));
         None
     }
 
-    fn serve(&self, state: &mut Loop, group: Vec<Box<dyn Work>>, begun: bool) {
+    fn serve(&self, state: &mut Loop, group: Vec<Box<dyn Work>>, begun: Option<Begun>) {
         let (start, size) = (Instant::now(), group.len() as u64);
         state.serve(group, begun);
         let (taken, usual) = (start.elapsed().as_nanos() as u64 / size.max(1), self.usual.load(Ordering::Relaxed));
@@ -280,7 +282,7 @@ impl Shared {
             }
             self.queued.fetch_sub(group.len(), Ordering::AcqRel);
             if !group.is_empty() {
-                self.serve(state, std::mem::take(&mut group), false);
+                self.serve(state, std::mem::take(&mut group), None);
             }
             if stop {
                 if let Some(mut state) = guard.take() {
@@ -295,6 +297,9 @@ impl Shared {
         }
     }
 }
+
+/// The write lock is held: the transaction is begun, and no fork copies it.
+struct Begun(forks::Inside);
 
 /// The open files.
 pub(super) struct Open {
@@ -342,7 +347,10 @@ impl Loop {
             return;
         }
         self.seen = log.filter(|(_, written)| written.elapsed().is_ok_and(|ago| ago > TICK));
-        if let Some(version) = version(connection) {
+        let inside = forks::enter();
+        let version = version(connection);
+        drop(inside);
+        if let Some(version) = version {
             if self.version.is_some_and(|before| before != version) {
                 self.crowded = Some(Instant::now() + CROWDED);
                 self.setting.hints.everything_changed();
@@ -351,7 +359,7 @@ impl Loop {
         }
     }
 
-    fn serve(&mut self, mut group: Vec<Box<dyn Work>>, begun: bool) {
+    fn serve(&mut self, mut group: Vec<Box<dyn Work>>, begun: Option<Begun>) {
         if group.is_empty() {
             return;
         }
@@ -368,7 +376,7 @@ impl Loop {
                 }
             }
             // One of them is to blame: alone, the others can be kept.
-            Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work], false)),
+            Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work], None)),
             Outcome::Refused => group.into_iter().for_each(|work| work.answer(None)),
             Outcome::Failed(error) => {
                 self.setting.hints.outage().refused(&error);
@@ -377,17 +385,19 @@ impl Loop {
         }
     }
 
-    /// `begun`: the write lock is held already.
-    fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: bool) -> Outcome {
+    fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: Option<Begun>) -> Outcome {
         let asked = group[0].asked();
-        if !begun {
-            if let Err(error) = self.check_place(asked) {
-                return Outcome::Failed(error);
-            }
-            if let Err(error) = self.begin(group.iter().all(|work| work.is_lazy())) {
-                return Outcome::Failed(explain(asked, error, "nothing was changed"));
-            }
-        }
+        let begun = match begun {
+            Some(begun) => Ok(begun),
+            None => match self.check_place(asked) {
+                Ok(()) => self.begin(group.iter().all(|work| work.is_lazy())),
+                Err(error) => return Outcome::Failed(error),
+            },
+        };
+        let Begun(_inside) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Outcome::Failed(explain(asked, error, "nothing was changed")),
+        };
         let Some(Open { connection, log }) = &mut self.open else { return Outcome::Failed(stopped(asked)) };
         let tx = Tx::new(connection, self.setting.clock.now());
         let alone = group.len() == 1;
@@ -422,29 +432,31 @@ impl Loop {
     }
 
     /// Takes the write lock if it is free.
-    fn begins_at_once(&mut self) -> bool {
-        let Some(Open { connection, .. }) = &self.open else { return false };
-        self.synchronous == Some(self.setting.synchronous)
-            && self.setting.place.memory().is_ok()
-            && connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])).is_ok()
+    fn begin_at_once(&mut self) -> Option<Begun> {
+        let Open { connection, .. } = self.open.as_ref()?;
+        if self.synchronous != Some(self.setting.synchronous) || self.setting.place.memory().is_err() {
+            return None;
+        }
+        begin(connection).ok()
     }
 
     /// Takes the write lock, waiting in line with other processes for a bounded time.
-    fn begin(&mut self, lazy: bool) -> rusqlite::Result<()> {
-        let Some(Open { connection, .. }) = &self.open else { return Ok(()) };
+    fn begin(&mut self, lazy: bool) -> rusqlite::Result<Begun> {
+        let Some(Open { connection, .. }) = &self.open else { return Ok(Begun(forks::enter())) };
         let wanted = if lazy { Synchronous::Normal } else { self.setting.synchronous };
         if self.synchronous != Some(wanted) {
+            let _inside = forks::enter();
             connection.execute_batch(wanted.pragma())?;
             self.synchronous = Some(wanted);
         }
         let crowded = self.is_crowded();
-        let Some(Open { connection, .. }) = &self.open else { return Ok(()) };
+        let Some(Open { connection, .. }) = &self.open else { return Ok(Begun(forks::enter())) };
         let mut turn = crowded.then(|| self.setting.locks.turn(POLL));
         let mut since = None;
         let mut pause = Duration::from_micros(50);
         loop {
-            match connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
-                Ok(_) => return Ok(()),
+            match begin(connection) {
+                Ok(begun) => return Ok(begun),
                 Err(error) if is_busy(&error) => {
                     if since.get_or_insert_with(Instant::now).elapsed() > self.setting.busy_timeout {
                         return Err(error);
@@ -480,6 +492,13 @@ impl Loop {
             tracing::error!(%error, path = %self.setting.path.display(), "a rollback failed");
         }
     }
+}
+
+/// Takes the write lock if it is free.
+fn begin(connection: &Connection) -> rusqlite::Result<Begun> {
+    let inside = forks::enter();
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    Ok(Begun(inside))
 }
 
 /// A number that changes whenever another connection has written.

@@ -1,0 +1,145 @@
+//! Forked processes: what of SQLite comes along, and when.
+//!
+//! A child gets a copy of SQLite's memory and none of its parent's threads. What a thread of the parent was in the middle
+//! of at the fork stays so in the child for ever: a mutex it held is never freed, and the lock it had on the shared memory
+//! of a log is taken for held, because SQLite counts the locks of a process in its memory. A child that opens the same
+//! file then hangs, or is told until it ends that the database is locked.
+//!
+//! So a fork waits until no thread is inside SQLite, and none goes in while it takes place. Between two transactions a
+//! connection holds nothing but shared locks, which the storage takes for the child anew. A transaction that
+//! takes longer than a fork can wait leaves a child that is told to open no database.
+//!
+//! Two atomic additions a transaction. No mutex of a library: its waiters would be copied, too.
+
+use crate::error::{Code, Error, Result};
+use std::path::Path;
+
+/// A thread is inside SQLite for as long as this lives. Waits while another thread forks; one thread has one at a time.
+#[must_use]
+pub(crate) fn enter() -> Inside {
+    system::enter();
+    Inside(process())
+}
+
+/// See [`enter`].
+pub(crate) struct Inside(u64);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // In a child nobody counts what its parent's threads began.
+        if self.0 == process() {
+            system::leave();
+        }
+    }
+}
+
+/// Refuses to open a database in a child whose parent was inside SQLite at the fork.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    if !system::was_inside() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::ForkedProcess,
+        format!(
+            "open the database {}: this process was forked while its parent was in the middle of a long transaction, so \
+             what SQLite has locked here stays locked; fork before the parent opens a database, or start a new program \
+             (in Python: the start method spawn)",
+            path.display()
+        ),
+    ))
+}
+
+pub(crate) use system::process;
+
+#[cfg(unix)]
+mod system {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    /// How long a fork waits for the threads that are inside.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const PAUSE: Duration = Duration::from_micros(50);
+
+    /// How many threads are inside, and above them how many fork.
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    const FORKS: u64 = 1 << 32;
+    /// Forks between the first process and this one.
+    static GENERATION: AtomicU64 = AtomicU64::new(0);
+    static WAS_INSIDE: AtomicBool = AtomicBool::new(false);
+    static HOOKED: OnceLock<bool> = OnceLock::new();
+
+    fn hooked() -> bool {
+        // SAFETY: the handlers touch atomics and sleep; that of the child, which may do little, only touches atomics.
+        *HOOKED.get_or_init(|| unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) == 0 })
+    }
+
+    /// A number that a forked child has another of than its parent. No system call after the first time.
+    pub(crate) fn process() -> u64 {
+        if hooked() { GENERATION.load(SeqCst) } else { u64::from(std::process::id()) }
+    }
+
+    pub(super) fn enter() {
+        hooked();
+        let mut threads = THREADS.load(SeqCst);
+        loop {
+            if threads >= FORKS {
+                std::thread::sleep(PAUSE);
+                threads = THREADS.load(SeqCst);
+                continue;
+            }
+            // Never one too many, not even for a moment: a fork in that moment would take it for a thread that is inside.
+            match THREADS.compare_exchange_weak(threads, threads + 1, SeqCst, SeqCst) {
+                Ok(_) => return,
+                Err(found) => threads = found,
+            }
+        }
+    }
+
+    pub(super) fn leave() {
+        THREADS.fetch_sub(1, SeqCst);
+    }
+
+    pub(super) fn was_inside() -> bool {
+        WAS_INSIDE.load(SeqCst)
+    }
+
+    fn inside_of(threads: u64) -> u64 {
+        threads % FORKS
+    }
+
+    extern "C" fn before() {
+        THREADS.fetch_add(FORKS, SeqCst);
+        let since = Instant::now();
+        while inside_of(THREADS.load(SeqCst)) > 0 && since.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    extern "C" fn in_parent() {
+        THREADS.fetch_sub(FORKS, SeqCst);
+    }
+
+    extern "C" fn in_child() {
+        GENERATION.fetch_add(1, SeqCst);
+        // The threads are the parent's. Once it was so, it is so for the children of this child.
+        if inside_of(THREADS.swap(0, SeqCst)) > 0 {
+            WAS_INSIDE.store(true, SeqCst);
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    pub(crate) fn process() -> u64 {
+        0
+    }
+
+    pub(super) fn enter() {}
+
+    pub(super) fn leave() {}
+
+    pub(super) fn was_inside() -> bool {
+        false
+    }
+}
