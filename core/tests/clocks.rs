@@ -7,19 +7,30 @@ use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{NewExecution, Status};
 use flovyn_core::payload::Payload;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
-use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, Storage, WorkSource};
+use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
+use flovyn_core::storage::{ClaimRequest, Storage};
 use flovyn_core::testing::postgres::Cluster;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 const ORG: OrgId = OrgId::DEFAULT;
 /// What separates two processes that agree, at most: the way to the database, and a machine that is busy.
 const CLOSE: Duration = Duration::from_secs(5);
 
-fn connect(url: &str) -> PostgresStorage {
-    PostgresStorage::connect(url, PostgresOptions::default()).unwrap()
+fn connect(url: &str) -> Arc<dyn Storage> {
+    match url.strip_prefix("sqlite:") {
+        Some(file) => Arc::new(SqliteStorage::open(file, SqliteOptions::default()).unwrap()),
+        None => Arc::new(PostgresStorage::connect(url, PostgresOptions::default()).unwrap()),
+    }
+}
+
+/// A database of each kind that processes share.
+fn databases(folder: &Path) -> [String; 2] {
+    [Cluster::shared().fresh().unwrap(), format!("sqlite:{}", folder.join("runs.db").display())]
 }
 
 fn new() -> NewExecution {
@@ -96,14 +107,14 @@ impl Drop for Elsewhere {
 }
 
 /// A run that somebody holds, and one that is to begin in an hour.
-async fn started(storage: &PostgresStorage) -> (ExecutionId, u64, ExecutionId) {
+async fn started(storage: &dyn Storage) -> (ExecutionId, u64, ExecutionId) {
     let held = storage.create_execution(new()).await.unwrap().execution.new.id;
     let epoch = storage.claim_agents(claim("default")).await.unwrap()[0].lease.epoch;
     let later = NewExecution { delay: Some(Duration::from_secs(3_600)), ..new() };
     (held, epoch, storage.create_execution(later).await.unwrap().execution.new.id)
 }
 
-async fn undisturbed(storage: &PostgresStorage, (held, epoch, later): (ExecutionId, u64, ExecutionId)) {
+async fn undisturbed(storage: &dyn Storage, (held, epoch, later): (ExecutionId, u64, ExecutionId)) {
     let run = storage.execution(ORG, held).await.unwrap();
     assert_eq!((run.status, run.epoch), (Status::Running, epoch));
     assert_eq!(storage.execution(ORG, later).await.unwrap().status, Status::Pending);
@@ -113,13 +124,15 @@ async fn undisturbed(storage: &PostgresStorage, (held, epoch, later): (Execution
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_a_wrong_clock_disturbs_nobody() {
     for by in ["+60s", "-3600s", "+400d"] {
-        let url = Cluster::shared().fresh().unwrap();
-        let storage = connect(&url);
-        let runs = started(&storage).await;
-        let mut elsewhere = Elsewhere::start(&url, ("FAKETIME", by.as_ref()));
-        let off = elsewhere.off();
-        assert!(off < CLOSE, "{by}: {off:?}");
-        undisturbed(&storage, runs).await;
+        let folder = tempfile::tempdir().unwrap();
+        for url in databases(folder.path()) {
+            let storage = connect(&url);
+            let runs = started(&*storage).await;
+            let mut elsewhere = Elsewhere::start(&url, ("FAKETIME", by.as_ref()));
+            let off = elsewhere.off();
+            assert!(off < CLOSE, "{url}, {by}: {off:?}");
+            undisturbed(&*storage, runs).await;
+        }
     }
 }
 
@@ -127,15 +140,35 @@ async fn a_process_with_a_wrong_clock_disturbs_nobody() {
 async fn a_clock_that_is_set_while_its_process_lives_disturbs_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("by");
-    std::fs::write(&file, "+0s\n").unwrap();
-    let url = Cluster::shared().fresh().unwrap();
-    let storage = connect(&url);
-    let runs = started(&storage).await;
-    let mut elsewhere = Elsewhere::start(&url, ("FAKETIME_TIMESTAMP_FILE", file.as_os_str()));
-    for by in ["+0s", "+3600s", "-3600s", "+0s"] {
-        std::fs::write(&file, format!("{by}\n")).unwrap();
-        let off = elsewhere.off();
-        assert!(off < CLOSE, "{by}: {off:?}");
+    for url in databases(folder.path()) {
+        std::fs::write(&file, "+0s\n").unwrap();
+        let storage = connect(&url);
+        let runs = started(&*storage).await;
+        let mut elsewhere = Elsewhere::start(&url, ("FAKETIME_TIMESTAMP_FILE", file.as_os_str()));
+        for by in ["+0s", "+3600s", "-3600s", "+0s"] {
+            std::fs::write(&file, format!("{by}\n")).unwrap();
+            let off = elsewhere.off();
+            assert!(off < CLOSE, "{url}, {by}: {off:?}");
+        }
+        undisturbed(&*storage, runs).await;
     }
-    undisturbed(&storage, runs).await;
+}
+
+/// On one file the first process's time counts, right or wrong, and goes on when that process has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_a_file_goes_on_when_the_process_that_led_it_ends() {
+    let hour = Duration::from_secs(3_600);
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+    let mut elsewhere = Elsewhere::start(&url, ("FAKETIME", "+3600s".as_ref()));
+    assert!(elsewhere.off().abs_diff(hour) < CLOSE);
+    let storage = connect(&url);
+    let ahead = || storage.clock().now().since(SystemClock::default().now()).abs_diff(hour);
+    let runs = started(&*storage).await;
+    assert!(ahead() < CLOSE, "{:?}", ahead());
+    drop(elsewhere);
+    let mut elsewhere = Elsewhere::start(&url, ("FAKETIME", "-3600s".as_ref()));
+    assert!(elsewhere.off().abs_diff(hour) < CLOSE);
+    assert!(ahead() < CLOSE, "{:?}", ahead());
+    undisturbed(&*storage, runs).await;
 }

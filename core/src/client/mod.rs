@@ -14,7 +14,8 @@ pub use watch::Watching;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
-    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, StartLimits, check_id,
+    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, Schedule, ScheduleSpec,
+    StartLimits, check_id,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -124,6 +125,14 @@ impl Client {
     /// Runs, newest first.
     pub async fn runs(&self, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
         self.storage.executions(self.org, filter, page).await
+    }
+
+    /// Lets a schedule rest, or go on with its next tick; durable when it returns.
+    ///
+    /// Errors: `NotFound` where there is none of this id.
+    pub async fn pause_schedule(&self, id: &str, paused: bool) -> Result<Schedule> {
+        let spec = ScheduleSpec { paused, ..self.storage.schedule(self.org, id).await?.spec };
+        self.storage.put_schedule(self.org, spec).await
     }
 
     /// Writes a consistent copy of a SQLite database to a new file, while runs go on; tells its size in bytes.

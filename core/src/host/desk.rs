@@ -86,10 +86,7 @@ pub async fn ask(client: &Client, question: &str) -> Result<Value> {
         Question::PutSchedule(new) => facts::schedule(&storage.put_schedule(org, new.spec()?).await?),
         Question::Schedule { id } => facts::schedule(&storage.schedule(org, &id).await?),
         Question::Schedules { after } => told(storage.schedules(org, page(after, None)).await?, facts::schedule),
-        Question::PauseSchedule { id, paused } => {
-            let spec = ScheduleSpec { paused, ..storage.schedule(org, &id).await?.spec };
-            facts::schedule(&storage.put_schedule(org, spec).await?)
-        }
+        Question::PauseSchedule { id, paused } => facts::schedule(&client.pause_schedule(&id, paused).await?),
         Question::DeleteSchedule { id } => {
             storage.delete_schedule(org, &id).await?;
             Value::Null

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// The byte that a process holds while it waits for SQLite's write lock.
 const TURN: i64 = 0;
+/// The byte of the process whose time counts.
+const LEAD: i64 = 1;
 
 /// The lock file of a database, opened once; the standard library opens it close-on-exec.
 #[derive(Debug)]
@@ -61,6 +63,23 @@ impl Locks {
         self.is_own(byte) || probe(&self.file, byte).unwrap_or(true)
     }
 
+    /// Makes this process the one whose time counts, for as long as this handle lives. False where another is.
+    pub(super) fn lead(&self) -> bool {
+        set(&self.file, LEAD, true)
+    }
+
+    /// Writes the time down for the others; whoever cannot leads nobody.
+    pub(super) fn write_time(&self, time: i64) {
+        let _ = system::write(&self.file, &time.to_le_bytes());
+    }
+
+    /// The time that was written last, if any was.
+    pub(super) fn time(&self) -> Option<i64> {
+        let mut time = [0; 8];
+        system::read(&self.file, &mut time).ok()?;
+        Some(i64::from_le_bytes(time))
+    }
+
     /// Whether somebody stands in line for the write lock.
     pub(super) fn is_awaited(&self) -> bool {
         probe(&self.file, TURN).unwrap_or(false)
@@ -97,6 +116,15 @@ impl Drop for Turn<'_> {
 mod system {
     use std::fs::File;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    pub(super) fn write(file: &File, bytes: &[u8]) -> std::io::Result<()> {
+        file.write_all_at(bytes, 0)
+    }
+
+    pub(super) fn read(file: &File, bytes: &mut [u8]) -> std::io::Result<()> {
+        file.read_exact_at(bytes, 0)
+    }
 
     #[cfg(target_os = "linux")]
     const COMMANDS: (libc::c_int, libc::c_int) = (libc::F_OFD_SETLK, libc::F_OFD_GETLK);
@@ -132,6 +160,14 @@ mod system {
 #[cfg(not(unix))]
 mod system {
     use std::fs::File;
+
+    pub(super) fn write(_: &File, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn read(_: &File, _: &mut [u8]) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
 
     pub(super) fn set(_: &File, _: i64, _: bool) -> bool {
         true

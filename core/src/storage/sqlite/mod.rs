@@ -26,6 +26,7 @@ mod log;
 mod migrations;
 mod op;
 mod owned;
+mod pace;
 mod payloads;
 mod place;
 mod previews;
@@ -136,7 +137,7 @@ impl SqliteStorage {
     ///
     /// Errors: `InvalidArgument` (a folder, a missing parent, a read-only file, another program's database),
     /// `UnsupportedFilesystem`, `SchemaTooNew`, `CorruptCheckpoint` (no sound database), `StorageUnavailable`.
-    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, mut options: SqliteOptions) -> Result<Self> {
         let path = files::check(path.as_ref())?;
         let mut connection = files::open_writer(&path, options.synchronous, options.busy_timeout)?;
         migrations::migrate(&mut connection)?;
@@ -158,6 +159,8 @@ impl SqliteStorage {
                 format!("the database {} was moved while it was opened: {error}; open it again", path.display()),
             )
         })?;
+        let clock = pace::FileClock::of(options.clock);
+        options.clock = clock.clone();
         let readers = Arc::new(Readers::of(place.clone(), options.readers.clamp(1, 16), options.busy_timeout));
         readers.start()?;
         let setting = Setting {
@@ -165,7 +168,7 @@ impl SqliteStorage {
             log: files::beside(&path, "-wal"),
             synchronous: options.synchronous,
             busy_timeout: options.busy_timeout,
-            clock: options.clock.clone(),
+            clock,
             hints: hints.clone(),
             locks: locks.clone(),
             place: place.clone(),

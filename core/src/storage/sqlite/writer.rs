@@ -11,6 +11,7 @@ use super::files::Synchronous;
 use super::kept::Kept;
 use super::lock::Locks;
 use super::log::Log;
+use super::pace::{FileClock, Pace};
 use super::place::Place;
 use super::readers::Readers;
 use super::tx::{News, Tx};
@@ -46,7 +47,7 @@ pub(super) struct Setting {
     pub log: PathBuf,
     pub synchronous: Synchronous,
     pub busy_timeout: Duration,
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<FileClock>,
     pub hints: Hints,
     pub locks: Arc<Locks>,
     pub place: Arc<Place>,
@@ -232,7 +233,7 @@ impl Shared {
         let Some(mut state) = self.state.try_lock() else { return Some(work) };
         let Some(state) = state.as_mut() else { return Some(work) };
         // Another process may hold the file for a while: waiting in line is the thread's part.
-        if state.is_lost() || state.is_crowded() {
+        if state.is_lost() || state.is_crowded() || !state.pace.is_settled() {
             return Some(work);
         }
         let Some(begun) = state.begin_at_once() else { return Some(work) };
@@ -312,6 +313,7 @@ pub(super) struct Loop {
     pub open: Option<Open>,
     pub setting: Setting,
     pub kept: Kept,
+    pace: Pace,
     pub version: Option<i64>,
     /// Size and time of the log at the last look, if that tells later writes from those that were seen.
     pub seen: Option<(u64, std::time::SystemTime)>,
@@ -324,10 +326,12 @@ pub(super) struct Loop {
 impl Loop {
     fn new(connection: Connection, setting: Setting, log: Log) -> Self {
         let now = Instant::now();
+        let pace = Pace::new(setting.path.clone(), setting.clock.clone(), setting.locks.clone());
         Self {
             version: version(&connection),
             open: Some(Open { connection, log }),
             setting,
+            pace,
             kept: Kept::default(),
             seen: None,
             synchronous: None,
@@ -338,6 +342,7 @@ impl Loop {
 
     /// Announces that another process wrote.
     fn look_around(&mut self) {
+        self.pace.keep();
         if !self.keeps_place() {
             return;
         }
@@ -387,6 +392,7 @@ impl Loop {
 
     fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: Option<Begun>) -> Outcome {
         let asked = group[0].asked();
+        self.pace.settle();
         let begun = match begun {
             Some(begun) => Ok(begun),
             None => match self.check_place(asked) {
