@@ -100,6 +100,12 @@ pub enum Schedules {
     /// List schedules, by id
     #[command(override_usage = "flovyn schedules list [URL]")]
     List(Words),
+    /// Let a schedule rest: no ticks until it is resumed
+    #[command(override_usage = "flovyn schedules pause [URL] <ID>")]
+    Pause(Words),
+    /// Let a schedule go on with its next tick
+    #[command(override_usage = "flovyn schedules resume [URL] <ID>")]
+    Resume(Words),
     /// Remove a schedule; the runs that it started stay
     #[command(override_usage = "flovyn schedules delete [URL] <ID>")]
     Delete(Words),
@@ -211,7 +217,7 @@ pub enum Orgs {
     Limit(LimitOrg),
     /// Remove an organization with its keys, its ended runs and all else it has
     #[command(override_usage = "flovyn orgs delete [URL] <NAME> --yes")]
-    Delete(DeleteOrg),
+    Delete(Confirmed),
 }
 
 #[derive(Debug, Args)]
@@ -233,7 +239,7 @@ pub struct LimitOrg {
 }
 
 #[derive(Debug, Args)]
-pub struct DeleteOrg {
+pub struct Confirmed {
     #[command(flatten)]
     pub words: Words,
     /// Do it: nothing brings it back
@@ -326,6 +332,9 @@ pub enum Runs {
     /// Ask a run to stop
     #[command(override_usage = "flovyn runs cancel [URL] <ID> [OPTIONS]", after_help = AFTER)]
     Cancel(Cancel),
+    /// Remove a run that has ended, with all it has
+    #[command(override_usage = "flovyn runs delete [URL] <ID> --yes", after_help = AFTER)]
+    Delete(Confirmed),
     /// Continue a paused run
     #[command(override_usage = "flovyn runs resume [URL] <ID> [OPTIONS]", after_help = AFTER)]
     Resume(Resume),

@@ -61,6 +61,13 @@ async fn schedules_and_limits_are_made_listed_and_removed() {
     assert_eq!(listed["items"][1]["id"], "yearly");
     let table = text(folder, &["schedules", "list"]);
     assert!(table.contains("0 8 * * MON-FRI") && table.contains("yearly"), "{table}");
+    assert!(text(folder, &["schedules", "pause", "digest"]).contains("digest rests"));
+    assert!(text(folder, &["schedules", "list"]).contains("paused"));
+    let mut resumed = json(folder, &["schedules", "resume", "digest"]);
+    assert!(resumed["nextAt"].is_string() && resumed["createdAt"].is_string(), "{resumed:#}");
+    (resumed["nextAt"], resumed["createdAt"]) = (made["nextAt"].clone(), made["createdAt"].clone());
+    assert_eq!(resumed, made);
+    assert_eq!(flovyn(folder, &["schedules", "pause", "unheard"]).status.code(), Some(1));
     assert!(text(folder, &["schedules", "delete", "digest"]).contains("digest is removed"));
     let refused = flovyn(folder, &["schedules", "delete", "digest"]);
     assert_eq!(refused.status.code(), Some(1));

@@ -275,6 +275,19 @@ fn a_run_is_cancelled() {
 }
 
 #[test]
+fn a_run_that_has_ended_is_removed() {
+    let world = World::new();
+    let (code, message) = world.refused(&["runs", "delete", "walk-1", "--yes"]);
+    assert!(code == 1 && message.contains("InvalidTransition"), "{message}");
+    world.json(&["runs", "cancel", "walk-1", "--hard"]);
+    let (code, message) = world.refused(&["runs", "delete", "walk-1"]);
+    assert!(code == 2 && message.contains("--yes"), "{message}");
+    assert!(world.text(&["runs", "delete", "walk-1", "--yes"]).contains("walk-1 is gone"));
+    let (code, message) = world.refused(&["runs", "show", "walk-1"]);
+    assert!(code == 1 && message.contains("ExecutionNotFound"), "{message}");
+}
+
+#[test]
 fn a_task_in_doubt_is_answered_for() {
     let world = World::new();
     world.mail(true, |_, task| task == Some(TaskStatus::Running));

@@ -148,6 +148,7 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("DELETE", "agent-executions/{id}", Need::Write),
     ("GET", "agent-executions/{id}/children", Need::Read),
     ("POST", "agent-executions/{id}/cancel", Need::Write),
+    ("POST", "agent-executions/{id}/delete", Need::Write),
     ("POST", "agent-executions/{id}/signal", Need::Signal),
     ("POST", "agent-executions/{id}/resume", Need::Write),
     ("POST", "agent-executions/{id}/retry", Need::Write),

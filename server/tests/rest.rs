@@ -374,6 +374,17 @@ async fn runs_are_steered() {
     let root = &messages["items"][0];
     assert_ne!(root["agentExecutionId"], fork["id"]);
     assert_eq!(&house.get(&format!("{BASE}/fork/messages/{}", root["id"].as_str().unwrap())).await, root);
+
+    // The run that was forked from goes after its fork alone.
+    for (id, status, code) in [
+        ("forked", 409, json!("InvalidTransition")),
+        ("fork", 204, Value::Null),
+        ("forked", 204, Value::Null),
+        ("forked", 404, json!("ExecutionNotFound")),
+    ] {
+        let (found, answer) = house.ask("POST", &format!("{BASE}/{id}/delete"), &[], "").await;
+        assert_eq!((found, &answer["code"]), (status, &code), "{id}: {answer:#}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,6 +42,7 @@ pub async fn dispatch(command: Command, out: &mut Output) -> Result {
         Runs::Watch(args) => watch::watch(args, out).await,
         Runs::Signal(args) => steer::signal(args, out).await,
         Runs::Cancel(args) => steer::cancel(args, out).await,
+        Runs::Delete(args) => steer::delete(args, out).await,
         Runs::Resume(args) => steer::resume(args, false, out).await,
         Runs::Retry(args) => steer::resume(args, true, out).await,
         Runs::Fork(args) => steer::fork(args, out).await,

@@ -1,7 +1,7 @@
 //! `flovyn orgs`: the organizations of a database, where the database is.
 
 use super::keys::{actor, directory, find};
-use crate::args::{DeleteOrg, LimitOrg, Orgs, Words};
+use crate::args::{Confirmed, LimitOrg, Orgs, Words};
 use crate::print::{Output, ago, moment};
 use crate::target::Target;
 use crate::{Failed, Result};
@@ -75,7 +75,7 @@ async fn limit(args: LimitOrg, out: &mut Output) -> Result {
     told(&limited, &format!("has these limits within 5 s: {so}"), out)
 }
 
-async fn delete(args: DeleteOrg, out: &mut Output) -> Result {
+async fn delete(args: Confirmed, out: &mut Output) -> Result {
     let mut target = Target::of(args.words.words, &["NAME"])?;
     let name = target.word("the NAME of the organization")?;
     let runtime = target.open().await?;

@@ -13,6 +13,8 @@ pub async fn schedules(command: Schedules, out: &mut Output) -> Result {
     match command {
         Schedules::Create(args) => create(args, out).await,
         Schedules::List(args) => list(args, out).await,
+        Schedules::Pause(args) => rest(args, true, out).await,
+        Schedules::Resume(args) => rest(args, false, out).await,
         Schedules::Delete(args) => delete(args, out).await,
     }
 }
@@ -39,11 +41,26 @@ async fn create(args: CreateSchedule, out: &mut Output) -> Result {
     };
     let runtime = target.open().await?;
     let schedule = runtime.storage().put_schedule(runtime.client().org(), spec).await?;
+    told(&schedule, out)
+}
+
+async fn rest(args: Words, paused: bool, out: &mut Output) -> Result {
+    let mut target = Target::of(args.words, &["ID"])?;
+    let id = target.word("the schedule's ID")?;
+    let schedule = target.open().await?.client().pause_schedule(&id, paused).await?;
+    told(&schedule, out)
+}
+
+fn told(schedule: &Schedule, out: &mut Output) -> Result {
     if out.is_json() {
-        return out.value(&view(&schedule));
+        return out.value(&view(schedule));
     }
-    let next = schedule.next_at.map_or_else(|| "never".to_owned(), moment);
-    out.line(&format!("schedule {} starts {} next at {next}", schedule.spec.id, schedule.spec.kind))
+    let Schedule { spec, next_at, .. } = schedule;
+    if spec.paused {
+        return out.line(&format!("schedule {} rests until it is resumed", spec.id));
+    }
+    let next = next_at.map_or_else(|| "never".to_owned(), moment);
+    out.line(&format!("schedule {} starts {} next at {next}", spec.id, spec.kind))
 }
 
 async fn list(args: Words, out: &mut Output) -> Result {
@@ -72,7 +89,11 @@ async fn list(args: Words, out: &mut Output) -> Result {
             Cell::new(&schedule.spec.cron),
             Cell::new(schedule.spec.timezone.as_deref().unwrap_or("UTC")),
             Cell::new(&schedule.spec.queue),
-            Cell::new(schedule.next_at.map_or_else(|| "-".to_owned(), moment)),
+            Cell::new(match schedule.next_at {
+                _ if schedule.spec.paused => "paused".to_owned(),
+                Some(next) => moment(next),
+                None => "-".to_owned(),
+            }),
         ]
     });
     out.table(&["SCHEDULE", "KIND", "CRON", "ZONE", "QUEUE", "NEXT"], rows.collect())

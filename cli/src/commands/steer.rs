@@ -1,6 +1,6 @@
 //! The commands that change a run. What they report is durable when they return.
 
-use crate::args::{Cancel, Delivery as When, Fork, Resolve, Resume, Signal, Start, Words};
+use crate::args::{Cancel, Confirmed, Delivery as When, Fork, Resolve, Resume, Signal, Start, Words};
 use crate::print::Output;
 use crate::target::{Target, json, start_options};
 use crate::{Failed, Result, view};
@@ -56,6 +56,20 @@ pub async fn cancel(args: Cancel, out: &mut Output) -> Result {
     let mode = if args.hard { CancelMode::Hard } else { CancelMode::Graceful };
     let execution = run.handle.cancel(mode, args.grace).await?;
     told(out, &execution, "asked to stop")
+}
+
+pub async fn delete(args: Confirmed, out: &mut Output) -> Result {
+    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let execution = run.handle.describe().await?;
+    let (id, name) = (execution.new.id, name(&execution));
+    if !args.yes {
+        return Err(Failed::Usage(format!("run {name} and all it has would be gone for good; add --yes to remove it")));
+    }
+    run.handle.delete().await?;
+    if out.is_json() {
+        return out.value(&json!({ "id": id, "deleted": true }));
+    }
+    out.line(&format!("run {name} is gone with all it had"))
 }
 
 pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
@@ -139,6 +153,10 @@ fn told(out: &mut Output, run: &Execution, what: &str) -> Result {
     if out.is_json() {
         return out.value(&view::run(run));
     }
-    let name = run.new.key.clone().unwrap_or_else(|| run.new.id.to_string());
-    out.line(&format!("run {name} {what}: {}", run.status))
+    out.line(&format!("run {} {what}: {}", name(run), run.status))
+}
+
+/// What a run is called: its key, else its id.
+fn name(run: &Execution) -> String {
+    run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())
 }

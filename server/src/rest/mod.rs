@@ -35,6 +35,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(executions::detail, steer::delete))
         .routes(routes!(executions::children))
         .routes(routes!(steer::cancel))
+        .routes(routes!(steer::remove))
         .routes(routes!(steer::signal))
         .routes(routes!(steer::resume))
         .routes(routes!(steer::retry))

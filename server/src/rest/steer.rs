@@ -119,6 +119,19 @@ pub(super) async fn delete(caller: Caller) -> Run {
     told(&caller, &run).await
 }
 
+/// Removes a run that has ended, with its conversation, results and events. Its forks have to go first.
+#[utoipa::path(
+    operation_id = "remove_run",
+    post, path = "/agent-executions/{id}/delete", tag = "steering",
+    responses((status = 204))
+)]
+pub(super) async fn remove(caller: Caller) -> Result<StatusCode, Problem> {
+    let run = caller.run().await?;
+    caller.audit(Act::Remove, run.id()).await?;
+    run.delete().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// How a paused run, or one that has failed, goes on.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

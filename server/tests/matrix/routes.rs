@@ -24,6 +24,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("post", "/agent-executions", CHANGE, 201),
     ("get", "/agent-executions", LOOK, 200),
     ("get", "/agent-executions/{id}", LOOK, 200),
+    ("post", "/agent-executions/{id}/delete", CHANGE, 409),
     ("delete", "/agent-executions/{id}", CHANGE, 200),
     ("get", "/agent-executions/{id}/children", LOOK, 200),
     ("post", "/agent-executions/{id}/cancel", CHANGE, 200),
