@@ -28,7 +28,6 @@ FEW = 16
 
 _GROUPS = ("asyncio.taskgroups", "anyio._backends._asyncio")
 _SHARED = ("asyncio.locks", "asyncio.queues")
-_NO_AGENT = Context()
 
 Future = asyncio.Future[Any]
 
@@ -99,16 +98,18 @@ class Branches:
 class Turns:
     """Looks at the agents of a loop once a turn: is anything of theirs left in its queue?"""
 
-    __slots__ = ("_looking", "_loop")
+    __slots__ = ("_context", "_looking", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # Of no agent. One for each loop: a context can be entered by one thread at a time.
+        self._context = Context()
         self._looking: dict[Activation, None] = {}
 
     def look_at(self, agent: Activation) -> None:
         """Call the agent's ``look`` in the next turn."""
         if not self._looking:
-            self._loop.call_soon(self._turn, context=_NO_AGENT)
+            self._loop.call_soon(self._turn, context=self._context)
         self._looking[agent] = None
 
     def _turn(self) -> None:
@@ -328,7 +329,7 @@ def _threaded(submit: Callable[..., Future]) -> Callable[..., Future]:
         if agent is not None:
             branches = agent.branches
             branches.set_off(future)
-            future.add_done_callback(branches.ended, context=_NO_AGENT)
+            future.add_done_callback(branches.ended, context=Context())
         return future
 
     return noting
