@@ -176,3 +176,37 @@ loop.run_until_complete(end())
 """
     first = " ".join(["told"] * 9 + ["None"] * 3)
     assert outcome(child(HEAD + source, file_url)) == [first, "child ended with 0", "gone"]
+
+
+def test_children_open_the_file_their_parent_is_at_work_on(
+    child: Callable[..., subprocess.Popen[str]], file_url: str
+) -> None:
+    source = """
+import itertools, threading
+
+client = flovyn.connect_sync(sys.argv[1])
+ended = threading.Event()
+
+def works(name):
+    for n in itertools.count():
+        if ended.is_set():
+            return
+        client.start(hello, f"{name} {n}").result(20)
+
+def use():
+    with flovyn.connect_sync(sys.argv[1]) as own, own.worker(agents=[hello]):
+        print(own.start(hello, "child").result(20))
+
+with client, client.worker(agents=[hello]):
+    # What is done for the first time takes locks of Python's and PyO3's, which a child would wait for.
+    print(client.start(hello, "parent").result(20))
+    threads = [threading.Thread(target=works, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        in_child(use)
+    ended.set()
+    for thread in threads:
+        thread.join()
+"""
+    assert outcome(child(HEAD + source, file_url)) == ["hello parent"] + ["hello child", "child ended with 0"] * 8

@@ -6,6 +6,8 @@ The engine's threads, its locks and its connections stay with the parent: who wa
 from __future__ import annotations
 
 import os
+import sys
+from importlib import import_module
 
 from .errors import ForkedProcess
 
@@ -35,3 +37,14 @@ def forked(what: str, opener: int) -> ForkedProcess:
         f"{what} was opened in process {opener} and used in {os.getpid()}, a fork of it; open the backend in each "
         "process on its first use and none before a fork (handles by client.handle(id)), or use the start method spawn"
     )
+
+
+def _finish_imports() -> None:
+    """Wait for modules of this package that other threads import: in the child nobody finishes them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{__package__}.") and getattr(module.__spec__, "_initializing", False):
+            import_module(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_finish_imports)
