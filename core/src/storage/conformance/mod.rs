@@ -25,6 +25,7 @@ pub mod payloads;
 pub mod previews;
 pub mod random;
 pub mod retention;
+pub mod retries;
 pub mod rig;
 pub mod schedules;
 pub mod signals;
@@ -126,12 +127,14 @@ macro_rules! conformance_cases {
                 a_cancelled_attempt_ends_its_task an_end_cancels_open_tasks
             }
             tasks {
-                a_task_is_run_by_a_worker claims_take_what_was_asked_for retries_have_growing_pauses an_error_names_its_own_pause
-                some_errors_are_not_retried a_released_attempt_is_claimable a_lost_attempt_is_made_again lost_attempts_are_not_counted
+                a_task_is_run_by_a_worker claims_take_what_was_asked_for a_released_attempt_is_claimable a_lost_attempt_is_made_again lost_attempts_are_not_counted
                 heartbeats_of_others_do_not_count many_losses_quarantine attempts_time_out silent_tasks_time_out
                 deadlines_are_final a_doubt_ends_by_a_late_result a_doubt_ends_by_an_answer
                 other_tasks_take_no_answer a_doubt_inside_a_once_is_answered reconcile_answers_doubts
                 heartbeats_tell_of_a_stop heartbeats_tell_of_an_interruption an_interruption_ends_a_call_between_two_attempts progress_is_of_the_attempt_that_runs tasks_of_a_paused_run_run a_detached_task_ends_with_its_attempt a_detached_task_may_end_after_its_run open_tasks_have_a_limit
+            }
+            retries {
+                retries_have_growing_pauses an_error_names_its_own_pause some_errors_are_not_retried
             }
             lives {
                 a_task_says_how_many_lives_it_has a_deadly_inline_task_has_its_own_lives
