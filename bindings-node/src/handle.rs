@@ -385,6 +385,8 @@ impl Events {
                         ChunkKind::Data => "data",
                         ChunkKind::Error => "error",
                         ChunkKind::Progress => "progress",
+                        // Readers get a retraction in its place.
+                        ChunkKind::Void => continue,
                     })?;
                     parts.insert(id)?;
                     parts.insert(&*chunk.data)?;

@@ -391,6 +391,8 @@ fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, P
                     ChunkKind::Data => ("data", decode::json(py, chunk.data.as_bytes())?),
                     ChunkKind::Error => ("error", decode::json(py, chunk.data.as_bytes())?),
                     ChunkKind::Progress => ("progress", decode::json(py, chunk.data.as_bytes())?),
+                    // Readers get a retraction in its place.
+                    ChunkKind::Void => continue,
                 };
                 let op = format!("{}-{}-{}", chunk.execution, chunk.segment, chunk.sequence);
                 list.append((what, id, data, op, chunk.attempt))?;

@@ -148,6 +148,36 @@ async def test_a_task_that_ends_replaces_what_it_has_streamed(url: str) -> None:
         assert voided == ["retract", "lifecycle"]
 
 
+async def test_a_try_in_place_takes_back_what_the_last_one_has_streamed(anywhere: str) -> None:
+    tries = 0
+
+    async def speaks(ctx: flovyn.TaskContext) -> str:
+        nonlocal tries
+        tries += 1
+        for word in (f"try {tries}", " and", " more"):
+            ctx.stream_token(word)
+            await asyncio.sleep(0.02)
+        if tries < 3:
+            raise OSError("again")
+        return "done"
+
+    @agent
+    async def caller(ctx: AgentContext) -> str:
+        return await ctx.run("speaks", speaks, retries=2, retry=flovyn.Retry(delay=0.0))
+
+    async with flovyn.connect(anywhere) as client, client.worker(agents=[caller]):
+        handle = await client.start(caller)
+        shown: list[Token] = []
+        last = ""
+        async for event in handle.stream():
+            shown = [preview for preview in shown if not event.replaces(preview)]
+            if isinstance(event, Token):
+                shown.append(event)
+                last = "".join(token.text for token in shown)
+        assert last == "try 3 and more"
+        assert shown == []
+
+
 async def test_runs_are_filtered(anywhere: str) -> None:
     async with flovyn.connect(anywhere) as client:
         before = datetime.now(timezone.utc) - timedelta(seconds=5)

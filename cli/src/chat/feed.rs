@@ -149,7 +149,7 @@ impl Feed {
                 self.structured(op, &event);
             }
             ChunkKind::Error => self.tell(Happening::Notice(chunk.data.to_string())),
-            ChunkKind::Progress => {}
+            ChunkKind::Progress | ChunkKind::Void => {}
         }
     }
 

@@ -78,6 +78,8 @@ fn chunk_name(kind: ChunkKind) -> &'static str {
         ChunkKind::Data => "data",
         ChunkKind::Error => "stream_error",
         ChunkKind::Progress => "progress",
+        // Readers are told of it as a retraction.
+        ChunkKind::Void => "retract",
     }
 }
 

@@ -4,7 +4,7 @@ use super::elsewhere::{Elsewhere, Stir};
 use super::fence::{Fence, Unknown};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{Chunk, Event, EventId, EventKind, StreamEvent};
+use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 use crate::payload::{Body, Encoding};
 use crate::storage::{Storage, Told};
 use crate::streaming::{Chunks, OpKey, Place, Shown, Watch};
@@ -361,7 +361,7 @@ impl Watching {
                 self.gap();
             }
             self.fence.show(&chunk, id > self.after);
-            self.tell(StreamEvent::Chunk(id, chunk));
+            self.tell(preview(id, chunk));
         }
         if before > self.after.number {
             std::mem::take(&mut self.free).into_iter().for_each(|chunk| self.take_free(chunk));
@@ -381,7 +381,7 @@ impl Watching {
             self.bare.push_back(StreamEvent::Retract { id: self.last(), op });
         }
         self.fence.show(&chunk, true);
-        self.bare.push_back(StreamEvent::Chunk(self.last(), chunk));
+        self.bare.push_back(preview(self.last(), chunk));
     }
 
     fn take_event(&mut self, event: Event) {
@@ -430,6 +430,14 @@ impl Watching {
         if event.id() > self.after {
             self.bare.push_back(event);
         }
+    }
+}
+
+/// What a reader is told of a preview.
+fn preview(id: EventId, chunk: Arc<Chunk>) -> StreamEvent {
+    match chunk.kind {
+        ChunkKind::Void => StreamEvent::Retract { id, op: (chunk.segment, chunk.sequence) },
+        _ => StreamEvent::Chunk(id, chunk),
     }
 }
 

@@ -194,6 +194,8 @@ pub enum ChunkKind {
     Error,
     /// A task's progress.
     Progress,
+    /// Nothing: what its op has streamed so far is void, for the attempt tries again by itself. Readers get a retraction.
+    Void,
 }
 
 /// A preview between two durable events: fenced by epoch and attempt, void once its op has a result.

@@ -1,6 +1,6 @@
 //! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
 
-use super::{Closed, HostEffect, Inner, Session, traces};
+use super::{Closed, HostEffect, Inner, Session, Tried, traces};
 use crate::error::{Code, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
@@ -50,8 +50,8 @@ impl Session {
                     }
                 }
                 Effect::Start(start) => {
-                    let of = start.attempt;
-                    ready |= me.start(&mut inner, start, of);
+                    let first = Tried::first(start.attempt);
+                    ready |= me.start(&mut inner, start, first);
                 }
                 Effect::CancelTask(op) => {
                     ready = true;

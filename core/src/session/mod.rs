@@ -29,6 +29,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use tasks::Tried;
 pub(crate) use tasks::progress;
 
 /// How long a batch is held back beside an inline task: a step that ends sooner is one commit, not two (rule 1).
@@ -156,7 +157,7 @@ struct Inner {
     refreshing: bool,
     running: HashMap<OpRef, tasks::Running>,
     /// Attempts that wait for a place, with the number of the attempt that a try is of.
-    waiting: HashMap<OpRef, (StartTask, u32)>,
+    waiting: HashMap<OpRef, (StartTask, Tried)>,
     /// Entries that are not durable yet, so that the branch can be read at any moment.
     recent: HashMap<EntryId, crate::model::NewEntry>,
     /// What the last commit stored of large values, for the outcomes that are handed over next.

@@ -30,6 +30,22 @@ pub(super) struct Running {
     place: Option<Place>,
 }
 
+/// What the tries of an attempt have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tried {
+    /// The attempt's number.
+    pub of: u32,
+    /// How many previews it has made.
+    pub previews: u64,
+}
+
+impl Tried {
+    /// The first try of an attempt.
+    pub fn first(attempt: u32) -> Self {
+        Self { of: attempt, previews: 0 }
+    }
+}
+
 impl Running {
     /// The attempt's number.
     pub fn of(&self) -> u32 {
@@ -92,6 +108,11 @@ impl Inner {
 impl Session {
     /// Reports the end of an inline attempt, or of a try of it. Ignored when the attempt is no longer wanted.
     pub fn task_ended(&self, op: OpRef, attempt: u32, result: AttemptResult) {
+        let tries_again = |running: &Running| running.previews > 0 && running.pause_after(&result).is_some();
+        let shows = self.inner.lock().running_attempt(op, attempt).is_some_and(|running| tries_again(running));
+        if shows {
+            self.stream(ChunkKind::Void, "".into(), Some((op, attempt)));
+        }
         let mut inner = self.inner.lock();
         if !inner.is_wanted(op, attempt) {
             return;
@@ -182,7 +203,8 @@ impl Session {
         let Some(start) = running.again.take() else { return };
         let again = StartTask { attempt, ..*start };
         let noted = traces::started(&again);
-        let ready = self.start(&mut inner, again, running.of);
+        let tried = Tried { of: running.of, previews: running.previews };
+        let ready = self.start(&mut inner, again, tried);
         drop(inner);
         if self.trace().is_on() {
             self.tell(vec![noted]);
@@ -192,15 +214,15 @@ impl Session {
         }
     }
 
-    /// Starts a try of an attempt, whose number is `of`, or lets it wait for a place; whether it starts.
-    pub(super) fn start(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32) -> bool {
+    /// Starts a try of an attempt, or lets it wait for a place; whether it starts.
+    pub(super) fn start(self: &Arc<Self>, inner: &mut Inner, start: StartTask, tried: Tried) -> bool {
         match self.keeper.get().map_or(Turn::Now(None), |keeper| keeper.turn(self, start.op)) {
             Turn::Now(place) => {
-                self.begin(inner, start, of, place);
+                self.begin(inner, start, tried, place);
                 true
             }
             Turn::Later => {
-                inner.waiting.insert(start.op, (start, of));
+                inner.waiting.insert(start.op, (start, tried));
                 false
             }
         }
@@ -209,16 +231,16 @@ impl Session {
     /// Starts what has waited for a place. What is no longer wanted by now leaves it.
     pub(crate) fn begin_in(self: &Arc<Self>, op: OpRef, place: Place) {
         let mut inner = self.inner.lock();
-        let Some((start, of)) = inner.waiting.remove(&op) else { return };
-        self.begin(&mut inner, start, of, Some(place));
+        let Some((start, tried)) = inner.waiting.remove(&op) else { return };
+        self.begin(&mut inner, start, tried, Some(place));
         drop(inner);
         if let Some(port) = self.port.get() {
             port.ready(self);
         }
     }
 
-    fn begin(self: &Arc<Self>, inner: &mut Inner, start: StartTask, of: u32, place: Option<Place>) {
-        self.watch_attempt(inner, &start, of, place);
+    fn begin(self: &Arc<Self>, inner: &mut Inner, start: StartTask, tried: Tried, place: Option<Place>) {
+        self.watch_attempt(inner, &start, tried, place);
         inner.effects.push_back(HostEffect::Start(start));
     }
 
@@ -241,8 +263,8 @@ impl Session {
         }
     }
 
-    /// Starts the clock of a try of an attempt; `of` is the attempt's number.
-    fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, of: u32, place: Option<Place>) {
+    /// Starts the clock of a try of an attempt.
+    fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, tried: Tried, place: Option<Place>) {
         let started = super::now();
         let beat = Arc::new(Mutex::new(started));
         let limits = (start.options.timeout, start.options.heartbeat_timeout);
@@ -266,7 +288,8 @@ impl Session {
         let (task, kind, attempt) = (start.task, start.kind.clone(), Some(start.attempt));
         let again = start.options.in_place.then(|| Box::new(start.clone()));
         let said = start.options.interruptible.then(String::new);
-        let running = Running { task, kind, attempt, of, again, started, beat, watch, previews: 0, said, place };
+        let Tried { of, previews } = tried;
+        let running = Running { task, kind, attempt, of, again, started, beat, watch, previews, said, place };
         inner.running.insert(start.op, running);
     }
 }

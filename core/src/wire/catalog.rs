@@ -159,6 +159,7 @@ impl From<&Chunk> for v2::Chunk {
             ChunkKind::Data => v2::ChunkKind::Data,
             ChunkKind::Error => v2::ChunkKind::Error,
             ChunkKind::Progress => v2::ChunkKind::Progress,
+            ChunkKind::Void => v2::ChunkKind::Void,
         };
         Self {
             execution: raw(chunk.execution.0),
@@ -188,6 +189,7 @@ impl TryFrom<v2::Chunk> for Chunk {
                 Ok(v2::ChunkKind::Data) => ChunkKind::Data,
                 Ok(v2::ChunkKind::Error) => ChunkKind::Error,
                 Ok(v2::ChunkKind::Progress) => ChunkKind::Progress,
+                Ok(v2::ChunkKind::Void) => ChunkKind::Void,
                 Err(_) => return Err(wrong("chunk.kind", &format!("is {}", wire.kind))),
             },
             data: wire.data.into(),
