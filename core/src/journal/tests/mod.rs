@@ -348,6 +348,8 @@ impl Stats {
         self.forks += other.forks;
         self.steps += other.steps;
         self.ticks += other.ticks;
+        // Cases come in any order.
+        self.trace = self.trace.wrapping_add(other.trace);
     }
 }
 

@@ -21,6 +21,7 @@ use crate::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, WorkSour
 use futures::FutureExt;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +81,8 @@ pub struct Stats {
     pub forks: u64,
     pub steps: u64,
     pub ticks: u64,
+    /// A digest of all that the machines asked for, in order: two builds that do the same print the same.
+    pub trace: u64,
 }
 
 struct Flying {
@@ -147,6 +150,13 @@ pub struct World {
 
 pub fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("the memory backend never waits")
+}
+
+/// The digest of what came before, and an effect.
+fn traced(before: u64, effect: &Effect) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (before, format!("{effect:?}")).hash(&mut hasher);
+    hasher.finish()
 }
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -678,6 +688,7 @@ impl World {
         let mut parked = false;
         while let Some(effect) = life.machine.next_effect() {
             self.stats.steps += 1;
+            self.stats.trace = traced(self.stats.trace, &effect);
             match effect {
                 Effect::Deliver(handed) => {
                     for one in &handed {
