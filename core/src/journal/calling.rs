@@ -5,10 +5,11 @@
 use super::call::{Call, Called, OnceBegin};
 use super::config::OnError;
 use super::effect::Ending;
-use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
+use super::machine::{Machine, OpRef, PendingCheckpoint};
+use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
 use super::replay::Line;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, OnceSlot, Slot, TaskId};
+use crate::id::{EntryId, OnceSlot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
     Placement, Seen, TaskStatus, WaitReason, check_name,
@@ -25,9 +26,11 @@ impl Machine {
     pub(super) fn advance(&mut self) -> Option<Line> {
         loop {
             match self.script.next() {
-                Some(Line::Call(index)) if self.ops[index].claimed => {
-                    if let (Some(thread), Some(entry)) = (self.ops[index].external.take(), self.ops[index].entry) {
-                        self.leaves.insert(thread, entry);
+                Some(Line::Call(index)) if !self.ops[index].is_unclaimed() => {
+                    if let Detail::Entry { id, external } = &mut self.ops[index].detail
+                        && let Some(thread) = external.take()
+                    {
+                        self.leaves.insert(thread, *id);
                     }
                     self.script.step();
                 }
@@ -64,8 +67,7 @@ impl Machine {
             ));
         };
         self.quiet = false;
-        if !self.ops[index].awaited && !self.ops[index].settled {
-            self.ops[index].awaited = true;
+        if self.ops[index].begin_await() {
             self.awaited.push(index);
         }
         Ok(())
@@ -73,19 +75,18 @@ impl Machine {
 
     /// Whether an op's outcome has been handed over already.
     pub fn is_settled(&self, op: OpRef) -> bool {
-        self.index(op).is_none_or(|index| self.ops[index].settled)
+        self.index(op).is_none_or(|index| self.ops[index].is_settled())
     }
 
     /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
     pub fn abandon(&mut self, op: OpRef) {
         let Some(index) = self.index(op) else { return };
-        if self.over || self.ending.is_some() || self.ops[index].settled {
+        if self.over || self.ending.is_some() || self.ops[index].is_settled() {
             return;
         }
         self.quiet = false;
         self.awaited.retain(|awaited| *awaited != index);
-        self.ops[index].awaited = false;
-        self.ops[index].abandoned = true;
+        self.ops[index].give_up();
         self.settle_op(index);
         self.stop_attempt(index);
         self.give_signal_back(index);
@@ -98,11 +99,11 @@ impl Machine {
         };
         self.advance();
         if let Ok(Some(abandon)) = self.claim_twin(&label, None) {
-            self.ops[abandon].settled = true;
+            self.ops[abandon].settle();
             return;
         }
         let abandon = self.push_op(label, None);
-        self.ops[abandon].settled = true;
+        self.ops[abandon].settle();
         self.place(abandon, OpBody::Abandon { target });
         let what = self.ops[index].label.to_string();
         self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
@@ -111,12 +112,8 @@ impl Machine {
 
     /// Stops the attempt of a task that runs here: its end no longer matters.
     pub(super) fn stop_attempt(&mut self, index: usize) {
-        if !self.ops[index].running_here() {
-            return;
-        }
-        if let Some(task) = &mut self.ops[index].task {
-            task.running = false;
-        }
+        let Some(task) = self.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else { return };
+        task.here = Attempt::Elsewhere;
         self.active.retain(|active| *active != index);
         let reference = self.reference(index);
         self.effects.push_back(super::Effect::CancelTask(reference));
@@ -124,7 +121,7 @@ impl Machine {
 
     /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
     pub(super) fn give_signal_back(&mut self, index: usize) {
-        let slot = Slot { segment: self.ops[index].segment, sequence: self.ops[index].sequence };
+        let slot = self.ops[index].slot();
         if self.ops[index].label.kind != OpKind::Signal {
             return;
         }
@@ -137,7 +134,7 @@ impl Machine {
     /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
     pub(super) fn let_go(&mut self, sequence: u32) {
         let Some(op) = self.by_sequence.get(&sequence).map(|index| &self.ops[*index]) else { return };
-        let open = op.task.as_ref().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
+        let open = op.task().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
         if open || op.label.kind == OpKind::Signal {
             self.draft.orphaned.push(sequence);
         }
@@ -166,12 +163,12 @@ impl Machine {
             });
             return Ok(match recorded {
                 Some(index) => {
-                    if !std::mem::replace(&mut self.ops[index].claimed, true) {
+                    if self.ops[index].claim() {
                         self.script.note_claim();
                         self.called_anything = true;
                     }
                     match &self.ops[index].outcome {
-                        Some((_, super::Outcome::Value(value))) if self.ops[index].settled => {
+                        Some((_, super::Outcome::Value(value))) if self.ops[index].is_settled() => {
                             OnceBegin::Done(value.clone())
                         }
                         _ => OnceBegin::Recorded(self.reference(index)),
@@ -190,7 +187,7 @@ impl Machine {
         let index = self.push_op(label, Some(OnceSlot { name: name.clone(), n: 0 }));
         self.once_done
             .insert(name.clone(), crate::model::OnceResult { name: name.clone(), digest, value: value.clone() });
-        self.ops[index].once_value = Some(value.clone());
+        self.ops[index].detail = Detail::Once(value.clone());
         self.place(index, OpBody::Once { digest, value });
         Ok(self.reference(index))
     }
@@ -256,12 +253,11 @@ impl Machine {
     pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
         let Some(index) = self.index(op) else { return };
         let sequence = self.ops[index].sequence;
-        let Some(task) = &mut self.ops[index].task else { return };
-        if !task.running || task.attempt != attempt || self.over {
+        let Some(task) = self.ops[index].task_mut() else { return };
+        if task.here != Attempt::Running || task.attempt != attempt || self.over {
             return;
         }
-        task.running = false;
-        task.ended = true;
+        task.here = Attempt::Ended;
         self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
         self.plan();
     }
@@ -297,7 +293,7 @@ impl Machine {
         let free = |index: usize| {
             let op: &Op = &self.ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
-            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+            (op.is_unclaimed() && scope == once).then_some(&op.label)
         };
         let found = self.script.find(label, free);
         found.or_else(|| self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
@@ -313,7 +309,7 @@ impl Machine {
         let free = |index: usize| {
             let op: &Op = &ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
-            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+            (op.is_unclaimed() && scope == once).then_some(&op.label)
         };
         let mut found = self.twin(label, once);
         if found.is_none()
@@ -334,7 +330,7 @@ impl Machine {
             self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));
         }
         let Some(index) = found else { return Ok(None) };
-        self.ops[index].claimed = true;
+        self.ops[index].claim();
         self.made_progress();
         if self.ops[index].segment == self.segment {
             self.script.note_claim();
@@ -367,18 +363,18 @@ impl Machine {
         let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
         match call {
             Call::Entry { thread, .. } => {
-                called.entry = self.ops[index].entry;
+                called.entry = self.ops[index].entry();
                 if let Some(entry) = called.entry {
                     self.leaves.insert(thread, entry);
                 }
             }
             Call::Task { options, kind, .. } => {
                 self.count_open(index);
-                if let Some(task) = &mut self.ops[index].task {
+                if let Some(task) = self.ops[index].task_mut() {
                     task.options = options;
                     task.kind = kind;
                     called.task = Some(task.id);
-                    if task.to_start {
+                    if task.is_to_start() {
                         self.starting.push(index);
                     }
                 }
@@ -407,7 +403,7 @@ impl Machine {
         let index = self.push_op(label, once);
         let id = self.id_of(index);
         if refused {
-            self.ops[index].refused = true;
+            self.ops[index].place = Place::Refused;
             let task = matches!(call, Call::Task { .. }).then(|| TaskId(id.uuid()));
             return Called { op: self.reference(index), recorded: false, entry: None, task };
         }
@@ -417,8 +413,8 @@ impl Machine {
                 let entry = EntryId(id.uuid());
                 called.entry = Some(entry);
                 self.leaves.insert(thread.clone(), entry);
-                self.ops[index].settled = true;
-                self.ops[index].entry = Some(entry);
+                self.ops[index].settle();
+                self.ops[index].detail = Detail::Entry { id: entry, external: None };
                 OpBody::Entry(NewEntry { id: entry, parent, thread, role, entry_type, content, turn_id, metadata })
             }
             Call::Task { kind, input, options, placement, queue, .. } => {
@@ -426,18 +422,15 @@ impl Machine {
                 called.task = Some(task);
                 self.by_task.entry(task).or_default().push(index);
                 let inline = placement == Placement::Inline;
-                self.ops[index].task = Some(Box::new(TaskState {
+                self.ops[index].detail = Detail::Task(Box::new(TaskState {
                     id: task,
                     kind: kind.clone(),
                     options: options.clone(),
-                    inline,
                     status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
                     attempt: u32::from(inline),
+                    here: if inline { Attempt::Due } else { Attempt::Elsewhere },
                     max_losses: options.max_losses,
-                    counted: true,
-                    running: false,
-                    ended: false,
-                    to_start: inline,
+                    is_open: false,
                 }));
                 self.count_open(index);
                 if inline {
@@ -447,11 +440,11 @@ impl Machine {
                 OpBody::Task(NewTask { id: task, kind: kind.to_string(), queue, input, options, placement, entry })
             }
             Call::Signal { timeout, .. } => {
-                self.ops[index].timed = timeout.is_some();
+                self.ops[index].detail = Detail::Wait(if timeout.is_some() { Alarm::Set } else { Alarm::Unset });
                 OpBody::Signal { timeout }
             }
             Call::Timer { duration } => {
-                self.ops[index].timed = true;
+                self.ops[index].detail = Detail::Wait(Alarm::Set);
                 OpBody::Timer { duration }
             }
             Call::Attach { task } => {
@@ -461,7 +454,7 @@ impl Machine {
                 OpBody::Attach { task }
             }
             Call::Usage { model, usage } => {
-                self.ops[index].settled = true;
+                self.ops[index].settle();
                 self.spend(self.ops[index].sequence, &usage);
                 OpBody::Usage { model, usage }
             }
@@ -481,7 +474,7 @@ impl Machine {
         if self.script.is_used_up() && self.held.is_empty() {
             self.enter(new);
         } else {
-            self.ops[index].held = Some(Box::new(new));
+            self.ops[index].place = Place::Held(Box::new(new));
             self.held.push(index);
         }
     }
@@ -528,8 +521,8 @@ impl Machine {
             return;
         }
         for index in std::mem::take(&mut self.held) {
-            if let Some(op) = self.ops[index].held.take() {
-                self.enter(*op);
+            if let Some(op) = self.ops[index].release() {
+                self.enter(op);
             }
         }
     }
@@ -537,36 +530,19 @@ impl Machine {
     /// A timer of the store that no longer matters.
     pub(super) fn disarm(&mut self, index: usize) {
         let op = &mut self.ops[index];
-        if op.timed && op.timed_out.is_none() && op.segment == self.segment {
-            op.timed = false;
+        if op.segment == self.segment && op.disarm() {
             self.draft.disarmed.push(op.sequence);
         }
     }
 
     fn open_operations(&self) -> Vec<String> {
         let open = |op: &Op| {
-            op.claimed && op.segment == self.segment && !op.settled && !op.is_detached() && !op.has_durable_end()
+            !op.is_unclaimed()
+                && op.segment == self.segment
+                && !op.is_settled()
+                && !op.is_detached()
+                && !op.has_durable_end()
         };
         self.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
-    }
-}
-
-impl Op {
-    /// Whether an attempt of it runs in this process.
-    pub(super) fn running_here(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.running)
-    }
-
-    /// Whether it is a model call that runs here and may be cut short.
-    pub(super) fn is_interruptible(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.running && task.options.interruptible)
-    }
-
-    fn is_detached(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.options.detached)
-    }
-
-    fn has_durable_end(&self) -> bool {
-        self.outcome.is_some() || self.timed_out.is_some()
     }
 }

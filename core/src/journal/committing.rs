@@ -2,6 +2,7 @@
 
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
+use super::op::{Alarm, Attempt, Detail};
 use crate::error::Code;
 use crate::model::{BatchEnd, CancelMode, Failure, OpKind, TaskStatus, Wait, WaitReason};
 
@@ -38,7 +39,7 @@ impl Machine {
             let Some(saved) = pending.saved.take() else { return };
             return self.commit_checkpoint(saved);
         }
-        let must_be_durable_first = self.starting.iter().any(|index| self.ops[*index].held.is_none());
+        let must_be_durable_first = self.starting.iter().any(|index| !self.ops[*index].is_held());
         if self.draft.urgent
             || !self.draft.attempts.is_empty()
             || (self.quiet && must_be_durable_first && self.draft.is_due())
@@ -86,19 +87,19 @@ impl Machine {
         let mut in_doubt = false;
         for index in &self.awaited {
             let op = &self.ops[*index];
-            if op.abandoned {
+            if op.is_given_up() {
                 // A timer of the host will give it up again.
                 return None;
             }
             match op.label.kind {
                 OpKind::Signal => {
                     wait.signals.push(op.label.name.to_string());
-                    wait.timers |= op.timed;
+                    wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
                 }
                 OpKind::Timer => wait.timers = true,
                 OpKind::Task | OpKind::Attach => {
                     wait.tasks = true;
-                    in_doubt |= op.task.as_ref().is_some_and(|task| task.status == TaskStatus::InDoubt);
+                    in_doubt |= op.task().is_some_and(|task| task.status == TaskStatus::InDoubt);
                 }
                 _ => {}
             }
@@ -221,9 +222,9 @@ impl Machine {
             .ops
             .iter()
             .filter(|op| {
-                op.claimed
+                !op.is_unclaimed()
                     && op.outcome.is_none()
-                    && op.task.as_ref().is_some_and(|task| !task.options.detached && !task.ended)
+                    && op.task().is_some_and(|task| !task.options.detached && task.here != Attempt::Ended)
             })
             .map(|op| op.label.to_string())
             .collect();

@@ -107,7 +107,7 @@ impl Machine {
     /// Whether the line is an await that was given up, and the host's own timer will give it up again.
     fn will_be_given_up(&self, line: Line) -> bool {
         matches!(line, Line::Call(index) if self.ops[index].label.kind == OpKind::Abandon)
-            && self.awaited.iter().any(|awaited| self.ops[*awaited].abandoned)
+            && self.awaited.iter().any(|awaited| self.ops[*awaited].is_given_up())
     }
 
     /// Whether anything could move if the recorded call were not waited for.
@@ -115,7 +115,7 @@ impl Machine {
         !self.held.is_empty()
             || self.checkpoint.is_some()
             || (self.cancel.is_some() && !self.cancel_handed)
-            || self.awaited.iter().any(|index| !self.ops[*index].abandoned && self.available_at(*index).is_some())
+            || self.awaited.iter().any(|index| !self.ops[*index].is_given_up() && self.available_at(*index).is_some())
     }
 
     fn be_patient(&mut self, patience: Duration) {
@@ -142,8 +142,8 @@ impl Machine {
             return false;
         }
         // No later call may take it for its twin: it never ends.
-        self.ops[index].claimed = true;
-        self.ops[index].settled = true;
+        self.ops[index].claim();
+        self.ops[index].settle();
         self.script.note_claim();
         self.script.step();
         true
@@ -153,8 +153,8 @@ impl Machine {
     fn was_given_up(&self, line: Line) -> bool {
         let Line::Call(index) = line else { return false };
         match self.abandons.get(&index) {
-            Some(target) => self.ops[*target].recorded && !self.ops[*target].awaited,
-            None => self.ops[index].abandoned && !self.ops[index].claimed,
+            Some(target) => self.ops[*target].is_recorded() && !self.ops[*target].is_awaited(),
+            None => self.ops[index].is_given_up() && self.ops[index].is_unclaimed(),
         }
     }
 
@@ -163,10 +163,8 @@ impl Machine {
         self.script.step();
         if let Line::Call(abandon) = line
             && let Some(target) = self.abandons.get(&abandon)
-            && !self.ops[*target].settled
         {
-            // The code no longer gives that await up.
-            self.ops[*target].abandoned = false;
+            self.ops[*target].take_up();
         }
     }
 
@@ -187,10 +185,7 @@ impl Machine {
 
     /// Whether some branch awaits a step that the record does not have and that has started.
     pub(super) fn is_new_under_way(&self) -> bool {
-        self.awaited.iter().any(|index| {
-            let op = &self.ops[*index];
-            !op.recorded && !op.refused && op.held.is_none()
-        })
+        self.awaited.iter().any(|index| self.ops[*index].is_new_and_placed())
     }
 
     /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.
@@ -246,15 +241,16 @@ impl Machine {
     fn unclaimed(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.ops.len()).filter(|index| {
             let op = &self.ops[*index];
-            op.recorded && !op.claimed && op.segment == self.segment
+            op.is_unclaimed() && op.segment == self.segment
         })
     }
 
     /// A recorded call that nobody claims and that must not be forgotten: it started and may have taken effect.
     fn irrevocable(&self) -> Option<usize> {
         self.unclaimed().find(|index| {
-            let task = self.ops[*index].task.as_ref();
-            task.is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce && task.attempt > 0)
+            self.ops[*index]
+                .task()
+                .is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce && task.attempt > 0)
         })
     }
 

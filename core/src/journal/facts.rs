@@ -5,6 +5,7 @@
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
 use super::machine::{Machine, OpRef};
+use super::op::{Alarm, Attempt, Detail};
 use super::replay::Script;
 use crate::error::{Error, Kind, Result};
 use crate::id::Slot;
@@ -50,7 +51,7 @@ impl Machine {
         self.base = answer.number;
         self.was_lost = false;
         for index in flight.ops {
-            self.ops[index].durable = true;
+            self.ops[index].stored();
         }
         self.apply_all(answer.facts, false);
         self.known = self.known.max(answer.high);
@@ -58,16 +59,20 @@ impl Machine {
         let order = self.next_order(last);
         for index in flight.marks {
             let op = &mut self.ops[index];
-            op.outcome = Some((order, op.once_value.take().map_or(Outcome::Done, Outcome::Value)));
+            let outcome = match std::mem::replace(&mut op.detail, Detail::None) {
+                Detail::Once(value) => Outcome::Value(value),
+                _ => Outcome::Done,
+            };
+            op.outcome = Some((order, outcome));
         }
         self.active.retain(|index| !flight.attempts.contains(index));
         for index in flight.attempts {
             let op = &mut self.ops[index];
-            if let Some(task) = &mut op.task {
-                task.ended = false;
-                if op.outcome.is_none() {
+            let is_over = op.outcome.is_some();
+            if let Some(task) = op.task_mut() {
+                task.here = Attempt::Elsewhere;
+                if !is_over {
                     // Another attempt comes from the queue.
-                    task.inline = false;
                     task.status = TaskStatus::Pending;
                 }
             }
@@ -197,9 +202,8 @@ impl Machine {
                     if op.outcome.is_none() {
                         op.outcome = Some((order, outcome.clone()));
                     }
-                    if let Some(task) = &mut op.task {
-                        task.status = status;
-                        task.to_start = false;
+                    if let Some(task) = op.task_mut() {
+                        task.ended(status);
                     }
                 }
                 self.task_results.entry(task).or_insert((order, outcome));
@@ -209,7 +213,9 @@ impl Machine {
                     && let Some(index) = self.by_sequence.get(&slot.sequence)
                 {
                     let op = &mut self.ops[*index];
-                    op.timed_out = Some(order);
+                    if let Detail::Wait(alarm) = &mut op.detail {
+                        *alarm = Alarm::Passed(order);
+                    }
                     if op.label.kind == OpKind::Timer {
                         op.outcome = Some((order, Outcome::Fired));
                     }

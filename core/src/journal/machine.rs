@@ -7,14 +7,15 @@ use super::call::Question;
 use super::config::{MachineConfig, Outside};
 use super::draft::{Draft, Most};
 use super::effect::{Effect, Ending, Outcome};
+use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
 use super::open::Open;
 use super::reading::is_yes;
 use super::replay::Script;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
 use crate::model::{
-    Cancellation, Fact, Failure, ForkPoint, Label, LabelKey, NewCheckpoint, NewOp, OnceResult, RecordedBody,
-    RecordedOp, Seen, Segment, SideEffects, Signal, TaskOptions, TaskStatus, Wait,
+    Cancellation, Fact, Failure, ForkPoint, Label, LabelKey, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Seen,
+    Segment, SideEffects, Signal, TaskOptions, TaskStatus, Wait,
 };
 use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -27,94 +28,6 @@ pub struct OpRef(pub u32);
 impl OpRef {
     /// The pending checkpoint, which is no op of either segment.
     pub const CHECKPOINT: OpRef = OpRef(u32::MAX);
-}
-
-/// Flags and facts of one op.
-#[derive(Debug)]
-pub(super) struct Op {
-    pub segment: u32,
-    pub sequence: u32,
-    pub once: Option<OnceSlot>,
-    pub label: Label,
-    /// It was loaded from the store.
-    pub recorded: bool,
-    /// The code has called it in this life.
-    pub claimed: bool,
-    /// It was called while the tail was not used up and has no twin: it starts when divergence is judged.
-    pub held: Option<Box<NewOp>>,
-    /// Some branch awaits it.
-    pub awaited: bool,
-    /// Its outcome was handed over, or never will be.
-    pub settled: bool,
-    /// The code gave up its await: its outcome is never handed over.
-    pub abandoned: bool,
-    /// It is durable.
-    pub durable: bool,
-    /// What is known of its end, with its place among the facts.
-    pub outcome: Option<(u64, Outcome)>,
-    /// The timeout of a signal wait passed at this place.
-    pub timed_out: Option<u64>,
-    /// It has a timer in the store.
-    pub timed: bool,
-    pub task: Option<Box<TaskState>>,
-    /// The entry it appended.
-    pub entry: Option<EntryId>,
-    /// The result it will hand over once it is durable.
-    pub once_value: Option<Payload>,
-    /// It is a task that counts as open.
-    pub counted: bool,
-    /// The budget has no room for it: it was not placed, and is called again after a resume.
-    pub refused: bool,
-    /// It was put into the tail from outside: its entry becomes the thread's leaf when replay comes to it.
-    pub external: Option<String>,
-}
-
-impl Op {
-    fn new(segment: u32, sequence: u32, once: Option<OnceSlot>, label: Label) -> Self {
-        Self {
-            segment,
-            sequence,
-            once,
-            label,
-            recorded: false,
-            claimed: true,
-            held: None,
-            awaited: false,
-            settled: false,
-            abandoned: false,
-            durable: false,
-            outcome: None,
-            timed_out: None,
-            timed: false,
-            task: None,
-            entry: None,
-            once_value: None,
-            counted: false,
-            refused: false,
-            external: None,
-        }
-    }
-}
-
-/// What is known of a task.
-#[derive(Debug)]
-pub(super) struct TaskState {
-    pub id: TaskId,
-    pub kind: Arc<str>,
-    pub options: TaskOptions,
-    pub inline: bool,
-    pub status: TaskStatus,
-    pub attempt: u32,
-    /// Attempts in a row that may be lost, as the store has it: code that says another number now does not change it.
-    pub max_losses: u32,
-    /// Its attempt is stored or goes with the next commit; else the one before was lost and is to be counted first.
-    pub counted: bool,
-    /// An attempt runs here.
-    pub running: bool,
-    /// An attempt here has ended and its end is not durable yet.
-    pub ended: bool,
-    /// It has to be started (again) here.
-    pub to_start: bool,
 }
 
 /// A checkpoint that was asked for.
@@ -351,26 +264,21 @@ impl Machine {
         for recorded in tail {
             let index = self.ops.len();
             let mut op = Op::new(recorded.segment, recorded.sequence, recorded.once.clone(), recorded.label.clone());
-            op.recorded = true;
-            op.claimed = false;
-            op.durable = true;
-            op.timed = matches!(recorded.body, RecordedBody::Timer | RecordedBody::Signal);
+            op.place = Place::Recorded;
             match &recorded.body {
                 RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } => {
                     self.by_task.entry(*id).or_default().push(index);
                     let effects = if *at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
-                    op.task = Some(Box::new(TaskState {
+                    let lost = *inline && *status == TaskStatus::Running;
+                    op.detail = Detail::Task(Box::new(TaskState {
                         id: *id,
                         kind: recorded.label.name.clone(),
                         options: TaskOptions { side_effects: effects, ..TaskOptions::default() },
-                        inline: *inline,
                         status: *status,
                         attempt: *attempt,
+                        here: if lost { Attempt::Lost } else { Attempt::Elsewhere },
                         max_losses: *max_losses,
-                        counted: false,
-                        running: false,
-                        ended: false,
-                        to_start: *inline && *status == TaskStatus::Running,
+                        is_open: false,
                     }));
                 }
                 RecordedBody::Attach { task } => self.by_task.entry(*task).or_default().push(index),
@@ -382,11 +290,11 @@ impl Machine {
                 RecordedBody::Once { value } => op.outcome = Some((0, Outcome::Value(value.clone()))),
                 RecordedBody::Flush | RecordedBody::Step => op.outcome = Some((0, Outcome::Done)),
                 RecordedBody::Entry { id, .. } => {
-                    op.entry = Some(*id);
-                    op.settled = true;
+                    op.detail = Detail::Entry { id: *id, external: None };
+                    op.settle();
                 }
-                RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settled = true,
-                RecordedBody::Signal | RecordedBody::Timer => {}
+                RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
+                RecordedBody::Signal | RecordedBody::Timer => op.detail = Detail::Wait(Alarm::Set),
             }
             if let Some(once) = &recorded.once {
                 let next = self.once_next.entry(once.name.clone()).or_insert(1);
@@ -416,8 +324,8 @@ impl Machine {
             .map(|(index, _)| index)
             .collect();
         for index in &skip {
-            self.ops[*index].claimed = true;
-            self.ops[*index].settled = true;
+            self.ops[*index].claim();
+            self.ops[*index].settle();
         }
         let here = tail.iter().filter(|op| op.segment == self.segment);
         let index = |sequence| self.by_sequence.get(&sequence).copied();
@@ -446,7 +354,7 @@ impl Machine {
                 && let Some(target) = self.by_sequence.get(&target)
                 && let Some(abandon) = self.by_sequence.get(&recorded.sequence)
             {
-                self.ops[*target].abandoned = true;
+                self.ops[*target].give_up();
                 self.abandons.insert(*abandon, *target);
             }
         }
@@ -457,10 +365,10 @@ impl Machine {
         for (index, recorded) in tail.iter().enumerate() {
             // The code's own entries have the digest of their content instead.
             if matches!(recorded.label.key, LabelKey::Key(_))
-                && let RecordedBody::Entry { thread, .. } = &recorded.body
+                && let RecordedBody::Entry { id, thread, .. } = &recorded.body
             {
-                self.ops[index].claimed = true;
-                self.ops[index].external = Some(thread.clone());
+                self.ops[index].claim();
+                self.ops[index].detail = Detail::Entry { id: *id, external: Some(thread.clone()) };
                 self.script.note_claim();
             }
         }
@@ -479,11 +387,7 @@ impl Machine {
 
     pub(super) fn id_of(&self, index: usize) -> OpId {
         let op = &self.ops[index];
-        OpId {
-            execution: self.execution,
-            slot: Slot { segment: op.segment, sequence: op.sequence },
-            once: op.once.clone(),
-        }
+        OpId { execution: self.execution, slot: op.slot(), once: op.once.clone() }
     }
 
     pub(super) fn index(&self, op: OpRef) -> Option<usize> {

@@ -21,6 +21,7 @@ mod draft;
 mod effect;
 mod facts;
 mod machine;
+mod op;
 mod open;
 mod plan;
 mod reading;

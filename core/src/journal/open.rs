@@ -45,8 +45,10 @@ impl Machine {
     pub(super) fn count_open(&mut self, index: usize) {
         // What a `once` does is not called again after its end.
         let counted = self.ops[index].once.is_none();
-        self.ops[index].counted = counted;
-        self.open.counted += usize::from(counted);
+        if let Some(task) = self.ops[index].task_mut() {
+            task.is_open = counted;
+            self.open.counted += usize::from(counted);
+        }
     }
 
     /// An outcome is handed over. What replay cannot tell the place of does not count: that an op is durable is no fact, and
@@ -60,8 +62,9 @@ impl Machine {
 
     /// The op's outcome was handed over, or never will be.
     pub(super) fn settle_op(&mut self, index: usize) {
-        self.ops[index].settled = true;
-        if std::mem::take(&mut self.ops[index].counted) {
+        let op = &mut self.ops[index];
+        op.settle();
+        if op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
             self.open.counted -= 1;
         }
     }
@@ -76,8 +79,8 @@ impl Machine {
         }
         let told = self.open.told;
         for op in &mut self.ops {
-            if op.counted && op.outcome.as_ref().is_some_and(|(order, _)| *order <= told) {
-                op.counted = false;
+            let was_told = op.outcome.as_ref().is_some_and(|(order, _)| *order <= told);
+            if was_told && op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
                 self.open.counted -= 1;
             }
         }

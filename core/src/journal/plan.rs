@@ -5,8 +5,8 @@
 use super::config::Outside;
 use super::effect::{Effect, Handed, Outcome, StartTask};
 use super::machine::Machine;
+use super::op::{Attempt, Place};
 use super::replay::Line;
-use crate::id::Slot;
 use crate::model::{Consumed, Delivery, OpKind, Seen, SideEffects};
 use crate::payload::RowOf;
 
@@ -155,17 +155,19 @@ impl Machine {
     fn hand_over(&mut self) -> Stand {
         loop {
             match self.advance() {
-                Some(Line::Deliver(index)) if self.ops[index].abandoned || self.ops[index].settled => {
+                Some(Line::Deliver(index)) if self.ops[index].is_given_up() || self.ops[index].is_settled() => {
                     self.script.step()
                 }
-                Some(Line::Deliver(index)) if self.ops[index].awaited => match self.recorded_outcome(index) {
-                    Some((order, outcome)) => {
-                        self.script.step();
-                        self.hand(index, outcome, order, true);
-                        return Stand::Handed;
+                Some(Line::Deliver(index)) if self.ops[index].is_awaited() => {
+                    match self.ops[index].recorded_outcome() {
+                        Some((order, outcome)) => {
+                            self.script.step();
+                            self.hand(index, outcome, order, true);
+                            return Stand::Handed;
+                        }
+                        None => self.script.step(),
                     }
-                    None => self.script.step(),
-                },
+                }
                 Some(Line::Cancel) if self.cancel.is_none() || self.cancel_handed => self.script.step(),
                 Some(Line::Cancel) if !self.awaited.is_empty() => {
                     self.script.step();
@@ -186,17 +188,12 @@ impl Machine {
         self.script.deliveries().filter_map(row).take(most).collect()
     }
 
-    fn recorded_outcome(&self, index: usize) -> Option<(u64, Outcome)> {
-        let op = &self.ops[index];
-        op.outcome.clone().or_else(|| op.timed_out.map(|order| (order, Outcome::TimedOut)))
-    }
-
     /// Hands over the outcome that was stored first. While recorded ops are missing only those count that the record says nothing about.
     fn hand_earliest(&mut self, blocked: bool) -> bool {
         let mut best: Option<(u64, usize)> = None;
         for index in &self.awaited {
             let op = &self.ops[*index];
-            if op.abandoned || (blocked && op.recorded && !self.script.was_passed(*index)) {
+            if op.is_given_up() || (blocked && op.is_recorded() && !self.script.was_passed(*index)) {
                 continue;
             }
             if let Some(order) = self.available_at(*index)
@@ -234,11 +231,11 @@ impl Machine {
         if let Some((order, _)) = &op.outcome {
             return Some(*order);
         }
-        if op.label.kind != OpKind::Signal || op.held.is_some() {
+        if op.label.kind != OpKind::Signal || op.is_held() {
             return None;
         }
         let signal = self.mailbox.iter().find(|(_, signal)| *signal.name == *op.label.name).map(|(order, _)| *order);
-        match (signal, op.timed_out) {
+        match (signal, op.timed_out()) {
             (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
             (signal, timeout) => signal.or(timeout),
         }
@@ -250,7 +247,7 @@ impl Machine {
             .iter()
             .position(|(place, signal)| *place == order && *signal.name == *self.ops[index].label.name)?;
         let (_, signal) = self.mailbox.remove(at)?;
-        let by = Slot { segment: self.ops[index].segment, sequence: self.ops[index].sequence };
+        let by = self.ops[index].slot();
         self.draft.consumed.push(Consumed { signal: signal.id, by });
         Some(Outcome::Signal(signal.payload))
     }
@@ -263,8 +260,7 @@ impl Machine {
         self.told_open(index, order);
         self.awaited.retain(|awaited| *awaited != index);
         self.settle_op(index);
-        let op = &mut self.ops[index];
-        op.awaited = false;
+        let op = &self.ops[index];
         let seen = (!recorded && op.segment == self.segment).then_some(Seen(op.sequence));
         self.seen.extend(seen);
         if matches!(outcome, Outcome::Signal(_)) {
@@ -278,9 +274,9 @@ impl Machine {
     /// A result that was handed over stays in its row alone. What was loaded may be in a row of another run.
     fn leave_result(&mut self, index: usize) {
         let op = &mut self.ops[index];
-        let Some(task) = op.task.as_ref().filter(|_| !op.recorded) else { return };
-        let row = RowOf { execution: self.execution, slot: Slot { segment: op.segment, sequence: op.sequence } };
-        for (_, outcome) in self.task_results.get_mut(&task.id).into_iter().chain(&mut op.outcome) {
+        let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
+        let row = RowOf { execution: self.execution, slot: op.slot() };
+        for (_, outcome) in self.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
             if let Some(value) = outcome.payload_mut() {
                 value.leave_in(row);
             }
@@ -296,15 +292,14 @@ impl Machine {
         let mut awaited = std::mem::take(&mut self.awaited);
         awaited.sort_unstable();
         for index in self.active.clone() {
-            if self.ops[index].running_here() {
+            if self.ops[index].is_running_here() {
                 self.stop_attempt(index);
                 self.let_go(self.ops[index].sequence);
             }
         }
         let mut handed = Vec::with_capacity(awaited.len());
         for index in awaited {
-            self.ops[index].awaited = false;
-            self.ops[index].abandoned = true;
+            self.ops[index].give_up();
             self.settle_op(index);
             self.disarm(index);
             self.give_signal_back(index);
@@ -330,18 +325,15 @@ impl Machine {
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.starting) {
             let op = &self.ops[index];
-            let Some(task) = &op.task else { continue };
-            if !task.to_start || op.settled {
-                continue;
-            }
-            if !task.counted {
+            let Some(task) = op.task().filter(|task| task.is_to_start() && !op.is_settled()) else { continue };
+            if task.here == Attempt::Lost {
                 if self.count_lost(index) {
                     waiting.push(index);
                 }
                 continue;
             }
             let idempotent = task.options.side_effects == SideEffects::Idempotent;
-            let committed = op.durable || (idempotent && beside && op.held.is_none());
+            let committed = op.is_durable() || (idempotent && beside && !op.is_held());
             if committed { self.start(index) } else { waiting.push(index) }
         }
         self.starting = waiting;
@@ -351,23 +343,23 @@ impl Machine {
     /// fast as this one did, and would not be counted. Tells whether there is a next one.
     fn count_lost(&mut self, index: usize) -> bool {
         let op = &mut self.ops[index];
-        let Some(task) = &mut op.task else { return false };
-        task.counted = true;
+        let sequence = op.sequence;
+        let Some(task) = op.task_mut() else { return false };
         task.attempt += 1;
-        self.draft.restarted.push((op.sequence, task.attempt));
-        self.draft.urgent = true;
-        op.durable = false;
         // After so many the commit quarantines it.
-        task.to_start = task.attempt <= task.max_losses;
-        task.to_start
+        let another = task.attempt <= task.max_losses;
+        task.here = if another { Attempt::Due } else { Attempt::Elsewhere };
+        self.draft.restarted.push((sequence, task.attempt));
+        self.draft.urgent = true;
+        op.place = Place::Recounted;
+        another
     }
 
     fn start(&mut self, index: usize) {
         let reference = self.reference(index);
         let id = self.id_of(index);
-        let Some(task) = &mut self.ops[index].task else { return };
-        task.to_start = false;
-        task.running = true;
+        let Some(task) = self.ops[index].task_mut() else { return };
+        task.here = Attempt::Running;
         self.active.push(index);
         let interruptible = task.options.interruptible;
         self.effects.push_back(Effect::Start(StartTask {

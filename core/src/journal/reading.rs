@@ -57,7 +57,7 @@ impl Machine {
             return answer;
         }
         let index = self.push_op(label.clone(), once);
-        self.ops[index].settled = true;
+        self.ops[index].settle();
         if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
             self.consume_drained(index, question, values.len());
         }
@@ -81,7 +81,7 @@ impl Machine {
     }
 
     fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
-        self.ops[index].settled = true;
+        self.ops[index].settle();
         if let Some(left) = self.read_left.get_mut(&index) {
             *left = left.saturating_sub(1);
         }
@@ -99,9 +99,10 @@ impl Machine {
     fn stored_answer(&self, index: usize, question: &Question) -> Answer {
         let op = &self.ops[index];
         if let Question::Drain { .. } = question {
-            let slot = Slot { segment: op.segment, sequence: op.sequence };
-            let values =
-                self.consumed.get(&slot).map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
+            let values = self
+                .consumed
+                .get(&op.slot())
+                .map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
             return Answer::Signals(values.unwrap_or_default());
         }
         match &op.outcome {

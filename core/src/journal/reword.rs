@@ -4,6 +4,7 @@
 //! left that might make the recorded call itself. A host that never knows what is outside must decide at the call.
 
 use super::machine::Machine;
+use super::op::{Detail, Place};
 use super::replay::{Line, may_be_reworded};
 use crate::model::{Label, OpKind, SideEffects};
 
@@ -26,7 +27,7 @@ impl Machine {
     /// Whether a recorded op that nothing else was pending beside may be the same step as a call with another input.
     fn may_stand_for(&self, recorded: usize, label: &Label) -> bool {
         let op = &self.ops[recorded];
-        let fixed = op.task.as_ref().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
+        let fixed = op.task().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
         may_be_reworded(label.kind) && op.label.same_step(label) && !fixed && self.script.was_alone(recorded)
     }
 
@@ -59,18 +60,19 @@ impl Machine {
         if new_sequence + 1 == self.next_sequence {
             self.next_sequence = new_sequence;
         }
-        let gone = self.ops[recorded].task.take();
-        if let Some(task) = &gone {
+        let op = &mut self.ops[recorded];
+        let gone = std::mem::replace(&mut op.detail, Detail::None);
+        op.place = Place::Replaced;
+        op.settle();
+        if let Detail::Task(task) = &gone {
             self.by_task.remove(&task.id);
         }
-        let (counted, awaited) = (self.ops[recorded].counted, self.ops[recorded].awaited);
-        let op = &mut self.ops[recorded];
-        (op.held, op.awaited, op.settled, op.counted) = (None, false, true, false);
         let op = &mut self.ops[called];
-        (op.claimed, op.awaited, op.counted) = (true, awaited, counted);
-        if let (Some(task), Some(new)) = (&mut op.task, gone) {
-            (task.options, task.kind) = (new.options, new.kind);
-            let (id, to_start) = (task.id, task.to_start);
+        op.claim();
+        op.begin_await();
+        if let (Detail::Task(task), Detail::Task(new)) = (&mut op.detail, gone) {
+            (task.options, task.kind, task.is_open) = (new.options, new.kind, new.is_open);
+            let (id, to_start) = (task.id, task.is_to_start());
             for index in self.by_task.get_mut(&id).into_iter().flatten().filter(|index| **index == recorded) {
                 *index = called;
             }

@@ -356,12 +356,12 @@ impl Stats {
 impl super::Machine {
     /// Whether an op was loaded from the store, or may still turn out to be one that was.
     fn is_recorded(&self, op: super::OpRef) -> bool {
-        self.index(op).is_some_and(|index| self.ops[index].recorded || self.ops[index].held.is_some())
+        self.index(op).is_some_and(|index| self.ops[index].is_recorded() || self.ops[index].is_held())
     }
 
     /// The task of an op.
     fn task_of(&self, op: super::OpRef) -> Option<crate::id::TaskId> {
-        self.ops[self.index(op)?].task.as_ref().map(|task| task.id)
+        self.ops[self.index(op)?].task().map(|task| task.id)
     }
 
     /// Where it stands, for the message of a failed case.
@@ -370,19 +370,10 @@ impl super::Machine {
             .ops
             .iter()
             .map(|op| {
-                let flags = [
-                    (op.recorded, "recorded"),
-                    (op.claimed, "claimed"),
-                    (op.held.is_some(), "held"),
-                    (op.awaited, "awaited"),
-                    (op.settled, "settled"),
-                    (op.abandoned, "abandoned"),
-                    (op.durable, "durable"),
-                    (op.outcome.is_some(), "ended"),
-                    (op.running_here(), "running"),
-                ];
-                let flags: Vec<_> = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-                format!("  {} {}: {}", op.sequence, op.label, flags.join(" "))
+                let place = if op.is_held() { "Held".into() } else { format!("{:?}", op.place) };
+                let ended = if op.has_durable_end() { " ended" } else { "" };
+                let running = if op.is_running_here() { " running" } else { "" };
+                format!("  {} {}: {place} {:?}{ended}{running}", op.sequence, op.label, op.awaiting)
             })
             .collect();
         format!(

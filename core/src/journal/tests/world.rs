@@ -9,6 +9,7 @@ use crate::clock::{ManualClock, Timestamp};
 use crate::error::{Code, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId, WorkerId};
 use crate::journal::draft::Most;
+use crate::journal::op::Place;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
     AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
@@ -715,8 +716,8 @@ impl World {
                         }
                     }
                     let beside = life.machine.draft.ops.iter().any(|op| op.sequence == start.id.slot.sequence);
-                    let read = |op: &crate::journal::machine::Op| {
-                        op.label.kind == OpKind::Read && !op.durable && op.held.is_none()
+                    let read = |op: &crate::journal::op::Op| {
+                        op.label.kind == OpKind::Read && matches!(op.place, Place::Placed)
                     };
                     let unread = life.machine.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
                     if beside && (!life.lease_fresh || unread) {
