@@ -101,7 +101,7 @@ impl Account {
 impl Machine {
     /// What the tasks in flight have reserved.
     fn reserved(&self) -> Spent {
-        let open = self.ops.iter().filter(|op| !op.is_unclaimed() && !op.is_refused() && op.outcome.is_none());
+        let open = self.segment.ops.iter().filter(|op| !op.is_unclaimed() && !op.is_refused() && op.outcome.is_none());
         let tasks = open.filter_map(Op::task).filter(|task| !task.status.is_terminal());
         tasks.filter(|task| task.options.reserve > 0).fold(Spent::default(), |mut sum, task| {
             let attempts = u64::from(task.attempt.max(1));
@@ -137,7 +137,7 @@ impl Machine {
 
     /// Pauses the run where one of its branches awaits what the budget refused.
     pub(super) fn pause_refused(&mut self) -> bool {
-        if !self.awaited.iter().any(|index| self.ops[*index].is_refused()) {
+        if !self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_refused()) {
             return false;
         }
         let Some(refusal) = self.account.refusal.take() else { return false };

@@ -25,14 +25,14 @@ impl Machine {
     /// Moves past recorded calls that have been made again; gives the line that is next.
     pub(super) fn advance(&mut self) -> Option<Line> {
         loop {
-            match self.script.next() {
-                Some(Line::Call(index)) if !self.ops[index].is_unclaimed() => {
-                    if let Detail::Entry { id, external } = &mut self.ops[index].detail
+            match self.segment.script.next() {
+                Some(Line::Call(index)) if !self.segment.ops[index].is_unclaimed() => {
+                    if let Detail::Entry { id, external } = &mut self.segment.ops[index].detail
                         && let Some(thread) = external.take()
                     {
-                        self.leaves.insert(thread, *id);
+                        self.segment.leaves.insert(thread, *id);
                     }
-                    self.script.step();
+                    self.segment.script.step();
                 }
                 line => return line,
             }
@@ -54,7 +54,7 @@ impl Machine {
             Some(index) => self.called_again(index, call),
             None => self.called_new(call, label, parent, once),
         };
-        self.last_called = self.index(called.op).map_or(self.last_called, |index| self.ops[index].sequence);
+        self.last_called = self.index(called.op).map_or(self.last_called, |index| self.segment.ops[index].sequence);
         Ok(called)
     }
 
@@ -66,32 +66,32 @@ impl Machine {
                 "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref)",
             ));
         };
-        self.quiet = false;
-        if self.ops[index].begin_await() {
-            self.awaited.push(index);
+        self.host.quiet = false;
+        if self.segment.ops[index].begin_await() {
+            self.segment.awaited.push(index);
         }
         Ok(())
     }
 
     /// Whether an op's outcome has been handed over already.
     pub fn is_settled(&self, op: OpRef) -> bool {
-        self.index(op).is_none_or(|index| self.ops[index].is_settled())
+        self.index(op).is_none_or(|index| self.segment.ops[index].is_settled())
     }
 
     /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
     pub fn abandon(&mut self, op: OpRef) {
         let Some(index) = self.index(op) else { return };
-        if self.over || self.ending.is_some() || self.ops[index].is_settled() {
+        if self.over || self.ending.is_some() || self.segment.ops[index].is_settled() {
             return;
         }
-        self.quiet = false;
-        self.awaited.retain(|awaited| *awaited != index);
-        self.ops[index].give_up();
+        self.host.quiet = false;
+        self.segment.awaited.retain(|awaited| *awaited != index);
+        self.segment.ops[index].give_up();
         self.settle_op(index);
         self.stop_attempt(index);
         self.give_signal_back(index);
         self.disarm(index);
-        let target = self.ops[index].sequence;
+        let target = self.segment.ops[index].sequence;
         let label = Label {
             kind: OpKind::Abandon,
             name: "abandon".into(),
@@ -99,33 +99,35 @@ impl Machine {
         };
         self.advance();
         if let Ok(Some(abandon)) = self.claim_twin(&label, None) {
-            self.ops[abandon].settle();
+            self.segment.ops[abandon].settle();
             return;
         }
-        let abandon = self.push_op(label, None);
-        self.ops[abandon].settle();
+        let abandon = self.segment.push(label, None);
+        self.segment.ops[abandon].settle();
         self.place(abandon, OpBody::Abandon { target });
-        let what = self.ops[index].label.to_string();
+        let what = self.segment.ops[index].label.to_string();
         self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
-        self.abandoned_by_host = true;
+        self.host.has_abandoned = true;
     }
 
     /// Stops the attempt of a task that runs here: its end no longer matters.
     pub(super) fn stop_attempt(&mut self, index: usize) {
-        let Some(task) = self.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else { return };
+        let Some(task) = self.segment.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else {
+            return;
+        };
         task.here = Attempt::Elsewhere;
-        self.active.retain(|active| *active != index);
+        self.segment.active.retain(|active| *active != index);
         let reference = self.reference(index);
         self.effects.push_back(super::Effect::CancelTask(reference));
     }
 
     /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
     pub(super) fn give_signal_back(&mut self, index: usize) {
-        let slot = self.ops[index].slot();
-        if self.ops[index].label.kind != OpKind::Signal {
+        let slot = self.segment.ops[index].slot();
+        if self.segment.ops[index].label.kind != OpKind::Signal {
             return;
         }
-        for (order, signal) in self.consumed.remove(&slot).unwrap_or_default() {
+        for (order, signal) in self.segment.consumed.remove(&slot).unwrap_or_default() {
             let at = self.mailbox.partition_point(|(place, _)| *place < order);
             self.mailbox.insert(at, (order, signal));
         }
@@ -133,7 +135,7 @@ impl Machine {
 
     /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
     pub(super) fn let_go(&mut self, sequence: u32) {
-        let Some(op) = self.by_sequence.get(&sequence).map(|index| &self.ops[*index]) else { return };
+        let Some(op) = self.segment.by_sequence.get(&sequence).map(|index| &self.segment.ops[*index]) else { return };
         let open = op.task().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
         if open || op.label.kind == OpKind::Signal {
             self.draft.orphaned.push(sequence);
@@ -157,18 +159,18 @@ impl Machine {
                     ),
                 ));
             }
-            let recorded = (0..self.ops.len()).find(|index| {
-                let op = &self.ops[*index];
+            let recorded = (0..self.segment.ops.len()).find(|index| {
+                let op = &self.segment.ops[*index];
                 op.label.kind == OpKind::Once && op.once.as_ref().is_some_and(|once| once.name == *name)
             });
             return Ok(match recorded {
                 Some(index) => {
-                    if self.ops[index].claim() {
-                        self.script.note_claim();
+                    if self.segment.ops[index].claim() {
+                        self.segment.script.note_claim();
                         self.called_anything = true;
                     }
-                    match &self.ops[index].outcome {
-                        Some((_, super::Outcome::Value(value))) if self.ops[index].is_settled() => {
+                    match &self.segment.ops[index].outcome {
+                        Some((_, super::Outcome::Value(value))) if self.segment.ops[index].is_settled() => {
                             OnceBegin::Done(value.clone())
                         }
                         _ => OnceBegin::Recorded(self.reference(index)),
@@ -184,10 +186,10 @@ impl Machine {
     pub fn once_end(&mut self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
         self.check_open()?;
         let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
-        let index = self.push_op(label, Some(OnceSlot { name: name.clone(), n: 0 }));
+        let index = self.segment.push(label, Some(OnceSlot { name: name.clone(), n: 0 }));
         self.once_done
             .insert(name.clone(), crate::model::OnceResult { name: name.clone(), digest, value: value.clone() });
-        self.ops[index].detail = Detail::Once(value.clone());
+        self.segment.ops[index].detail = Detail::Once(value.clone());
         self.place(index, OpBody::Once { digest, value });
         Ok(self.reference(index))
     }
@@ -213,7 +215,7 @@ impl Machine {
             ));
         }
         self.checkpoint = Some(Box::new(PendingCheckpoint {
-            saved: Some(NewCheckpoint { state, leaves: self.leaves.clone(), metadata }),
+            saved: Some(NewCheckpoint { state, leaves: self.segment.leaves.clone(), metadata }),
         }));
         Ok(())
     }
@@ -221,7 +223,7 @@ impl Machine {
     /// Ends the run.
     pub fn finish(&mut self, ending: Ending) {
         if !self.over && self.ending.is_none() {
-            self.quiet = false;
+            self.host.quiet = false;
             self.ending = Some(Box::new(self.judged(ending)));
         }
     }
@@ -246,14 +248,14 @@ impl Machine {
 
     /// Whether nothing has been committed yet of what this code did, and other code did the last that was.
     fn is_code_unproven(&self) -> bool {
-        !self.code_unchanged && self.code_to_store.is_some()
+        !self.segment.code.unchanged && self.segment.code.to_store.is_some()
     }
 
     /// An inline attempt ended.
     pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
         let Some(index) = self.index(op) else { return };
-        let sequence = self.ops[index].sequence;
-        let Some(task) = self.ops[index].task_mut() else { return };
+        let sequence = self.segment.ops[index].sequence;
+        let Some(task) = self.segment.ops[index].task_mut() else { return };
         if task.here != Attempt::Running || task.attempt != attempt || self.over {
             return;
         }
@@ -272,40 +274,40 @@ impl Machine {
                 "an op was called while another branch was saving a checkpoint; join all branches before a checkpoint",
             ));
         }
-        self.quiet = false;
+        self.host.quiet = false;
         Ok(())
     }
 
     /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
     fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
         let Call::Task { aliases, .. } = call else { return label };
-        if aliases.is_empty() || (self.script.all_claimed() && self.unfinished_once.is_empty()) {
+        if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
             return label;
         }
         let labels = aliases.iter().map(|alias| Label { name: alias.clone(), ..label.clone() });
         let twins = std::iter::once(label.clone()).chain(labels);
-        let found = twins.filter_map(|label| Some((self.ops[self.twin(&label, once)?].sequence, label)));
+        let found = twins.filter_map(|label| Some((self.segment.ops[self.twin(&label, once)?].sequence, label)));
         found.min_by_key(|(sequence, _)| *sequence).map_or(label, |(_, label)| label)
     }
 
     /// The recorded op that a label would claim.
     fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
         let free = |index: usize| {
-            let op: &Op = &self.ops[index];
+            let op: &Op = &self.segment.ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
             (op.is_unclaimed() && scope == once).then_some(&op.label)
         };
-        let found = self.script.find(label, free);
-        found.or_else(|| self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
+        let found = self.segment.script.find(label, free);
+        found.or_else(|| self.segment.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
     }
 
     /// Finds and claims the recorded twin of a call (rule 7).
     pub(super) fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
         let first_call = !std::mem::replace(&mut self.called_anything, true);
-        if self.script.all_claimed() && self.unfinished_once.is_empty() {
+        if self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty() {
             return Ok(None);
         }
-        let ops = &self.ops;
+        let ops = &self.segment.ops;
         let free = |index: usize| {
             let op: &Op = &ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
@@ -313,7 +315,7 @@ impl Machine {
         };
         let mut found = self.twin(label, once);
         if found.is_none()
-            && let Some((recorded, called)) = &self.reworded_first
+            && let Some((recorded, called)) = &self.segment.reworded_first
             && recorded == label
         {
             // The step that the first call was taken for comes after it: the first call was no rewording.
@@ -324,37 +326,37 @@ impl Machine {
         let mut reworded = None;
         if found.is_none() {
             found = self.reworded_at_call(label, |index| free(index).is_some());
-            reworded = found.map(|index| self.ops[index].label.to_string());
+            reworded = found.map(|index| self.segment.ops[index].label.to_string());
         }
-        if first_call && found.is_none_or(|index| Some(index) != self.script.first_call()) {
+        if first_call && found.is_none_or(|index| Some(index) != self.segment.script.first_call()) {
             self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));
         }
         let Some(index) = found else { return Ok(None) };
-        self.ops[index].claim();
+        self.segment.ops[index].claim();
         self.made_progress();
-        if self.ops[index].segment == self.segment {
-            self.script.note_claim();
+        if self.segment.ops[index].segment == self.segment.number {
+            self.segment.script.note_claim();
         }
         if let Some(recorded) = reworded {
             if first_call {
-                self.reworded_first = Some((self.ops[index].label.clone(), label.clone()));
+                self.segment.reworded_first = Some((self.segment.ops[index].label.clone(), label.clone()));
             }
             let data = serde_json::json!({"recorded": recorded, "called": label.to_string()});
-            self.draft.warn(Some(self.ops[index].sequence), "reworded", data);
+            self.draft.warn(Some(self.segment.ops[index].sequence), "reworded", data);
         }
         Ok(Some(index))
     }
 
     /// What an agent with state has done whose first call does not match its tail: it has work before its loop.
     fn preamble(&self, label: &Label) -> Option<Failure> {
-        let first = self.script.first_call()?;
-        if !self.config.stateful || self.segment == 0 || !self.code_unchanged {
+        let first = self.segment.script.first_call()?;
+        if !self.config.stateful || self.segment.number == 0 || !self.segment.code.unchanged {
             return None;
         }
         let message = format!(
             "the agent called {label} first, but the segment to be replayed starts with {}; an agent with state is entered at its \
              top in every segment, so wrap what shall happen once in ctx.once(...), or guard it by ctx.state",
-            self.ops[first].label
+            self.segment.ops[first].label
         );
         Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
@@ -363,19 +365,19 @@ impl Machine {
         let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
         match call {
             Call::Entry { thread, .. } => {
-                called.entry = self.ops[index].entry();
+                called.entry = self.segment.ops[index].entry();
                 if let Some(entry) = called.entry {
-                    self.leaves.insert(thread, entry);
+                    self.segment.leaves.insert(thread, entry);
                 }
             }
             Call::Task { options, kind, .. } => {
                 self.count_open(index);
-                if let Some(task) = self.ops[index].task_mut() {
+                if let Some(task) = self.segment.ops[index].task_mut() {
                     task.options = options;
                     task.kind = kind;
                     called.task = Some(task.id);
                     if task.is_to_start() {
-                        self.starting.push(index);
+                        self.segment.starting.push(index);
                     }
                 }
             }
@@ -400,10 +402,10 @@ impl Machine {
             _ => false,
         };
         let once = self.next_once(once);
-        let index = self.push_op(label, once);
+        let index = self.segment.push(label, once);
         let id = self.id_of(index);
         if refused {
-            self.ops[index].place = Place::Refused;
+            self.segment.ops[index].place = Place::Refused;
             let task = matches!(call, Call::Task { .. }).then(|| TaskId(id.uuid()));
             return Called { op: self.reference(index), recorded: false, entry: None, task };
         }
@@ -412,17 +414,17 @@ impl Machine {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
                 let entry = EntryId(id.uuid());
                 called.entry = Some(entry);
-                self.leaves.insert(thread.clone(), entry);
-                self.ops[index].settle();
-                self.ops[index].detail = Detail::Entry { id: entry, external: None };
+                self.segment.leaves.insert(thread.clone(), entry);
+                self.segment.ops[index].settle();
+                self.segment.ops[index].detail = Detail::Entry { id: entry, external: None };
                 OpBody::Entry(NewEntry { id: entry, parent, thread, role, entry_type, content, turn_id, metadata })
             }
             Call::Task { kind, input, options, placement, queue, .. } => {
                 let task = TaskId(id.uuid());
                 called.task = Some(task);
-                self.by_task.entry(task).or_default().push(index);
+                self.segment.by_task.entry(task).or_default().push(index);
                 let inline = placement == Placement::Inline;
-                self.ops[index].detail = Detail::Task(Box::new(TaskState {
+                self.segment.ops[index].detail = Detail::Task(Box::new(TaskState {
                     id: task,
                     kind: kind.clone(),
                     options: options.clone(),
@@ -434,28 +436,29 @@ impl Machine {
                 }));
                 self.count_open(index);
                 if inline {
-                    self.starting.push(index);
+                    self.segment.starting.push(index);
                 }
-                let entry = self.leaves.get("").copied();
+                let entry = self.segment.leaves.get("").copied();
                 OpBody::Task(NewTask { id: task, kind: kind.to_string(), queue, input, options, placement, entry })
             }
             Call::Signal { timeout, .. } => {
-                self.ops[index].detail = Detail::Wait(if timeout.is_some() { Alarm::Set } else { Alarm::Unset });
+                self.segment.ops[index].detail =
+                    Detail::Wait(if timeout.is_some() { Alarm::Set } else { Alarm::Unset });
                 OpBody::Signal { timeout }
             }
             Call::Timer { duration } => {
-                self.ops[index].detail = Detail::Wait(Alarm::Set);
+                self.segment.ops[index].detail = Detail::Wait(Alarm::Set);
                 OpBody::Timer { duration }
             }
             Call::Attach { task } => {
                 called.task = Some(task);
-                self.by_task.entry(task).or_default().push(index);
-                self.ops[index].outcome = self.task_results.get(&task).cloned();
+                self.segment.by_task.entry(task).or_default().push(index);
+                self.segment.ops[index].outcome = self.task_results.get(&task).cloned();
                 OpBody::Attach { task }
             }
             Call::Usage { model, usage } => {
-                self.ops[index].settle();
-                self.spend(self.ops[index].sequence, &usage);
+                self.segment.ops[index].settle();
+                self.spend(self.segment.ops[index].sequence, &usage);
                 OpBody::Usage { model, usage }
             }
             Call::Step => OpBody::Step,
@@ -467,21 +470,21 @@ impl Machine {
 
     /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
     pub(super) fn place(&mut self, index: usize, body: OpBody) {
-        let op = &self.ops[index];
+        let op = &self.segment.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
-        self.last_read = None;
-        if self.script.is_used_up() && self.held.is_empty() {
+        self.segment.last_read = None;
+        if self.segment.script.is_used_up() && self.segment.held.is_empty() {
             self.enter(new);
         } else {
-            self.ops[index].place = Place::Held(Box::new(new));
-            self.held.push(index);
+            self.segment.ops[index].place = Place::Held(Box::new(new));
+            self.segment.held.push(index);
         }
     }
 
     /// Puts an op into the batch with the outcomes handed over since the one before.
     pub(super) fn enter(&mut self, mut op: NewOp) {
-        op.seen = std::mem::take(&mut self.seen);
+        op.seen = std::mem::take(&mut self.segment.seen);
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::NoSeen) {
             op.seen.clear();
@@ -509,19 +512,19 @@ impl Machine {
     /// Whether only an op that tells of outcomes keeps the order in which they were handed over: the store numbers what ended,
     /// but not the marks that were reached. In the next life they are handed over before all that no op tells of.
     fn is_order_untold(&self, seen: &[Seen]) -> bool {
-        let is_mark = |index: &usize| self.ops[*index].label.kind.is_mark();
-        let told = |seen: &Seen| self.by_sequence.get(&seen.0).is_some_and(is_mark);
+        let is_mark = |index: &usize| self.segment.ops[*index].label.kind.is_mark();
+        let told = |seen: &Seen| self.segment.by_sequence.get(&seen.0).is_some_and(is_mark);
         let mut after_an_end = seen.iter().skip_while(|seen| told(seen)).peekable();
-        after_an_end.peek().is_some() && (after_an_end.any(told) || self.awaited.iter().any(is_mark))
+        after_an_end.peek().is_some() && (after_an_end.any(told) || self.segment.awaited.iter().any(is_mark))
     }
 
     /// Puts all held ops into the batch, in the order they were called.
     pub(super) fn enter_held(&mut self) {
-        if !self.held.is_empty() && !self.concurrent && self.ends_by_preamble(true) {
+        if !self.segment.held.is_empty() && !self.host.concurrent && self.ends_by_preamble(true) {
             return;
         }
-        for index in std::mem::take(&mut self.held) {
-            if let Some(op) = self.ops[index].release() {
+        for index in std::mem::take(&mut self.segment.held) {
+            if let Some(op) = self.segment.ops[index].release() {
                 self.enter(op);
             }
         }
@@ -529,8 +532,8 @@ impl Machine {
 
     /// A timer of the store that no longer matters.
     pub(super) fn disarm(&mut self, index: usize) {
-        let op = &mut self.ops[index];
-        if op.segment == self.segment && op.disarm() {
+        let op = &mut self.segment.ops[index];
+        if op.segment == self.segment.number && op.disarm() {
             self.draft.disarmed.push(op.sequence);
         }
     }
@@ -538,11 +541,11 @@ impl Machine {
     fn open_operations(&self) -> Vec<String> {
         let open = |op: &Op| {
             !op.is_unclaimed()
-                && op.segment == self.segment
+                && op.segment == self.segment.number
                 && !op.is_settled()
                 && !op.is_detached()
                 && !op.has_durable_end()
         };
-        self.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
+        self.segment.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
     }
 }

@@ -23,7 +23,7 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        if self.checkpoint.is_some() && self.quiet {
+        if self.checkpoint.is_some() && self.host.quiet {
             self.enter_held();
             if self.ending.is_some() {
                 return self.plan_end();
@@ -33,26 +33,26 @@ impl Machine {
             return;
         }
         if let Some(pending) = &mut self.checkpoint {
-            if !self.quiet {
+            if !self.host.quiet {
                 return;
             }
             let Some(saved) = pending.saved.take() else { return };
             return self.commit_checkpoint(saved);
         }
-        let must_be_durable_first = self.starting.iter().any(|index| !self.ops[*index].is_held());
+        let must_be_durable_first = self.segment.starting.iter().any(|index| !self.segment.ops[*index].is_held());
         if self.draft.urgent
             || !self.draft.attempts.is_empty()
-            || (self.quiet && must_be_durable_first && self.draft.is_due())
+            || (self.host.quiet && must_be_durable_first && self.draft.is_due())
         {
             return self.commit(BatchEnd::Continue, Vec::new());
         }
-        let busy = !self.active.is_empty() || !self.starting.is_empty();
-        let idle = self.quiet && !busy && !blocked && self.held.is_empty();
+        let busy = !self.segment.active.is_empty() || !self.segment.starting.is_empty();
+        let idle = self.host.quiet && !busy && !blocked && self.segment.held.is_empty();
         if idle && self.pause_refused() {
             return;
         }
         let wait = idle.then(|| self.wait()).flatten();
-        if wait.is_some() && self.outside.is_none() {
+        if wait.is_some() && self.host.outside.is_none() {
             return self.ask();
         }
         if let Some(wait) = wait {
@@ -62,7 +62,7 @@ impl Machine {
             }
             return;
         }
-        if self.quiet && self.draft.is_due() {
+        if self.host.quiet && self.draft.is_due() {
             if self.draft.held_enough {
                 self.commit(BatchEnd::Continue, Vec::new());
             } else if !self.draft.hold_armed {
@@ -83,10 +83,10 @@ impl Machine {
 
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
-        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
+        let mut wait = Wait { host_timer: self.host.timer, ..Wait::default() };
         let mut in_doubt = false;
-        for index in &self.awaited {
-            let op = &self.ops[*index];
+        for index in &self.segment.awaited {
+            let op = &self.segment.ops[*index];
             if op.is_given_up() {
                 // A timer of the host will give it up again.
                 return None;
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
-        let mut segment = self.segment;
+        let mut segment = self.segment.number;
         if let Some((last, _)) = self.ahead.last_key_value() {
             // A segment that has ended takes nothing new: a person must look.
             let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
@@ -129,7 +129,7 @@ impl Machine {
         }
         let mut flight = InFlight { decides: self.draft.decides, ..InFlight::default() };
         for op in &self.draft.ops {
-            if let Some(index) = self.by_sequence.get(&op.sequence) {
+            if let Some(index) = self.segment.by_sequence.get(&op.sequence) {
                 flight.ops.push(*index);
                 if op.label.kind.is_mark() {
                     flight.marks.push(*index);
@@ -137,10 +137,10 @@ impl Machine {
             }
         }
         for (sequence, _) in &self.draft.restarted {
-            flight.ops.extend(self.by_sequence.get(sequence));
+            flight.ops.extend(self.segment.by_sequence.get(sequence));
         }
         for attempt in &self.draft.attempts {
-            flight.attempts.extend(self.by_sequence.get(&attempt.sequence));
+            flight.attempts.extend(self.segment.by_sequence.get(&attempt.sequence));
         }
         let code = match &end {
             BatchEnd::Checkpoint(saved) => {
@@ -149,7 +149,7 @@ impl Machine {
             }
             // An error of code that has done nothing does not make the run its own.
             BatchEnd::Pause { reason: WaitReason::Error, .. } if self.draft.ops.is_empty() => None,
-            _ => self.code_to_store.take(),
+            _ => self.segment.code.to_store.take(),
         };
         let batch = self.draft.take(segment, code, orphaned, end);
         self.in_flight = Some(Box::new(flight));
@@ -162,7 +162,7 @@ impl Machine {
             // None of it is written.
             return false;
         }
-        let Some(part) = self.draft.part(self.most, self.segment) else { return false };
+        let Some(part) = self.draft.part(self.most, self.segment.number) else { return false };
         let rest = std::mem::replace(&mut self.draft, part);
         self.commit(BatchEnd::Continue, Vec::new());
         self.draft = rest;
@@ -186,7 +186,7 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        for index in std::mem::take(&mut self.active) {
+        for index in std::mem::take(&mut self.segment.active) {
             self.stop_attempt(index);
         }
         let pausing = matches!(self.ending.as_deref(), Some(Ending::Paused(..)));
@@ -219,6 +219,7 @@ impl Machine {
 
     fn warn_unfinished(&mut self) {
         let unfinished: Vec<String> = self
+            .segment
             .ops
             .iter()
             .filter(|op| {

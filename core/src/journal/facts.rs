@@ -6,7 +6,6 @@ use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
 use super::machine::{Machine, OpRef};
 use super::op::{Alarm, Attempt, Detail};
-use super::replay::Script;
 use crate::error::{Error, Kind, Result};
 use crate::id::Slot;
 use crate::model::{
@@ -51,23 +50,23 @@ impl Machine {
         self.base = answer.number;
         self.was_lost = false;
         for index in flight.ops {
-            self.ops[index].stored();
+            self.segment.ops[index].stored();
         }
         self.apply_all(answer.facts, false);
         self.known = self.known.max(answer.high);
         let last = self.times.last().copied().unwrap_or(self.time);
         let order = self.next_order(last);
         for index in flight.marks {
-            let op = &mut self.ops[index];
+            let op = &mut self.segment.ops[index];
             let outcome = match std::mem::replace(&mut op.detail, Detail::None) {
                 Detail::Once(value) => Outcome::Value(value),
                 _ => Outcome::Done,
             };
             op.outcome = Some((order, outcome));
         }
-        self.active.retain(|index| !flight.attempts.contains(index));
+        self.segment.active.retain(|index| !flight.attempts.contains(index));
         for index in flight.attempts {
-            let op = &mut self.ops[index];
+            let op = &mut self.segment.ops[index];
             let is_over = op.outcome.is_some();
             if let Some(task) = op.task_mut() {
                 task.here = Attempt::Elsewhere;
@@ -111,59 +110,26 @@ impl Machine {
             return;
         }
         self.draft = Draft::default();
-        self.held.clear();
+        self.segment.held.clear();
         self.checkpoint = None;
         let failure = Failure::new(error.code(), error.code().as_str(), error.message());
         self.ending = Some(Box::new(Ending::Paused(WaitReason::Quarantined, failure)));
         self.plan_end();
     }
 
-    /// Gives back the memory that only running needs: thousands of runs may wait (rule 19).
-    pub fn rest(&mut self) {
-        self.ops.shrink_to_fit();
-        self.awaited.shrink_to_fit();
-        self.seen.shrink_to_fit();
-        self.effects.shrink_to_fit();
-        self.times.shrink_to_fit();
-        self.mailbox.shrink_to_fit();
-    }
-
     /// The tail is empty again.
     fn begin_segment(&mut self, saved: NewCheckpoint) {
-        self.segment += 1;
-        self.first_ref += self.ops.len() as u32;
-        self.handed = self.order;
-        self.ops.clear();
-        self.script = Script::default();
-        self.unfinished_once.clear();
-        self.by_sequence.clear();
-        self.by_task.clear();
-        self.next_sequence = 0;
-        self.held.clear();
-        self.starting.clear();
-        self.active.clear();
-        self.open.clear();
-        self.awaited.clear();
-        self.seen.clear();
-        self.consumed.clear();
-        self.last_read = None;
-        self.reworded_first = None;
-        self.read_left.clear();
-        self.read_total.clear();
-        self.leaves = saved.leaves;
-        self.code_unchanged = true;
-        self.code_to_store = None;
-        self.diverged = false;
+        self.segment.next(saved.leaves, self.order);
         self.checkpoint = None;
-        self.quiet = false;
+        self.host.quiet = false;
         self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
     }
 
     /// Goes on to a segment whose recorded ops are known already, because its own checkpoint is damaged (rule 18).
     pub(super) fn begin_recorded_segment(&mut self, saved: NewCheckpoint, tail: &[RecordedOp]) {
-        let code = (self.code_unchanged, self.code_to_store.take());
+        let code = self.segment.code.clone();
         self.begin_segment(saved);
-        (self.code_unchanged, self.code_to_store) = code;
+        self.segment.code = code;
         self.mailbox.clear();
         self.load(tail);
         let facts = std::mem::take(&mut self.ahead_facts);
@@ -197,8 +163,8 @@ impl Machine {
                     Ok(value) => Outcome::Value(value),
                     Err(failure) => Outcome::Failed(failure),
                 };
-                for index in self.by_task.get(&task).cloned().unwrap_or_default() {
-                    let op = &mut self.ops[index];
+                for index in self.segment.by_task.get(&task).cloned().unwrap_or_default() {
+                    let op = &mut self.segment.ops[index];
                     if op.outcome.is_none() {
                         op.outcome = Some((order, outcome.clone()));
                     }
@@ -209,10 +175,10 @@ impl Machine {
                 self.task_results.entry(task).or_insert((order, outcome));
             }
             FactKind::Timer { slot } => {
-                if slot.segment == self.segment
-                    && let Some(index) = self.by_sequence.get(&slot.sequence)
+                if slot.segment == self.segment.number
+                    && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
                 {
-                    let op = &mut self.ops[*index];
+                    let op = &mut self.segment.ops[*index];
                     if let Detail::Wait(alarm) = &mut op.detail {
                         *alarm = Alarm::Passed(order);
                     }
@@ -239,21 +205,26 @@ impl Machine {
 
     /// The model calls that run here end with what they have said so far (rule 12).
     fn interrupt(&mut self) {
-        let calls = self.active.iter().filter(|index| self.ops[**index].is_interruptible());
+        let calls = self.segment.active.iter().filter(|index| self.segment.ops[**index].is_interruptible());
         let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
         self.effects.extend(calls);
     }
 
     fn apply_consumed(&mut self, order: u64, slot: Slot, signal: crate::model::Signal) {
-        let index = match slot.segment == self.segment {
-            true => self.by_sequence.get(&slot.sequence).copied(),
-            false => self.unfinished_once.iter().copied().find(|index| self.ops[*index].sequence == slot.sequence),
+        let index = match slot.segment == self.segment.number {
+            true => self.segment.by_sequence.get(&slot.sequence).copied(),
+            false => self
+                .segment
+                .unfinished_once
+                .iter()
+                .copied()
+                .find(|index| self.segment.ops[*index].sequence == slot.sequence),
         };
         if let Some(index) = index
-            && self.ops[index].label.kind == OpKind::Signal
+            && self.segment.ops[index].label.kind == OpKind::Signal
         {
-            self.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
+            self.segment.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
         }
-        self.consumed.entry(slot).or_default().push((order, signal));
+        self.segment.consumed.entry(slot).or_default().push((order, signal));
     }
 }

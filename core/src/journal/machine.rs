@@ -4,20 +4,22 @@
 
 use super::account::Account;
 use super::call::Question;
-use super::config::{MachineConfig, Outside};
+use super::config::MachineConfig;
+use super::divergence::Patience;
 use super::draft::{Draft, Most};
 use super::effect::{Effect, Ending, Outcome};
+use super::host::HostState;
 use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
 use super::open::Open;
 use super::reading::is_yes;
 use super::replay::Script;
+use super::segment::{CodeState, SegmentState};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, OpId, TaskId};
 use crate::model::{
-    Cancellation, Fact, Failure, ForkPoint, Label, LabelKey, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Seen,
-    Segment, SideEffects, Signal, TaskOptions, TaskStatus, Wait,
+    Cancellation, Fact, Failure, ForkPoint, LabelKey, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Segment,
+    SideEffects, Signal, TaskOptions, TaskStatus, Wait,
 };
-use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -42,81 +44,39 @@ pub struct Machine {
     pub(super) execution: ExecutionId,
     pub(super) config: MachineConfig,
     pub(super) forked_from: Option<ForkPoint>,
-    pub(super) segment: u32,
+    /// The number of the last commit.
     pub(super) base: u64,
+    /// The highest number of a fact that the store has told.
     pub(super) known: u64,
     /// Facts applied so far: the order of outcomes.
     pub(super) order: u64,
-    pub(super) ops: Vec<Op>,
-    /// The reference of `ops[0]`: references of earlier segments are told apart.
-    pub(super) first_ref: u32,
-    pub(super) script: Script,
-    /// Ops of `once`s that an earlier segment left unfinished.
-    pub(super) unfinished_once: Vec<usize>,
-    /// New ops that wait for divergence to be judged.
-    pub(super) held: Vec<usize>,
-    /// Inline tasks that are to be started.
-    pub(super) starting: Vec<usize>,
-    /// Inline tasks with an attempt that runs here, or whose end is not durable yet.
-    pub(super) active: Vec<usize>,
-    /// The place among the facts of the latest outcome handed over; 0 before the first.
-    pub(super) handed: u64,
     /// When each fact was stored, by its order (from 1).
     pub(super) times: Vec<Timestamp>,
     /// The store's time of the last outcome handed over.
     pub(super) time: Timestamp,
-    pub(super) by_sequence: HashMap<u32, usize>,
-    pub(super) by_task: HashMap<TaskId, Vec<usize>>,
-    pub(super) next_sequence: u32,
-    pub(super) once_next: HashMap<Arc<str>, u32>,
-    pub(super) once_done: HashMap<Arc<str>, OnceResult>,
-    pub(super) leaves: BTreeMap<String, EntryId>,
     pub(super) mailbox: VecDeque<(u64, Signal)>,
-    /// Signals the tail consumed, by op.
-    pub(super) consumed: HashMap<Slot, Vec<(u64, Signal)>>,
     pub(super) task_results: HashMap<TaskId, (u64, Outcome)>,
-    pub(super) awaited: Vec<usize>,
-    pub(super) seen: Vec<Seen>,
-    pub(super) draft: Draft,
-    pub(super) most: Most,
-    pub(super) open: Open,
-    pub(super) account: Account,
-    pub(super) in_flight: Option<Box<InFlight>>,
-    pub(super) last_read: Option<(usize, Label, Payload, u32)>,
-    /// How often a recorded read still answers, and how often it did in all.
-    pub(super) read_left: HashMap<usize, u32>,
-    pub(super) read_total: HashMap<usize, u32>,
-    /// The host gave up an await by a timer of its own.
-    pub(super) abandoned_by_host: bool,
-    /// Whether anything outside may make the code go on; none until the host has said so, for this time of quiet.
-    pub(super) outside: Option<Outside>,
-    /// What the host said last: something of this process alone may end the wait.
-    pub(super) host_timer: bool,
-    /// Some branch has waited outside while another awaited an outcome.
-    pub(super) races_outside: bool,
-    pub(super) asked: bool,
-    pub(super) asking_later: bool,
-    /// The awaits that recorded ops give up, by op.
-    pub(super) abandons: HashMap<usize, usize>,
     pub(super) cancel: Option<(u64, Cancellation)>,
     pub(super) cancel_handed: bool,
+    pub(super) once_next: HashMap<Arc<str>, u32>,
+    pub(super) once_done: HashMap<Arc<str>, OnceResult>,
+    pub(super) account: Account,
+    pub(super) open: Open,
+    pub(super) segment: SegmentState,
+    /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
+    pub(super) ahead: BTreeMap<u32, Vec<RecordedOp>>,
+    /// What is known, for those.
+    pub(super) ahead_facts: Vec<Fact>,
+    pub(super) host: HostState,
+    pub(super) draft: Draft,
+    pub(super) most: Most,
+    pub(super) in_flight: Option<Box<InFlight>>,
     pub(super) checkpoint: Option<Box<PendingCheckpoint>>,
     pub(super) ending: Option<Box<Ending>>,
-    pub(super) quiet: bool,
-    pub(super) concurrent: bool,
-    pub(super) lease_fresh: bool,
     /// The claim before this one was lost without a commit, and this one has made none yet.
     pub(super) was_lost: bool,
-    pub(super) code_unchanged: bool,
-    pub(super) code_to_store: Option<String>,
-    pub(super) diverged: bool,
-    /// The timer of the patience that runs, by its number: progress starts another.
-    pub(super) patience: Option<u64>,
-    pub(super) patience_started: u64,
-    pub(super) divergence_due: bool,
-    /// Edited code has been waited for once.
-    pub(super) was_patient: bool,
     pub(super) divergence_allowed: bool,
+    pub(super) patience: Patience,
     pub(super) parked: bool,
     /// What the run waits for by the last commit that put it to rest.
     pub(super) waits: Option<Box<Wait>>,
@@ -126,17 +86,11 @@ pub struct Machine {
     /// Its process is about to end: nothing is started or handed over any more.
     pub(super) draining: bool,
     pub(super) called_anything: bool,
-    /// The recorded label and the call that was taken for it, where the first call was a reworded step.
-    pub(super) reworded_first: Option<(Label, Label)>,
     /// What the run ends with if its first call turns out to be work before the agent's loop, and whether that call has a
     /// twin further on.
     pub(super) suspect: Option<(bool, Box<Failure>)>,
     pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
-    /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
-    pub(super) ahead: BTreeMap<u32, Vec<RecordedOp>>,
-    /// What is known, for those.
-    pub(super) ahead_facts: Vec<Fact>,
 }
 
 /// The commit on its way.
@@ -176,80 +130,49 @@ impl Machine {
         // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
         let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
         let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
-        let code_unchanged = execution.code.is_none() || execution.code == config.code;
-        let (divergence_allowed, code_to_store) = admitted(execution.code.as_deref(), config.code.as_deref());
+        let unchanged = execution.code.is_none() || execution.code == config.code;
+        let (divergence_allowed, to_store) = admitted(execution.code.as_deref(), config.code.as_deref());
+        let leaves = segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default();
+        let mut state = SegmentState::new(number, leaves, CodeState { unchanged, to_store });
+        state.ops.reserve(segment.tail.len() + 8);
         let mut machine = Self {
             execution: execution.new.id,
             config,
             forked_from: execution.forked_from,
-            segment: number,
             base: execution.base,
             known: segment.high,
             order: 0,
-            handed: 0,
-            ops: Vec::with_capacity(segment.tail.len() + 8),
-            first_ref: 0,
-            script: Script::default(),
-            unfinished_once: Vec::new(),
-            held: Vec::new(),
-            starting: Vec::new(),
-            active: Vec::new(),
             times: Vec::new(),
             time: segment_time,
-            by_sequence: HashMap::new(),
-            by_task: HashMap::new(),
-            next_sequence: 0,
-            once_next: HashMap::new(),
-            once_done: segment.once.into_iter().map(|once| (once.name.clone(), once)).collect(),
-            leaves: segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default(),
             mailbox: VecDeque::new(),
-            consumed: HashMap::new(),
             task_results: HashMap::new(),
-            awaited: Vec::new(),
-            seen: Vec::new(),
-            draft: Draft::default(),
-            most: Most::default(),
-            open: Open::default(),
-            account: Account::of(execution),
-            in_flight: None,
-            last_read: None,
-            read_left: HashMap::new(),
-            read_total: HashMap::new(),
-            abandoned_by_host: false,
-            outside: None,
-            host_timer: false,
-            races_outside: false,
-            asked: false,
-            asking_later: false,
-            abandons: HashMap::new(),
             cancel: None,
             cancel_handed: false,
+            once_next: HashMap::new(),
+            once_done: segment.once.into_iter().map(|once| (once.name.clone(), once)).collect(),
+            account: Account::of(execution),
+            open: Open::default(),
+            segment: state,
+            ahead: BTreeMap::new(),
+            ahead_facts: Vec::new(),
+            host: HostState::new(),
+            draft: Draft::default(),
+            most: Most::default(),
+            in_flight: None,
             checkpoint: None,
             ending: None,
-            quiet: false,
-            concurrent: false,
-            lease_fresh: true,
             was_lost: execution.losses > 0,
-            code_unchanged,
-            code_to_store,
-            diverged: false,
-            patience: None,
-            patience_started: 0,
-            divergence_due: false,
-            was_patient: false,
             divergence_allowed,
+            patience: Patience::default(),
             parked: false,
             waits: None,
             lacks_news: false,
             over: false,
             draining: false,
             called_anything: false,
-            reworded_first: None,
             suspect: None,
             last_called: 0,
             effects: VecDeque::new(),
-            ahead: BTreeMap::new(),
-            ahead_facts: Vec::new(),
         };
         let (ahead, tail): (Vec<_>, Vec<_>) = segment.tail.into_iter().partition(|op| op.segment > number);
         for ahead_of in number + 1..=execution.segment {
@@ -262,12 +185,12 @@ impl Machine {
 
     pub(super) fn load(&mut self, tail: &[RecordedOp]) {
         for recorded in tail {
-            let index = self.ops.len();
+            let index = self.segment.ops.len();
             let mut op = Op::new(recorded.segment, recorded.sequence, recorded.once.clone(), recorded.label.clone());
             op.place = Place::Recorded;
             match &recorded.body {
                 RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } => {
-                    self.by_task.entry(*id).or_default().push(index);
+                    self.segment.by_task.entry(*id).or_default().push(index);
                     let effects = if *at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
                     let lost = *inline && *status == TaskStatus::Running;
                     op.detail = Detail::Task(Box::new(TaskState {
@@ -281,11 +204,11 @@ impl Machine {
                         is_open: false,
                     }));
                 }
-                RecordedBody::Attach { task } => self.by_task.entry(*task).or_default().push(index),
+                RecordedBody::Attach { task } => self.segment.by_task.entry(*task).or_default().push(index),
                 RecordedBody::Read { answer, count } => {
                     op.outcome = Some((0, Outcome::Value(answer.clone())));
-                    self.read_left.insert(index, *count);
-                    self.read_total.insert(index, *count);
+                    self.segment.read_left.insert(index, *count);
+                    self.segment.read_total.insert(index, *count);
                 }
                 RecordedBody::Once { value } => op.outcome = Some((0, Outcome::Value(value.clone()))),
                 RecordedBody::Flush | RecordedBody::Step => op.outcome = Some((0, Outcome::Done)),
@@ -300,13 +223,13 @@ impl Machine {
                 let next = self.once_next.entry(once.name.clone()).or_insert(1);
                 *next = (*next).max(once.n + 1);
             }
-            if recorded.segment == self.segment {
-                self.by_sequence.insert(recorded.sequence, index);
-                self.next_sequence = self.next_sequence.max(recorded.sequence + 1);
+            if recorded.segment == self.segment.number {
+                self.segment.by_sequence.insert(recorded.sequence, index);
+                self.segment.next_sequence = self.segment.next_sequence.max(recorded.sequence + 1);
             } else {
-                self.unfinished_once.push(index);
+                self.segment.unfinished_once.push(index);
             }
-            self.ops.push(op);
+            self.segment.ops.push(op);
         }
         // What a finished `once` did inside is never called again; its result is. Nor is what counts no more.
         let finished: HashSet<Arc<str>> = tail
@@ -324,24 +247,25 @@ impl Machine {
             .map(|(index, _)| index)
             .collect();
         for index in &skip {
-            self.ops[*index].claim();
-            self.ops[*index].settle();
+            self.segment.ops[*index].claim();
+            self.segment.ops[*index].settle();
         }
-        let here = tail.iter().filter(|op| op.segment == self.segment);
-        let index = |sequence| self.by_sequence.get(&sequence).copied();
-        self.script = Script::of_tail(here, self.last_inherited(), index, |index| skip.contains(&index));
+        let here = tail.iter().filter(|op| op.segment == self.segment.number);
+        let index = |sequence| self.segment.by_sequence.get(&sequence).copied();
+        self.segment.script = Script::of_tail(here, self.last_inherited(), index, |index| skip.contains(&index));
         self.take_recorded_abandons(tail);
         self.take_external_entries(tail);
     }
 
     /// The last op of this segment that a fork has of its parent.
     fn last_inherited(&self) -> Option<u32> {
-        self.forked_from.filter(|point| point.segment == self.segment)?.sequence
+        self.forked_from.filter(|point| point.segment == self.segment.number)?.sequence
     }
 
     /// Whether an op is the answer to a fork's parent that it shall stop: nobody asks the fork to.
     fn is_of_a_parents_stop(&self, op: &RecordedOp) -> bool {
-        let inherited = op.segment == self.segment && self.last_inherited().is_some_and(|last| op.sequence <= last);
+        let inherited =
+            op.segment == self.segment.number && self.last_inherited().is_some_and(|last| op.sequence <= last);
         let RecordedBody::Read { answer, .. } = &op.body else { return false };
         inherited && Question::Cancellation.is_asked_by(&op.label) && is_yes(answer)
     }
@@ -351,11 +275,11 @@ impl Machine {
         for recorded in tail {
             if let RecordedBody::Abandon { target } = recorded.body
                 && !recorded.is_undone()
-                && let Some(target) = self.by_sequence.get(&target)
-                && let Some(abandon) = self.by_sequence.get(&recorded.sequence)
+                && let Some(target) = self.segment.by_sequence.get(&target)
+                && let Some(abandon) = self.segment.by_sequence.get(&recorded.sequence)
             {
-                self.ops[*target].give_up();
-                self.abandons.insert(*abandon, *target);
+                self.segment.ops[*target].give_up();
+                self.segment.abandons.insert(*abandon, *target);
             }
         }
     }
@@ -367,9 +291,9 @@ impl Machine {
             if matches!(recorded.label.key, LabelKey::Key(_))
                 && let RecordedBody::Entry { id, thread, .. } = &recorded.body
             {
-                self.ops[index].claim();
-                self.ops[index].detail = Detail::Entry { id: *id, external: Some(thread.clone()) };
-                self.script.note_claim();
+                self.segment.ops[index].claim();
+                self.segment.ops[index].detail = Detail::Entry { id: *id, external: Some(thread.clone()) };
+                self.segment.script.note_claim();
             }
         }
     }
@@ -386,41 +310,32 @@ impl Machine {
     }
 
     pub(super) fn id_of(&self, index: usize) -> OpId {
-        let op = &self.ops[index];
+        let op = &self.segment.ops[index];
         OpId { execution: self.execution, slot: op.slot(), once: op.once.clone() }
     }
 
     pub(super) fn index(&self, op: OpRef) -> Option<usize> {
-        let index = op.0.checked_sub(self.first_ref)? as usize;
-        (op != OpRef::CHECKPOINT && index < self.ops.len()).then_some(index)
+        let index = op.0.checked_sub(self.segment.first_ref)? as usize;
+        (op != OpRef::CHECKPOINT && index < self.segment.ops.len()).then_some(index)
     }
 
     pub(super) fn reference(&self, index: usize) -> OpRef {
-        OpRef(self.first_ref + index as u32)
-    }
-
-    pub(super) fn push_op(&mut self, label: Label, once: Option<OnceSlot>) -> usize {
-        let index = self.ops.len();
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        self.by_sequence.insert(sequence, index);
-        self.ops.push(Op::new(self.segment, sequence, once, label));
-        index
+        OpRef(self.segment.first_ref + index as u32)
     }
 
     /// Where a thread of the conversation stands; a new thread starts where the main one is.
     pub fn leaf(&self, thread: &str) -> Option<EntryId> {
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::OneLeaf) {
-            return self.leaves.values().max_by_key(|entry| entry.0).copied();
+            return self.segment.leaves.values().max_by_key(|entry| entry.0).copied();
         }
-        self.leaves.get(thread).or_else(|| self.leaves.get("")).copied()
+        self.segment.leaves.get(thread).or_else(|| self.segment.leaves.get("")).copied()
     }
 
     /// Gives a thread a leaf of its own.
     pub fn open_thread(&mut self, thread: &str) {
         if let Some(leaf) = self.leaf(thread) {
-            self.leaves.entry(thread.to_owned()).or_insert(leaf);
+            self.segment.leaves.entry(thread.to_owned()).or_insert(leaf);
         }
     }
 
@@ -434,18 +349,17 @@ impl Machine {
         self.time
     }
 
-    /// Gives back the room that only a run that advances needs.
+    /// Gives back the room that only a run that advances needs: thousands may wait (rule 19).
     pub fn shrink(&mut self) {
-        self.ops.shrink_to_fit();
+        self.segment.shrink();
         self.times.shrink_to_fit();
-        self.by_sequence.shrink_to_fit();
-        self.seen.shrink_to_fit();
-        self.awaited.shrink_to_fit();
+        self.mailbox.shrink_to_fit();
+        self.effects.shrink_to_fit();
     }
 
     /// The current segment.
     pub fn segment(&self) -> u32 {
-        self.segment
+        self.segment.number
     }
 
     /// The highest fact number known.
@@ -475,21 +389,21 @@ impl Machine {
 
     /// Whether an attempt runs here, or its end is not durable yet.
     pub fn is_working(&self) -> bool {
-        !self.over && (self.in_flight.is_some() || !self.active.is_empty() || !self.draft.attempts.is_empty())
+        !self.over && (self.in_flight.is_some() || !self.segment.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
     /// Whether it waits in the store, and its code has nothing left to run.
     pub fn is_idle(&self) -> bool {
-        self.is_parked() && self.quiet
+        self.is_parked() && self.host.quiet
     }
 
     /// Whether it is idle and has nothing new to say to the store.
     pub fn is_at_rest(&self) -> bool {
-        self.is_idle() && self.draft.is_empty() && self.held.is_empty() && self.effects.is_empty()
+        self.is_idle() && self.draft.is_empty() && self.segment.held.is_empty() && self.effects.is_empty()
     }
 
     /// Ops that the recovery of this run would replay.
     pub fn tail_length(&self) -> usize {
-        self.ops.len()
+        self.segment.ops.len()
     }
 }

@@ -20,6 +20,7 @@ mod divergence;
 mod draft;
 mod effect;
 mod facts;
+mod host;
 mod machine;
 mod op;
 mod open;
@@ -28,6 +29,7 @@ mod reading;
 mod replay;
 pub mod retry;
 mod reword;
+mod segment;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Machine {
     /// others are told now.
     fn heard_stop(&mut self) {
         if self.cancel.is_some() && !self.cancel_handed && !self.config.not_cancellable {
-            self.hand_cancel(self.script.tells_stop());
+            self.hand_cancel(self.segment.script.tells_stop());
         }
     }
 
@@ -48,32 +48,32 @@ impl Machine {
                 && let OpBody::Read { count: stored, .. } = &mut op.body
             {
                 *stored = count;
-            } else if let Some((index, ..)) = &self.last_read {
-                let sequence = self.ops[*index].sequence;
+            } else if let Some((index, ..)) = &self.segment.last_read {
+                let sequence = self.segment.ops[*index].sequence;
                 self.draft.read_counts.retain(|(read, _)| *read != sequence);
                 self.draft.read_counts.push((sequence, count));
                 self.draft.decides = true;
             }
             return answer;
         }
-        let index = self.push_op(label.clone(), once);
-        self.ops[index].settle();
+        let index = self.segment.push(label.clone(), once);
+        self.segment.ops[index].settle();
         if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
             self.consume_drained(index, question, values.len());
         }
         self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
         if !matches!(question, Question::Drain { .. }) {
-            self.last_read = Some((index, label, body, 1));
+            self.segment.last_read = Some((index, label, body, 1));
         }
         answer
     }
 
     /// The recorded read goes on answering as often as it did.
     fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
-        let (index, ..) = self.last_read.as_ref()?;
+        let (index, ..) = self.segment.last_read.as_ref()?;
         let index = *index;
-        let left = self.read_left.get_mut(&index)?;
-        if self.ops[index].label != *label || *left == 0 {
+        let left = self.segment.read_left.get_mut(&index)?;
+        if self.segment.ops[index].label != *label || *left == 0 {
             return None;
         }
         *left -= 1;
@@ -81,25 +81,26 @@ impl Machine {
     }
 
     fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
-        self.ops[index].settle();
-        if let Some(left) = self.read_left.get_mut(&index) {
+        self.segment.ops[index].settle();
+        if let Some(left) = self.segment.read_left.get_mut(&index) {
             *left = left.saturating_sub(1);
         }
-        let count = self.read_left.get(&index).copied().unwrap_or(0);
+        let count = self.segment.read_left.get(&index).copied().unwrap_or(0);
         // What a drain took is its own: another that takes as many is another op.
         if !matches!(question, Question::Drain { .. })
-            && let Some((_, Outcome::Value(body))) = &self.ops[index].outcome
+            && let Some((_, Outcome::Value(body))) = &self.segment.ops[index].outcome
         {
-            let total = self.read_total.get(&index).copied().unwrap_or(count + 1);
-            self.last_read = Some((index, self.ops[index].label.clone(), body.clone(), total));
+            let total = self.segment.read_total.get(&index).copied().unwrap_or(count + 1);
+            self.segment.last_read = Some((index, self.segment.ops[index].label.clone(), body.clone(), total));
         }
         self.stored_answer(index, question)
     }
 
     fn stored_answer(&self, index: usize, question: &Question) -> Answer {
-        let op = &self.ops[index];
+        let op = &self.segment.ops[index];
         if let Question::Drain { .. } = question {
             let values = self
+                .segment
                 .consumed
                 .get(&op.slot())
                 .map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
@@ -135,7 +136,7 @@ impl Machine {
     }
 
     fn consume_drained(&mut self, index: usize, question: &Question, count: usize) {
-        let by = Slot { segment: self.segment, sequence: self.ops[index].sequence };
+        let by = Slot { segment: self.segment.number, sequence: self.segment.ops[index].sequence };
         let Question::Drain { name, .. } = question else { return };
         let mut left = count;
         let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
@@ -152,8 +153,8 @@ impl Machine {
 
     /// The new count, where the last op called is this very read with this very answer.
     fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
-        let (index, last, body, count) = self.last_read.as_mut()?;
-        if last != label || body != answer || *index + 1 != self.ops.len() || label.kind != OpKind::Read {
+        let (index, last, body, count) = self.segment.last_read.as_mut()?;
+        if last != label || body != answer || *index + 1 != self.segment.ops.len() || label.kind != OpKind::Read {
             return None;
         }
         *count += 1;

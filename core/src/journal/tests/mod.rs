@@ -356,17 +356,18 @@ impl Stats {
 impl super::Machine {
     /// Whether an op was loaded from the store, or may still turn out to be one that was.
     fn is_recorded(&self, op: super::OpRef) -> bool {
-        self.index(op).is_some_and(|index| self.ops[index].is_recorded() || self.ops[index].is_held())
+        self.index(op).is_some_and(|index| self.segment.ops[index].is_recorded() || self.segment.ops[index].is_held())
     }
 
     /// The task of an op.
     fn task_of(&self, op: super::OpRef) -> Option<crate::id::TaskId> {
-        self.ops[self.index(op)?].task().map(|task| task.id)
+        self.segment.ops[self.index(op)?].task().map(|task| task.id)
     }
 
     /// Where it stands, for the message of a failed case.
     fn summary(&self) -> String {
         let ops: Vec<String> = self
+            .segment
             .ops
             .iter()
             .map(|op| {
@@ -379,15 +380,15 @@ impl super::Machine {
         format!(
             "{}\nnext {:?}, held {:?}, awaited {:?}, active {:?}, starting {:?}, quiet {}, in flight {}, parked {}, armed {}",
             ops.join("\n"),
-            self.script.next(),
-            self.held,
-            self.awaited,
-            self.active,
-            self.starting,
-            self.quiet,
+            self.segment.script.next(),
+            self.segment.held,
+            self.segment.awaited,
+            self.segment.active,
+            self.segment.starting,
+            self.host.quiet,
             self.in_flight.is_some(),
             self.parked,
-            self.patience.is_some()
+            self.patience.is_running()
         )
     }
 }

@@ -719,7 +719,8 @@ impl World {
                     let read = |op: &crate::journal::op::Op| {
                         op.label.kind == OpKind::Read && matches!(op.place, Place::Placed)
                     };
-                    let unread = life.machine.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
+                    let unread =
+                        life.machine.segment.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
                     if beside && (!life.lease_fresh || unread) {
                         return Err(format!("site {site} was started beside a commit that had to come first"));
                     }
