@@ -141,7 +141,7 @@ impl Machine {
             return false;
         }
         let Some(refusal) = self.account.refusal.take() else { return false };
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Budget, refusal)));
+        self.phase.end(Ending::Paused(WaitReason::Budget, refusal));
         self.plan_end();
         true
     }

@@ -5,8 +5,9 @@
 use super::call::{Call, Called, OnceBegin};
 use super::config::OnError;
 use super::effect::Ending;
-use super::machine::{Machine, OpRef, PendingCheckpoint};
+use super::machine::{Machine, OpRef};
 use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
+use super::phase::Phase;
 use super::replay::Line;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OnceSlot, TaskId};
@@ -81,7 +82,7 @@ impl Machine {
     /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
     pub fn abandon(&mut self, op: OpRef) {
         let Some(index) = self.index(op) else { return };
-        if self.over || self.ending.is_some() || self.segment.ops[index].is_settled() {
+        if self.phase.is_over() || self.phase.is_ending() || self.segment.ops[index].is_settled() {
             return;
         }
         self.host.quiet = false;
@@ -214,17 +215,16 @@ impl Machine {
                 ),
             ));
         }
-        self.checkpoint = Some(Box::new(PendingCheckpoint {
-            saved: Some(NewCheckpoint { state, leaves: self.segment.leaves.clone(), metadata }),
-        }));
+        let leaves = self.segment.leaves.clone();
+        self.phase = Phase::Saving(Some(Box::new(NewCheckpoint { state, leaves, metadata })));
         Ok(())
     }
 
     /// Ends the run.
     pub fn finish(&mut self, ending: Ending) {
-        if !self.over && self.ending.is_none() {
+        if !self.phase.is_over() && !self.phase.is_ending() {
             self.host.quiet = false;
-            self.ending = Some(Box::new(self.judged(ending)));
+            self.phase.end(self.judged(ending));
         }
     }
 
@@ -256,7 +256,7 @@ impl Machine {
         let Some(index) = self.index(op) else { return };
         let sequence = self.segment.ops[index].sequence;
         let Some(task) = self.segment.ops[index].task_mut() else { return };
-        if task.here != Attempt::Running || task.attempt != attempt || self.over {
+        if task.here != Attempt::Running || task.attempt != attempt || self.phase.is_over() {
             return;
         }
         task.here = Attempt::Ended;
@@ -265,17 +265,19 @@ impl Machine {
     }
 
     pub(super) fn check_open(&mut self) -> Result<()> {
-        if self.over || self.ending.is_some() {
-            return Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"));
-        }
-        if self.checkpoint.is_some() {
-            return Err(Error::new(
+        match self.phase {
+            Phase::Running => {
+                self.host.quiet = false;
+                Ok(())
+            }
+            Phase::Saving(_) => Err(Error::new(
                 Code::OpenOperations,
                 "an op was called while another branch was saving a checkpoint; join all branches before a checkpoint",
-            ));
+            )),
+            Phase::Ending(_) | Phase::Over => {
+                Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"))
+            }
         }
-        self.host.quiet = false;
-        Ok(())
     }
 
     /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.

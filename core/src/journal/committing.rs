@@ -3,6 +3,7 @@
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
 use super::op::{Alarm, Attempt, Detail};
+use super::phase::{Phase, Standing};
 use crate::error::Code;
 use crate::model::{BatchEnd, CancelMode, Failure, OpKind, TaskStatus, Wait, WaitReason};
 
@@ -23,21 +24,20 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        if self.checkpoint.is_some() && self.host.quiet {
+        if self.phase.is_saving() && self.host.quiet {
             self.enter_held();
-            if self.ending.is_some() {
+            if self.phase.is_ending() {
                 return self.plan_end();
             }
         }
         if self.commit_part() {
             return;
         }
-        if let Some(pending) = &mut self.checkpoint {
-            if !self.host.quiet {
-                return;
+        if let Phase::Saving(pending) = &mut self.phase {
+            if let Some(saved) = pending.take_if(|_| self.host.quiet) {
+                self.commit_checkpoint(*saved);
             }
-            let Some(saved) = pending.saved.take() else { return };
-            return self.commit_checkpoint(saved);
+            return;
         }
         let must_be_durable_first = self.segment.starting.iter().any(|index| !self.segment.ops[*index].is_held());
         if self.draft.urgent
@@ -56,8 +56,7 @@ impl Machine {
             return self.ask();
         }
         if let Some(wait) = wait {
-            if !self.parked || !self.draft.is_empty() || self.waits_for_more(&wait) {
-                self.waits = Some(Box::new(wait.clone()));
+            if !self.draft.is_empty() || self.waits_for_more(&wait) {
                 self.commit(BatchEnd::Suspend(wait), Vec::new());
             }
             return;
@@ -72,13 +71,12 @@ impl Machine {
         }
     }
 
-    /// Whether the store would not wake the parked run by all that its code waits for now: edited code may go on in a parked
-    /// copy by what is recorded alone.
+    /// Whether the store would not wake the run by all that its code waits for now: edited code may go on in a parked copy by
+    /// what is recorded alone.
     fn waits_for_more(&self, now: &Wait) -> bool {
-        self.waits.as_deref().is_none_or(|stored| {
-            let host_timer = now.host_timer || stored.host_timer;
-            *stored != Wait { host_timer, ..now.clone() }
-        })
+        let Standing::Waiting(stored) = &self.standing else { return true };
+        let host_timer = now.host_timer || stored.host_timer;
+        **stored != Wait { host_timer, ..now.clone() }
     }
 
     /// What the run waits for; none while an await needs something of this process.
@@ -127,7 +125,11 @@ impl Machine {
             (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
             end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
         }
-        let mut flight = InFlight { decides: self.draft.decides, ..InFlight::default() };
+        let pauses = matches!(&self.phase, Phase::Ending(ending) if matches!(**ending, Ending::Paused(WaitReason::Quarantined, _)));
+        let mut flight = InFlight { decides: self.draft.decides, pauses, ..InFlight::default() };
+        if let BatchEnd::Suspend(wait) = &end {
+            flight.wait = Some(Box::new(wait.clone()));
+        }
         for op in &self.draft.ops {
             if let Some(index) = self.segment.by_sequence.get(&op.sequence) {
                 flight.ops.push(*index);
@@ -189,11 +191,12 @@ impl Machine {
         for index in std::mem::take(&mut self.segment.active) {
             self.stop_attempt(index);
         }
-        let pausing = matches!(self.ending.as_deref(), Some(Ending::Paused(..)));
+        let pausing = matches!(&self.phase, Phase::Ending(ending) if matches!(**ending, Ending::Paused(..)));
         if !pausing {
             self.enter_held();
         }
-        let Some(ending) = self.ending.as_deref().cloned() else { return };
+        let Phase::Ending(ending) = &self.phase else { return };
+        let ending = (**ending).clone();
         if self.commit_part() {
             return;
         }

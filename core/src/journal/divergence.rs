@@ -3,6 +3,7 @@
 use super::config::{OnDivergence, Outside};
 use super::effect::{Effect, Ending};
 use super::machine::Machine;
+use super::phase::Phase;
 use super::replay::Line;
 use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};
@@ -78,7 +79,7 @@ impl Machine {
     /// It is certain where no branch can make the recorded call any more. Where one may, unchanged code is waited for, and
     /// never passed over; edited code is waited for once, and not for long.
     pub(super) fn judge(&mut self, line: Line) -> bool {
-        if self.in_flight.is_some() || (self.segment.awaited.is_empty() && self.checkpoint.is_none()) {
+        if self.in_flight.is_some() || (self.segment.awaited.is_empty() && !self.phase.is_saving()) {
             return false;
         }
         if self.is_new_under_way() && !self.is_anything_held_up() {
@@ -144,8 +145,9 @@ impl Machine {
     /// work before the agent's loop it is not. `unmatched` asks for a call that found no twin anywhere.
     pub(super) fn ends_by_preamble(&mut self, unmatched: bool) -> bool {
         let Some((_, failure)) = self.suspect.take_if(|(found, _)| !unmatched || !*found) else { return false };
-        if matches!(self.ending.as_deref(), None | Some(Ending::Completed(_))) {
-            self.ending = Some(Box::new(Ending::Failed(*failure)));
+        let stands = matches!(&self.phase, Phase::Ending(ending) if !matches!(**ending, Ending::Completed(_)));
+        if !stands {
+            self.phase.end(Ending::Failed(*failure));
         }
         self.segment.held.clear();
         true
@@ -165,7 +167,7 @@ impl Machine {
     /// Whether anything could move if the recorded call were not waited for.
     pub(super) fn is_anything_held_up(&self) -> bool {
         !self.segment.held.is_empty()
-            || self.checkpoint.is_some()
+            || self.phase.is_saving()
             || (self.cancel.is_some() && !self.cancel_handed)
             || self
                 .segment
@@ -249,7 +251,7 @@ impl Machine {
             _ if self.divergence_allowed => {}
             OnDivergence::Continue if !irrevocable => {}
             OnDivergence::Fail => {
-                self.ending = Some(Box::new(Ending::Failed(failure)));
+                self.phase.end(Ending::Failed(failure));
                 return false;
             }
             OnDivergence::Continue | OnDivergence::Pause => {
@@ -263,8 +265,7 @@ impl Machine {
     }
 
     pub(super) fn pause_diverged(&mut self, failure: Failure) {
-        self.checkpoint = None;
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Divergence, failure)));
+        self.phase.end(Ending::Paused(WaitReason::Divergence, failure));
         self.segment.held.clear();
         self.plan_end();
     }

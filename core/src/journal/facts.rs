@@ -6,6 +6,7 @@ use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
 use super::machine::{Machine, OpRef};
 use super::op::{Alarm, Attempt, Detail};
+use super::phase::{Phase, Standing};
 use crate::error::{Error, Kind, Result};
 use crate::id::Slot;
 use crate::model::{
@@ -26,17 +27,18 @@ impl Machine {
     /// From here on what its code calls belongs to the claim. Nothing is committed until [`Machine::resumed`] brings the
     /// news that the run was woken by: without them it would wait for the same again.
     pub fn take_claim(&mut self, base: u64) -> bool {
-        let may = self.parked && !self.over && self.in_flight.is_none() && self.base == base;
+        let may = self.is_parked() && !self.phase.is_over() && self.base == base;
         if may {
-            self.parked = false;
-            self.lacks_news = true;
+            self.standing = Standing::Claimed;
         }
         may
     }
 
     /// What has happened up to the claim that was taken.
     pub fn resumed(&mut self, facts: Vec<Fact>, high: u64) {
-        self.lacks_news = false;
+        if matches!(self.standing, Standing::Claimed) {
+            self.standing = Standing::Advancing;
+        }
         self.facts(facts, high);
     }
 
@@ -45,7 +47,7 @@ impl Machine {
         let Some(flight) = self.in_flight.take() else { return };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.refused(error),
+            Err(error) => return self.refused(error, flight.pauses),
         };
         self.base = answer.number;
         self.was_lost = false;
@@ -78,18 +80,19 @@ impl Machine {
         }
         match answer.committed {
             Committed::Finished(status) => {
-                self.over = true;
+                self.phase = Phase::Over;
                 self.effects.push_back(Effect::Finished(status));
                 return;
             }
             Committed::Suspended => {
-                self.parked = true;
+                self.standing = Standing::Waiting(flight.wait.unwrap_or_default());
                 if self.draft.is_empty() {
                     self.effects.push_back(Effect::Parked);
                 }
             }
             Committed::Continue => {
-                if std::mem::take(&mut self.parked) {
+                if self.standing.is_waiting() {
+                    self.standing = Standing::Advancing;
                     self.effects.push_back(Effect::WentOn);
                 }
             }
@@ -102,25 +105,25 @@ impl Machine {
 
     /// The store takes no such commit, however often it is asked: a person must look, for a copy that is entered again would
     /// come to the same. A copy that lost its right is dropped, and so is one whose pause is refused too.
-    fn refused(&mut self, error: Error) {
-        let pauses = matches!(self.ending.as_deref(), Some(Ending::Paused(WaitReason::Quarantined, _)));
+    fn refused(&mut self, error: Error, pauses: bool) {
         if pauses || matches!(error.code().kind(), Kind::Lost | Kind::Unavailable) {
-            self.over = true;
+            self.phase = Phase::Over;
             self.effects.push_back(Effect::Stop(error));
             return;
         }
         self.draft = Draft::default();
         self.segment.held.clear();
-        self.checkpoint = None;
         let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Quarantined, failure)));
+        self.phase.end(Ending::Paused(WaitReason::Quarantined, failure));
         self.plan_end();
     }
 
     /// The tail is empty again.
     fn begin_segment(&mut self, saved: NewCheckpoint) {
         self.segment.next(saved.leaves, self.order);
-        self.checkpoint = None;
+        if self.phase.is_saving() {
+            self.phase = Phase::Running;
+        }
         self.host.quiet = false;
         self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
     }

@@ -85,7 +85,8 @@ impl Machine {
     /// The moment is over.
     pub fn ask_again(&mut self) {
         self.host.asking_later = false;
-        if self.host.quiet && !self.over && !self.parked && self.ending.is_none() && self.is_replaying() {
+        let ends = self.phase.is_over() || self.phase.is_ending();
+        if self.host.quiet && !self.standing.is_waiting() && !ends && self.is_replaying() {
             self.ask();
         }
     }

@@ -4,16 +4,18 @@
 
 use super::account::Account;
 use super::call::Question;
+use super::code::CodeState;
 use super::config::MachineConfig;
 use super::divergence::Patience;
 use super::draft::{Draft, Most};
-use super::effect::{Effect, Ending, Outcome};
+use super::effect::{Effect, Outcome};
 use super::host::HostState;
 use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
 use super::open::Open;
+use super::phase::{Phase, Standing};
 use super::reading::is_yes;
 use super::replay::Script;
-use super::segment::{CodeState, SegmentState};
+use super::segment::SegmentState;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OpId, TaskId};
 use crate::model::{
@@ -30,12 +32,6 @@ pub struct OpRef(pub u32);
 impl OpRef {
     /// The pending checkpoint, which is no op of either segment.
     pub const CHECKPOINT: OpRef = OpRef(u32::MAX);
-}
-
-/// A checkpoint that was asked for.
-#[derive(Debug)]
-pub(super) struct PendingCheckpoint {
-    pub saved: Option<NewCheckpoint>,
 }
 
 /// The machine of one run.
@@ -71,18 +67,13 @@ pub struct Machine {
     pub(super) draft: Draft,
     pub(super) most: Most,
     pub(super) in_flight: Option<Box<InFlight>>,
-    pub(super) checkpoint: Option<Box<PendingCheckpoint>>,
-    pub(super) ending: Option<Box<Ending>>,
+    pub(super) phase: Phase,
+    pub(super) standing: Standing,
     /// The claim before this one was lost without a commit, and this one has made none yet.
     pub(super) was_lost: bool,
+    /// A person has said that this code may go on with what another has recorded.
     pub(super) divergence_allowed: bool,
     pub(super) patience: Patience,
-    pub(super) parked: bool,
-    /// What the run waits for by the last commit that put it to rest.
-    pub(super) waits: Option<Box<Wait>>,
-    /// It was claimed, and what it was woken by is on its way.
-    pub(super) lacks_news: bool,
-    pub(super) over: bool,
     /// Its process is about to end: nothing is started or handed over any more.
     pub(super) draining: bool,
     pub(super) called_anything: bool,
@@ -104,23 +95,12 @@ pub(super) struct InFlight {
     pub attempts: Vec<usize>,
     /// The checkpoint that ends the segment.
     pub checkpoint: Option<NewCheckpoint>,
+    /// What the run waits for from then on.
+    pub wait: Option<Box<Wait>>,
+    /// It pauses the run since the store has refused another.
+    pub pauses: bool,
     /// No task may start before it is durable.
     pub decides: bool,
-}
-
-/// Whether a person has said that this code may go on, and how the run's code is to be named from now on.
-///
-/// `resolve_divergence` leaves the mark `mixed`. It counts for the code that takes the run up next and for no later edit.
-fn admitted(stored: Option<&str>, mine: Option<&str>) -> (bool, Option<String>) {
-    let mixed = mine.map(|code| format!("mixed:{code}"));
-    let edited = mine.map(|code| format!("edited:{code}"));
-    match stored {
-        None => (false, mine.map(str::to_owned)),
-        Some("mixed") => (true, mixed),
-        Some(stored) if Some(stored) == mixed.as_deref() => (true, None),
-        Some(stored) if Some(stored) == mine || Some(stored) == edited.as_deref() => (false, None),
-        Some(_) => (false, Some(edited.unwrap_or_else(|| "edited".to_owned()))),
-    }
 }
 
 impl Machine {
@@ -130,10 +110,9 @@ impl Machine {
         // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
         let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
         let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
-        let unchanged = execution.code.is_none() || execution.code == config.code;
-        let (divergence_allowed, to_store) = admitted(execution.code.as_deref(), config.code.as_deref());
+        let (code, divergence_allowed) = CodeState::of(execution.code.as_deref(), config.code.as_deref());
         let leaves = segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default();
-        let mut state = SegmentState::new(number, leaves, CodeState { unchanged, to_store });
+        let mut state = SegmentState::new(number, leaves, code);
         state.ops.reserve(segment.tail.len() + 8);
         let mut machine = Self {
             execution: execution.new.id,
@@ -159,15 +138,11 @@ impl Machine {
             draft: Draft::default(),
             most: Most::default(),
             in_flight: None,
-            checkpoint: None,
-            ending: None,
+            phase: Phase::Running,
+            standing: Standing::Advancing,
             was_lost: execution.losses > 0,
             divergence_allowed,
             patience: Patience::default(),
-            parked: false,
-            waits: None,
-            lacks_news: false,
-            over: false,
             draining: false,
             called_anything: false,
             suspect: None,
@@ -384,12 +359,13 @@ impl Machine {
 
     /// Whether the run waits in the store and its coroutine may be dropped.
     pub fn is_parked(&self) -> bool {
-        self.parked && self.in_flight.is_none()
+        self.standing.is_waiting() && self.in_flight.is_none()
     }
 
     /// Whether an attempt runs here, or its end is not durable yet.
     pub fn is_working(&self) -> bool {
-        !self.over && (self.in_flight.is_some() || !self.segment.active.is_empty() || !self.draft.attempts.is_empty())
+        !self.phase.is_over()
+            && (self.in_flight.is_some() || !self.segment.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
     /// Whether it waits in the store, and its code has nothing left to run.

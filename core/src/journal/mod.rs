@@ -14,6 +14,7 @@
 mod account;
 mod call;
 mod calling;
+mod code;
 mod committing;
 mod config;
 mod divergence;
@@ -24,6 +25,7 @@ mod host;
 mod machine;
 mod op;
 mod open;
+mod phase;
 mod plan;
 mod reading;
 mod replay;

@@ -5,6 +5,7 @@
 use super::effect::{Effect, Handed, Outcome, StartTask};
 use super::machine::Machine;
 use super::op::{Attempt, Place};
+use super::phase::{Phase, Standing};
 use super::replay::Line;
 use crate::model::{Consumed, Delivery, OpKind, Seen, SideEffects};
 use crate::payload::RowOf;
@@ -41,18 +42,18 @@ impl Machine {
 
     /// The coroutine is gone: nothing more is started, streamed or committed.
     pub fn seal(&mut self) {
-        self.over = true;
+        self.phase = Phase::Over;
         self.effects.clear();
     }
 
     /// Whether the machine takes nothing more.
     pub fn is_over(&self) -> bool {
-        self.over
+        self.phase.is_over()
     }
 
     pub(super) fn plan(&mut self) {
         loop {
-            if self.over || self.lacks_news {
+            if self.phase.is_over() || matches!(self.standing, Standing::Claimed) {
                 return;
             }
             if self.draining {
@@ -61,7 +62,7 @@ impl Machine {
             if self.segment.script.is_used_up() && !self.segment.held.is_empty() {
                 self.enter_held();
             }
-            if self.ending.is_some() {
+            if self.phase.is_ending() {
                 return self.plan_end();
             }
             let mut blocked = None;
@@ -78,7 +79,7 @@ impl Machine {
                     Stand::Blocked(line) => blocked = Some(line),
                     Stand::Live => self.enter_held(),
                 }
-                if self.ending.is_some() {
+                if self.phase.is_ending() {
                     return self.plan_end();
                 }
                 self.start_tasks();
@@ -268,7 +269,11 @@ impl Machine {
         // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
         // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
         let decides = self.draft.decides || self.in_flight.as_ref().is_some_and(|flight| flight.decides);
-        let beside = self.host.lease_fresh && !decides && !self.parked && !self.host.races_outside && !self.was_lost;
+        let beside = self.host.lease_fresh
+            && !decides
+            && !self.standing.is_waiting()
+            && !self.host.races_outside
+            && !self.was_lost;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.segment.starting) {
             let op = &self.segment.ops[index];

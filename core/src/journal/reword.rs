@@ -40,7 +40,7 @@ impl Machine {
         let Line::Call(recorded) = line else { return false };
         let ([called], [awaited]) = (&self.segment.held[..], &self.segment.awaited[..]) else { return false };
         let called = *called;
-        let alone = called == *awaited && !self.host.concurrent && !self.segment.diverged && self.checkpoint.is_none();
+        let alone = called == *awaited && !self.host.concurrent && !self.segment.diverged && !self.phase.is_saving();
         let same_scope = self.segment.ops[called].once.as_ref().map(|once| &once.name)
             == self.segment.ops[recorded].once.as_ref().map(|once| &once.name);
         if !alone

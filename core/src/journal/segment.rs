@@ -1,6 +1,7 @@
 //! What the machine knows of the segment that it is in. A checkpoint replaces it as a whole, so that nothing of one segment
 //! is left in the next.
 
+use super::code::CodeState;
 use super::op::Op;
 use super::replay::Script;
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
@@ -51,15 +52,6 @@ pub(super) struct SegmentState {
     pub reworded_first: Option<(Label, Label)>,
 }
 
-/// How the code that runs is related to the one that the segment is of.
-#[derive(Debug, Clone)]
-pub(super) struct CodeState {
-    /// It is the same.
-    pub unchanged: bool,
-    /// How the run's code is to be named with the next commit.
-    pub to_store: Option<String>,
-}
-
 impl SegmentState {
     /// A segment of which nothing is known yet.
     pub fn new(number: u32, leaves: BTreeMap<String, EntryId>, code: CodeState) -> Self {
@@ -93,8 +85,7 @@ impl SegmentState {
 
     /// Goes on to the next one, which a checkpoint of this code begins; facts up to `handed` came before it.
     pub fn next(&mut self, leaves: BTreeMap<String, EntryId>, handed: u64) {
-        let code = CodeState { unchanged: true, to_store: None };
-        let old = std::mem::replace(self, Self::new(self.number + 1, leaves, code));
+        let old = std::mem::replace(self, Self::new(self.number + 1, leaves, CodeState::own()));
         self.first_ref = old.first_ref + old.ops.len() as u32;
         self.handed = handed;
         // An agent that saves at every turn does not pay for new room each time.

@@ -378,7 +378,7 @@ impl super::Machine {
             })
             .collect();
         format!(
-            "{}\nnext {:?}, held {:?}, awaited {:?}, active {:?}, starting {:?}, quiet {}, in flight {}, parked {}, armed {}",
+            "{}\nnext {:?}, held {:?}, awaited {:?}, active {:?}, starting {:?}, quiet {}, in flight {}, {:?}, armed {}",
             ops.join("\n"),
             self.segment.script.next(),
             self.segment.held,
@@ -387,7 +387,7 @@ impl super::Machine {
             self.segment.starting,
             self.host.quiet,
             self.in_flight.is_some(),
-            self.parked,
+            self.standing,
             self.patience.is_running()
         )
     }
