@@ -6,14 +6,15 @@ use super::call::{Call, Called, OnceBegin};
 use super::config::OnError;
 use super::effect::Ending;
 use super::machine::{Machine, OpRef};
-use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
+use super::op::{Attempt, Detail, Op, Place};
 use super::phase::Phase;
 use super::replay::Line;
+use super::transition;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, OnceSlot, TaskId};
+use crate::id::OnceSlot;
 use crate::model::{
-    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, Seen, TaskStatus, WaitReason, check_name,
+    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewOp, OpBody, OpKind, Seen, WaitReason,
+    check_name,
 };
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
@@ -28,11 +29,7 @@ impl Machine {
         loop {
             match self.segment.script.next() {
                 Some(Line::Call(index)) if !self.segment.ops[index].is_unclaimed() => {
-                    if let Detail::Entry { id, external } = &mut self.segment.ops[index].detail
-                        && let Some(thread) = external.take()
-                    {
-                        self.segment.leaves.insert(thread, *id);
-                    }
+                    self.pass_entry(index);
                     self.segment.script.step();
                 }
                 line => return line,
@@ -43,7 +40,7 @@ impl Machine {
     /// Makes a call. `once` is the scope it runs in, if any. `concurrent` tells that other branches are alive.
     pub fn call(&mut self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
         self.check_open()?;
-        call.check_texts()?;
+        call.check()?;
         self.advance();
         let parent = match &call {
             Call::Entry { thread, .. } => self.leaf(thread),
@@ -363,111 +360,12 @@ impl Machine {
         Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
 
-    fn called_again(&mut self, index: usize, call: Call) -> Called {
-        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
-        match call {
-            Call::Entry { thread, .. } => {
-                called.entry = self.segment.ops[index].entry();
-                if let Some(entry) = called.entry {
-                    self.segment.leaves.insert(thread, entry);
-                }
-            }
-            Call::Task { options, kind, .. } => {
-                self.count_open(index);
-                if let Some(task) = self.segment.ops[index].task_mut() {
-                    task.options = options;
-                    task.kind = kind;
-                    called.task = Some(task.id);
-                    if task.is_to_start() {
-                        self.segment.starting.push(index);
-                    }
-                }
-            }
-            Call::Attach { task } => called.task = Some(task),
-            _ => {}
-        }
-        called
-    }
-
     pub(super) fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
         let name = once?;
         let next = self.once_next.entry(name.clone()).or_insert(1);
         let n = *next;
         *next += 1;
         Some(OnceSlot { name: name.clone(), n })
-    }
-
-    fn called_new(&mut self, call: Call, label: Label, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Called {
-        let refused = match &call {
-            Call::Task { options, .. } => self.is_refused(options.reserve),
-            Call::Step => self.is_refused(0),
-            _ => false,
-        };
-        let once = self.next_once(once);
-        let index = self.segment.push(label, once);
-        let id = self.id_of(index);
-        if refused {
-            self.segment.ops[index].place = Place::Refused;
-            let task = matches!(call, Call::Task { .. }).then(|| TaskId(id.uuid()));
-            return Called { op: self.reference(index), recorded: false, entry: None, task };
-        }
-        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
-        let body = match call {
-            Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
-                let entry = EntryId(id.uuid());
-                called.entry = Some(entry);
-                self.segment.leaves.insert(thread.clone(), entry);
-                self.segment.ops[index].settle();
-                self.segment.ops[index].detail = Detail::Entry { id: entry, external: None };
-                OpBody::Entry(NewEntry { id: entry, parent, thread, role, entry_type, content, turn_id, metadata })
-            }
-            Call::Task { kind, input, options, placement, queue, .. } => {
-                let task = TaskId(id.uuid());
-                called.task = Some(task);
-                self.segment.by_task.entry(task).or_default().push(index);
-                let inline = placement == Placement::Inline;
-                self.segment.ops[index].detail = Detail::Task(Box::new(TaskState {
-                    id: task,
-                    kind: kind.clone(),
-                    options: options.clone(),
-                    status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
-                    attempt: u32::from(inline),
-                    here: if inline { Attempt::Due } else { Attempt::Elsewhere },
-                    max_losses: options.max_losses,
-                    is_open: false,
-                }));
-                self.count_open(index);
-                if inline {
-                    self.segment.starting.push(index);
-                }
-                let entry = self.segment.leaves.get("").copied();
-                OpBody::Task(NewTask { id: task, kind: kind.to_string(), queue, input, options, placement, entry })
-            }
-            Call::Signal { timeout, .. } => {
-                self.segment.ops[index].detail =
-                    Detail::Wait(if timeout.is_some() { Alarm::Set } else { Alarm::Unset });
-                OpBody::Signal { timeout }
-            }
-            Call::Timer { duration } => {
-                self.segment.ops[index].detail = Detail::Wait(Alarm::Set);
-                OpBody::Timer { duration }
-            }
-            Call::Attach { task } => {
-                called.task = Some(task);
-                self.segment.by_task.entry(task).or_default().push(index);
-                self.segment.ops[index].outcome = self.task_results.get(&task).cloned();
-                OpBody::Attach { task }
-            }
-            Call::Usage { model, usage } => {
-                self.segment.ops[index].settle();
-                self.spend(self.segment.ops[index].sequence, &usage);
-                OpBody::Usage { model, usage }
-            }
-            Call::Step => OpBody::Step,
-            Call::Flush => OpBody::Flush,
-        };
-        self.place(index, body);
-        called
     }
 
     /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
@@ -491,16 +389,8 @@ impl Machine {
         if super::wrong::is(super::wrong::Rule::NoSeen) {
             op.seen.clear();
         }
-        self.draft.urgent |= match &op.body {
-            OpBody::Task(task) => task.placement == Placement::Queue,
-            _ => op.label.kind.is_mark(),
-        };
-        // A reservation has to be durable before its call starts, as an answer of the outside has.
-        self.draft.decides |= match &op.body {
-            OpBody::Task(task) => task.options.reserve > 0,
-            body => matches!(body, OpBody::Read { .. }),
-        };
-        self.draft.decides |= self.is_order_untold(&op.seen);
+        self.draft.urgent |= transition::is_urgent(&op.body);
+        self.draft.decides |= transition::decides(&op.body) || self.is_order_untold(&op.seen);
         if let OpBody::Abandon { target } = op.body {
             self.let_go(target);
         }

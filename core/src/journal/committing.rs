@@ -2,10 +2,11 @@
 
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
-use super::op::{Alarm, Attempt, Detail};
+use super::op::Attempt;
 use super::phase::{Phase, Standing};
+use super::transition;
 use crate::error::Code;
-use crate::model::{BatchEnd, CancelMode, Failure, OpKind, TaskStatus, Wait, WaitReason};
+use crate::model::{BatchEnd, CancelMode, Failure, Wait, WaitReason};
 
 impl Machine {
     /// Starts nothing and hands nothing over any more; what has ended is still made durable.
@@ -82,30 +83,18 @@ impl Machine {
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
         let mut wait = Wait { host_timer: self.host.timer, ..Wait::default() };
-        let mut in_doubt = false;
         for index in &self.segment.awaited {
             let op = &self.segment.ops[*index];
             if op.is_given_up() {
                 // A timer of the host will give it up again.
                 return None;
             }
-            match op.label.kind {
-                OpKind::Signal => {
-                    wait.signals.push(op.label.name.to_string());
-                    wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
-                }
-                OpKind::Timer => wait.timers = true,
-                OpKind::Task | OpKind::Attach => {
-                    wait.tasks = true;
-                    in_doubt |= op.task().is_some_and(|task| task.status == TaskStatus::InDoubt);
-                }
-                _ => {}
-            }
+            transition::wait(op, &mut wait);
         }
         wait.signals.sort_unstable();
         wait.signals.dedup();
-        wait.reason = if in_doubt {
-            Some(WaitReason::InDoubt)
+        wait.reason = if wait.reason.is_some() {
+            wait.reason
         } else if !wait.signals.is_empty() {
             Some(WaitReason::Signal)
         } else if wait.tasks {

@@ -10,7 +10,7 @@ use super::divergence::Patience;
 use super::draft::{Draft, Most};
 use super::effect::{Effect, Outcome};
 use super::host::HostState;
-use super::op::{Alarm, Attempt, Detail, Op, Place, TaskState};
+use super::op::{Op, Place};
 use super::open::Open;
 use super::phase::{Phase, Standing};
 use super::reading::is_yes;
@@ -19,8 +19,7 @@ use super::segment::SegmentState;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OpId, TaskId};
 use crate::model::{
-    Cancellation, Fact, Failure, ForkPoint, LabelKey, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Segment,
-    SideEffects, Signal, TaskOptions, TaskStatus, Wait,
+    Cancellation, Fact, Failure, ForkPoint, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Segment, Signal, Wait,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -163,37 +162,7 @@ impl Machine {
             let index = self.segment.ops.len();
             let mut op = Op::new(recorded.segment, recorded.sequence, recorded.once.clone(), recorded.label.clone());
             op.place = Place::Recorded;
-            match &recorded.body {
-                RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } => {
-                    self.segment.by_task.entry(*id).or_default().push(index);
-                    let effects = if *at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
-                    let lost = *inline && *status == TaskStatus::Running;
-                    op.detail = Detail::Task(Box::new(TaskState {
-                        id: *id,
-                        kind: recorded.label.name.clone(),
-                        options: TaskOptions { side_effects: effects, ..TaskOptions::default() },
-                        status: *status,
-                        attempt: *attempt,
-                        here: if lost { Attempt::Lost } else { Attempt::Elsewhere },
-                        max_losses: *max_losses,
-                        is_open: false,
-                    }));
-                }
-                RecordedBody::Attach { task } => self.segment.by_task.entry(*task).or_default().push(index),
-                RecordedBody::Read { answer, count } => {
-                    op.outcome = Some((0, Outcome::Value(answer.clone())));
-                    self.segment.read_left.insert(index, *count);
-                    self.segment.read_total.insert(index, *count);
-                }
-                RecordedBody::Once { value } => op.outcome = Some((0, Outcome::Value(value.clone()))),
-                RecordedBody::Flush | RecordedBody::Step => op.outcome = Some((0, Outcome::Done)),
-                RecordedBody::Entry { id, .. } => {
-                    op.detail = Detail::Entry { id: *id, external: None };
-                    op.settle();
-                }
-                RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
-                RecordedBody::Signal | RecordedBody::Timer => op.detail = Detail::Wait(Alarm::Set),
-            }
+            self.recover(index, &mut op, recorded);
             if let Some(once) = &recorded.once {
                 let next = self.once_next.entry(once.name.clone()).or_insert(1);
                 *next = (*next).max(once.n + 1);
@@ -229,7 +198,7 @@ impl Machine {
         let index = |sequence| self.segment.by_sequence.get(&sequence).copied();
         self.segment.script = Script::of_tail(here, self.last_inherited(), index, |index| skip.contains(&index));
         self.take_recorded_abandons(tail);
-        self.take_external_entries(tail);
+        self.recover_external_entries(tail);
     }
 
     /// The last op of this segment that a fork has of its parent.
@@ -255,20 +224,6 @@ impl Machine {
             {
                 self.segment.ops[*target].give_up();
                 self.segment.abandons.insert(*abandon, *target);
-            }
-        }
-    }
-
-    /// Entries that `resume(message=)` put into the tail are taken without a call, at their place in the script.
-    fn take_external_entries(&mut self, tail: &[RecordedOp]) {
-        for (index, recorded) in tail.iter().enumerate() {
-            // The code's own entries have the digest of their content instead.
-            if matches!(recorded.label.key, LabelKey::Key(_))
-                && let RecordedBody::Entry { id, thread, .. } = &recorded.body
-            {
-                self.segment.ops[index].claim();
-                self.segment.ops[index].detail = Detail::Entry { id: *id, external: Some(thread.clone()) };
-                self.segment.script.note_claim();
             }
         }
     }

@@ -34,6 +34,7 @@ mod reword;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod transition;
 #[cfg(test)]
 mod wrong;
 

@@ -7,7 +7,7 @@
 use super::call::Call;
 use super::machine::Machine;
 use crate::error::{Code, Error, Result};
-use crate::model::{Batch, OpKind};
+use crate::model::Batch;
 use std::sync::Arc;
 
 /// The limit of open tasks. How many there are is part of the segment.
@@ -48,7 +48,7 @@ impl Machine {
     /// what a `once` was told it is not told again.
     pub(super) fn told_open(&mut self, index: usize, order: u64) {
         let op = &self.segment.ops[index];
-        if op.once.is_none() && !matches!(op.label.kind, OpKind::Flush | OpKind::Step) {
+        if op.once.is_none() && !op.label.kind.is_mark() {
             self.open.told = self.open.told.max(order);
         }
     }

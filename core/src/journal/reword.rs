@@ -5,15 +5,15 @@
 
 use super::machine::Machine;
 use super::op::{Detail, Place};
-use super::replay::{Line, may_be_reworded};
-use crate::model::{Label, OpKind, SideEffects};
+use super::replay::Line;
+use super::transition::{Rewording, rewording};
+use crate::model::{Label, SideEffects};
 
 impl Machine {
     /// The recorded op that a call may be taken for before anybody knows whether it is the only one; with its label.
     pub(super) fn reworded_at_call(&self, label: &Label, free: impl Fn(usize) -> bool) -> Option<usize> {
-        let at_once = match label.kind {
-            // Nobody awaits these: their place is asked for at once.
-            OpKind::Entry | OpKind::Usage => true,
+        let at_once = match rewording(label.kind) {
+            Rewording::AtCall => true,
             _ => self.config.blind && self.segment.script.is_sequential(),
         };
         let alone = !self.host.concurrent
@@ -32,7 +32,10 @@ impl Machine {
     fn may_stand_for(&self, recorded: usize, label: &Label) -> bool {
         let op = &self.segment.ops[recorded];
         let fixed = op.task().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
-        may_be_reworded(label.kind) && op.label.same_step(label) && !fixed && self.segment.script.was_alone(recorded)
+        rewording(label.kind) != Rewording::Never
+            && op.label.same_step(label)
+            && !fixed
+            && self.segment.script.was_alone(recorded)
     }
 
     /// Takes the one call that waits for the recorded one in the way. The code is quiet, and nothing is outside.
