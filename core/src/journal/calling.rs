@@ -6,19 +6,15 @@ use super::call::{Call, Called, OnceBegin};
 use super::config::OnError;
 use super::effect::Ending;
 use super::machine::{Machine, OpRef};
-use super::op::{Attempt, Detail, Op, Place};
+use super::op::{Detail, Op, Place};
 use super::phase::Phase;
 use super::replay::Line;
 use super::transition;
 use crate::error::{Code, Error, Result};
 use crate::id::OnceSlot;
-use crate::model::{
-    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewOp, OpBody, OpKind, Seen, WaitReason,
-    check_name,
-};
+use crate::model::{Failure, Label, LabelKey, NewCheckpoint, NewOp, OpBody, OpKind, Seen, WaitReason, check_name};
 use crate::payload::{Digest, Payload};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The number of ops of a run without state from which it is advised to declare one.
 const ADVISE_STATE_AT: u32 = 2_000;
@@ -106,29 +102,6 @@ impl Machine {
         let what = self.segment.ops[index].label.to_string();
         self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
         self.host.has_abandoned = true;
-    }
-
-    /// Stops the attempt of a task that runs here: its end no longer matters.
-    pub(super) fn stop_attempt(&mut self, index: usize) {
-        let Some(task) = self.segment.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else {
-            return;
-        };
-        task.here = Attempt::Elsewhere;
-        self.segment.active.retain(|active| *active != index);
-        let reference = self.reference(index);
-        self.effects.push_back(super::Effect::CancelTask(reference));
-    }
-
-    /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
-    pub(super) fn give_signal_back(&mut self, index: usize) {
-        let slot = self.segment.ops[index].slot();
-        if self.segment.ops[index].label.kind != OpKind::Signal {
-            return;
-        }
-        for (order, signal) in self.segment.consumed.remove(&slot).unwrap_or_default() {
-            let at = self.mailbox.partition_point(|(place, _)| *place < order);
-            self.mailbox.insert(at, (order, signal));
-        }
     }
 
     /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
@@ -248,19 +221,6 @@ impl Machine {
         !self.segment.code.unchanged && self.segment.code.to_store.is_some()
     }
 
-    /// An inline attempt ended.
-    pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
-        let Some(index) = self.index(op) else { return };
-        let sequence = self.segment.ops[index].sequence;
-        let Some(task) = self.segment.ops[index].task_mut() else { return };
-        if task.here != Attempt::Running || task.attempt != attempt || self.phase.is_over() {
-            return;
-        }
-        task.here = Attempt::Ended;
-        self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
-        self.plan();
-    }
-
     pub(super) fn check_open(&mut self) -> Result<()> {
         match self.phase {
             Phase::Running => {
@@ -277,20 +237,8 @@ impl Machine {
         }
     }
 
-    /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
-    fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
-        let Call::Task { aliases, .. } = call else { return label };
-        if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
-            return label;
-        }
-        let labels = aliases.iter().map(|alias| Label { name: alias.clone(), ..label.clone() });
-        let twins = std::iter::once(label.clone()).chain(labels);
-        let found = twins.filter_map(|label| Some((self.segment.ops[self.twin(&label, once)?].sequence, label)));
-        found.min_by_key(|(sequence, _)| *sequence).map_or(label, |(_, label)| label)
-    }
-
     /// The recorded op that a label would claim.
-    fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
+    pub(super) fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
         let free = |index: usize| {
             let op: &Op = &self.segment.ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
@@ -419,14 +367,6 @@ impl Machine {
             if let Some(op) = self.segment.ops[index].release() {
                 self.enter(op);
             }
-        }
-    }
-
-    /// A timer of the store that no longer matters.
-    pub(super) fn disarm(&mut self, index: usize) {
-        let op = &mut self.segment.ops[index];
-        if op.segment == self.segment.number && op.disarm() {
-            self.draft.disarmed.push(op.sequence);
         }
     }
 

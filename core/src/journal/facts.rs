@@ -5,14 +5,10 @@
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
 use super::machine::{Machine, OpRef};
-use super::op::{Alarm, Attempt, Detail};
+use super::op::Detail;
 use super::phase::{Phase, Standing};
 use crate::error::{Error, Kind, Result};
-use crate::id::Slot;
-use crate::model::{
-    CommitAnswer, Committed, Delivery, Fact, FactKind, Failure, NewCheckpoint, OpKind, RecordedOp, TaskStatus,
-    WaitReason,
-};
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, NewCheckpoint, RecordedOp, WaitReason};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -66,18 +62,7 @@ impl Machine {
             };
             op.outcome = Some((order, outcome));
         }
-        self.segment.active.retain(|index| !flight.attempts.contains(index));
-        for index in flight.attempts {
-            let op = &mut self.segment.ops[index];
-            let is_over = op.outcome.is_some();
-            if let Some(task) = op.task_mut() {
-                task.here = Attempt::Elsewhere;
-                if !is_over {
-                    // Another attempt comes from the queue.
-                    task.status = TaskStatus::Pending;
-                }
-            }
-        }
+        self.attempts_are_stored(&flight.attempts);
         match answer.committed {
             Committed::Finished(status) => {
                 self.phase = Phase::Over;
@@ -160,74 +145,12 @@ impl Machine {
     fn apply(&mut self, fact: Fact) {
         let order = self.next_order(fact.at);
         match fact.kind {
-            FactKind::Task { task, result } => {
-                let status = if result.is_ok() { TaskStatus::Completed } else { TaskStatus::Failed };
-                let outcome = match result {
-                    Ok(value) => Outcome::Value(value),
-                    Err(failure) => Outcome::Failed(failure),
-                };
-                for index in self.segment.by_task.get(&task).cloned().unwrap_or_default() {
-                    let op = &mut self.segment.ops[index];
-                    if op.outcome.is_none() {
-                        op.outcome = Some((order, outcome.clone()));
-                    }
-                    if let Some(task) = op.task_mut() {
-                        task.ended(status);
-                    }
-                }
-                self.task_results.entry(task).or_insert((order, outcome));
-            }
-            FactKind::Timer { slot } => {
-                if slot.segment == self.segment.number
-                    && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
-                {
-                    let op = &mut self.segment.ops[*index];
-                    if let Detail::Wait(alarm) = &mut op.detail {
-                        *alarm = Alarm::Passed(order);
-                    }
-                    if op.label.kind == OpKind::Timer {
-                        op.outcome = Some((order, Outcome::Fired));
-                    }
-                }
-            }
-            FactKind::Signal(signal) => match signal.consumed_by {
-                Some(slot) => self.apply_consumed(order, slot, signal),
-                None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
-                    if signal.delivery == Delivery::Now {
-                        self.interrupt();
-                    }
-                    self.mailbox.push_back((order, signal));
-                }
-                None => {}
-            },
+            FactKind::Task { task, result } => self.task_has_ended(order, task, result),
+            FactKind::Timer { slot } => self.timer_has_passed(order, slot),
+            FactKind::Signal(signal) => self.signal_has_come(order, signal),
             FactKind::Cancel(cancel) => {
                 self.cancel.get_or_insert((order, cancel));
             }
         }
-    }
-
-    /// The model calls that run here end with what they have said so far (rule 12).
-    fn interrupt(&mut self) {
-        let calls = self.segment.active.iter().filter(|index| self.segment.ops[**index].is_interruptible());
-        let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
-        self.effects.extend(calls);
-    }
-
-    fn apply_consumed(&mut self, order: u64, slot: Slot, signal: crate::model::Signal) {
-        let index = match slot.segment == self.segment.number {
-            true => self.segment.by_sequence.get(&slot.sequence).copied(),
-            false => self
-                .segment
-                .unfinished_once
-                .iter()
-                .copied()
-                .find(|index| self.segment.ops[*index].sequence == slot.sequence),
-        };
-        if let Some(index) = index
-            && self.segment.ops[index].label.kind == OpKind::Signal
-        {
-            self.segment.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
-        }
-        self.segment.consumed.entry(slot).or_default().push((order, signal));
     }
 }

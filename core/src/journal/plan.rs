@@ -2,12 +2,12 @@
 //!
 //! Every input ends here. Outcomes are handed over one at a time, only while the host is quiet (rule 5).
 
-use super::effect::{Effect, Handed, Outcome, StartTask};
+use super::effect::{Effect, Handed, Outcome};
 use super::machine::Machine;
-use super::op::{Attempt, Place};
 use super::phase::{Phase, Standing};
 use super::replay::Line;
-use crate::model::{Consumed, Delivery, OpKind, Seen, SideEffects};
+use super::transition;
+use crate::model::Seen;
 use crate::payload::RowOf;
 
 /// Where the script stands for handing over.
@@ -96,8 +96,6 @@ impl Machine {
         }
     }
 
-    // ── handing over ────────────────────────────────────────────────────────────────────────────────────────────
-
     fn hand_over(&mut self) -> Stand {
         loop {
             match self.advance() {
@@ -161,14 +159,8 @@ impl Machine {
             return true;
         }
         let Some((order, index)) = best else { return false };
-        let outcome = match (self.segment.ops[index].label.kind, self.segment.ops[index].outcome.clone()) {
-            (_, Some((_, outcome))) => outcome,
-            (OpKind::Signal, None) => match self.take_signal(index, order) {
-                Some(outcome) => outcome,
-                None => Outcome::TimedOut,
-            },
-            (_, None) => return false,
-        };
+        let outcome = self.segment.ops[index].outcome.clone().map(|(_, outcome)| outcome);
+        let Some(outcome) = outcome.or_else(|| transition::end(self, index, order)) else { return false };
         self.hand(index, outcome, order, false);
         true
     }
@@ -176,28 +168,10 @@ impl Machine {
     /// The place among the facts of what an await would end with now.
     pub(super) fn available_at(&self, index: usize) -> Option<u64> {
         let op = &self.segment.ops[index];
-        if let Some((order, _)) = &op.outcome {
-            return Some(*order);
+        match &op.outcome {
+            Some((order, _)) => Some(*order),
+            None => transition::available(self, op),
         }
-        if op.label.kind != OpKind::Signal || op.is_held() {
-            return None;
-        }
-        let signal = self.mailbox.iter().find(|(_, signal)| *signal.name == *op.label.name).map(|(order, _)| *order);
-        match (signal, op.timed_out()) {
-            (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
-            (signal, timeout) => signal.or(timeout),
-        }
-    }
-
-    fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
-        let at = self
-            .mailbox
-            .iter()
-            .position(|(place, signal)| *place == order && *signal.name == *self.segment.ops[index].label.name)?;
-        let (_, signal) = self.mailbox.remove(at)?;
-        let by = self.segment.ops[index].slot();
-        self.draft.consumed.push(Consumed { signal: signal.id, by });
-        Some(Outcome::Signal(signal.payload))
     }
 
     fn hand(&mut self, index: usize, outcome: Outcome, order: u64, recorded: bool) {
@@ -217,18 +191,6 @@ impl Machine {
         self.leave_result(index);
         let op = self.reference(index);
         self.effects.push_back(Effect::Deliver(vec![Handed { op, outcome }]));
-    }
-
-    /// A result that was handed over stays in its row alone. What was loaded may be in a row of another run.
-    fn leave_result(&mut self, index: usize) {
-        let op = &mut self.segment.ops[index];
-        let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
-        let row = RowOf { execution: self.execution, slot: op.slot() };
-        for (_, outcome) in self.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
-            if let Some(value) = outcome.payload_mut() {
-                value.leave_in(row);
-            }
-        }
     }
 
     /// Every branch is told once that the run shall stop.
@@ -261,81 +223,4 @@ impl Machine {
     }
 
     // ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    fn start_tasks(&mut self) {
-        if self.segment.starting.is_empty() {
-            return;
-        }
-        // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
-        // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
-        let decides = self.draft.decides || self.in_flight.as_ref().is_some_and(|flight| flight.decides);
-        let beside = self.host.lease_fresh
-            && !decides
-            && !self.standing.is_waiting()
-            && !self.host.races_outside
-            && !self.was_lost;
-        let mut waiting = Vec::new();
-        for index in std::mem::take(&mut self.segment.starting) {
-            let op = &self.segment.ops[index];
-            let Some(task) = op.task().filter(|task| task.is_to_start() && !op.is_settled()) else { continue };
-            if task.here == Attempt::Lost {
-                if self.count_lost(index) {
-                    waiting.push(index);
-                }
-                continue;
-            }
-            let idempotent = task.options.side_effects == SideEffects::Idempotent;
-            let committed = op.is_durable() || (idempotent && beside && !op.is_held());
-            if committed { self.start(index) } else { waiting.push(index) }
-        }
-        self.segment.starting = waiting;
-    }
-
-    /// An attempt was lost with its process. That is stored before the next one starts: it may take the process along as
-    /// fast as this one did, and would not be counted. Tells whether there is a next one.
-    fn count_lost(&mut self, index: usize) -> bool {
-        let op = &mut self.segment.ops[index];
-        let sequence = op.sequence;
-        let Some(task) = op.task_mut() else { return false };
-        task.attempt += 1;
-        // After so many the commit quarantines it.
-        let another = task.attempt <= task.max_losses;
-        task.here = if another { Attempt::Due } else { Attempt::Elsewhere };
-        self.draft.restarted.push((sequence, task.attempt));
-        self.draft.urgent = true;
-        op.place = Place::Recounted;
-        another
-    }
-
-    fn start(&mut self, index: usize) {
-        let reference = self.reference(index);
-        let id = self.id_of(index);
-        let Some(task) = self.segment.ops[index].task_mut() else { return };
-        task.here = Attempt::Running;
-        self.segment.active.push(index);
-        let interruptible = task.options.interruptible;
-        self.effects.push_back(Effect::Start(StartTask {
-            op: reference,
-            id,
-            task: task.id,
-            kind: task.kind.clone(),
-            attempt: task.attempt,
-            options: task.options.clone(),
-        }));
-        if interruptible && self.has_interrupt() {
-            self.effects.push_back(Effect::Interrupt(reference));
-        }
-    }
-
-    /// Whether a signal that interrupts has come since the last outcome was handed over: the code cannot have known of
-    /// it. So a call that was in flight when its process was lost stays interrupted.
-    fn has_interrupt(&self) -> bool {
-        self.mailbox.iter().any(|(order, signal)| {
-            let is_new = match self.segment.handed {
-                0 => signal.created_at >= self.time,
-                handed => *order > handed,
-            };
-            signal.delivery == Delivery::Now && is_new
-        })
-    }
 }

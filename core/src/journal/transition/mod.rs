@@ -23,6 +23,7 @@ mod timer;
 mod usage;
 
 use super::call::{Call, Called};
+use super::effect::Outcome;
 use super::machine::Machine;
 use super::op::{Op, Place};
 use crate::error::Result;
@@ -174,6 +175,16 @@ impl Machine {
             RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
         }
     }
+}
+
+/// The place among the facts of what an op of no outcome would end with now: only of waits it is chosen when it is handed over.
+pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
+    (op.label.kind == OpKind::Signal).then(|| signal::available(machine, op)).flatten()
+}
+
+/// What such an op ends with by that fact.
+pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
+    (machine.segment.ops[index].label.kind == OpKind::Signal).then(|| signal::end(machine, index, order))
 }
 
 /// Adds what an awaited op waits for. Marks end with their commit.

@@ -1,6 +1,8 @@
 //! A durable wait for a moment.
 
 use super::Rewording;
+use crate::id::Slot;
+use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Alarm, Detail, Op};
 use crate::model::{Label, OpBody, OpKind, Wait};
@@ -25,4 +27,29 @@ pub fn recover(op: &mut Op) {
 
 pub fn wait(wait: &mut Wait) {
     wait.timers = true;
+}
+
+impl Machine {
+    /// A moment has come: for a timer, or for a wait that had until then.
+    pub(in crate::journal) fn timer_has_passed(&mut self, order: u64, slot: Slot) {
+        if slot.segment == self.segment.number
+            && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
+        {
+            let op = &mut self.segment.ops[*index];
+            if let Detail::Wait(alarm) = &mut op.detail {
+                *alarm = Alarm::Passed(order);
+            }
+            if op.label.kind == OpKind::Timer {
+                op.outcome = Some((order, Outcome::Fired));
+            }
+        }
+    }
+
+    /// A timer of the store that no longer matters.
+    pub(in crate::journal) fn disarm(&mut self, index: usize) {
+        let op = &mut self.segment.ops[index];
+        if op.segment == self.segment.number && op.disarm() {
+            self.draft.disarmed.push(op.sequence);
+        }
+    }
 }
