@@ -2,8 +2,8 @@
 
 use super::machine::OpRef;
 use crate::id::{EntryId, TaskId};
-use crate::model::{Delivery, Label, LabelKey, OpKind, Placement, TaskOptions, Usage};
-use crate::payload::{Digest, Payload};
+use crate::model::{Placement, TaskOptions, Usage};
+use crate::payload::Payload;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,28 +123,4 @@ pub enum OnceBegin {
     Recorded(OpRef),
     /// It has not happened: run the function with this as its scope, then call `once_end`.
     Run,
-}
-
-impl Question {
-    /// The label by which a read finds its twin.
-    pub(super) fn label(&self) -> Label {
-        let (name, detail): (Arc<str>, &[u8]) = match self {
-            Question::HasSignal(name) => (name.clone(), b"has"),
-            Question::Drain { name, turn: false } => (name.clone(), b"drain"),
-            Question::Drain { name, turn: true } => (name.clone(), b"drain turn"),
-            Question::Cancellation => ("cancellation".into(), b"cancellation"),
-            Question::Budget => ("budget".into(), b"budget"),
-        };
-        Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
-    }
-
-    /// Whether the read of a label asks this.
-    pub(super) fn is_asked_by(&self, label: &Label) -> bool {
-        label.kind == OpKind::Read && self.label() == *label
-    }
-
-    /// Whether a signal of this delivery is visible to the question.
-    pub(super) fn sees(&self, delivery: Delivery) -> bool {
-        delivery != Delivery::NextTurn || matches!(self, Question::Drain { turn: true, .. })
-    }
 }

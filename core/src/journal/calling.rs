@@ -2,18 +2,16 @@
 //!
 //! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
 
-use super::call::{Call, Called, OnceBegin};
+use super::call::{Call, Called};
 use super::config::OnError;
 use super::effect::Ending;
 use super::machine::{Machine, OpRef};
-use super::op::{Detail, Op, Place};
+use super::op::{Op, Place};
 use super::phase::Phase;
 use super::replay::Line;
 use super::transition;
 use crate::error::{Code, Error, Result};
-use crate::id::OnceSlot;
-use crate::model::{Failure, Label, LabelKey, NewCheckpoint, NewOp, OpBody, OpKind, Seen, WaitReason, check_name};
-use crate::payload::{Digest, Payload};
+use crate::model::{Failure, Label, NewOp, OpBody, Seen, WaitReason};
 use std::sync::Arc;
 
 /// The number of ops of a run without state from which it is advised to declare one.
@@ -70,124 +68,6 @@ impl Machine {
     /// Whether an op's outcome has been handed over already.
     pub fn is_settled(&self, op: OpRef) -> bool {
         self.index(op).is_none_or(|index| self.segment.ops[index].is_settled())
-    }
-
-    /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
-    pub fn abandon(&mut self, op: OpRef) {
-        let Some(index) = self.index(op) else { return };
-        if self.phase.is_over() || self.phase.is_ending() || self.segment.ops[index].is_settled() {
-            return;
-        }
-        self.host.quiet = false;
-        self.segment.awaited.retain(|awaited| *awaited != index);
-        self.segment.ops[index].give_up();
-        self.settle_op(index);
-        self.stop_attempt(index);
-        self.give_signal_back(index);
-        self.disarm(index);
-        let target = self.segment.ops[index].sequence;
-        let label = Label {
-            kind: OpKind::Abandon,
-            name: "abandon".into(),
-            key: LabelKey::Digest(Digest::of_parts(&[&target.to_le_bytes()])),
-        };
-        self.advance();
-        if let Ok(Some(abandon)) = self.claim_twin(&label, None) {
-            self.segment.ops[abandon].settle();
-            return;
-        }
-        let abandon = self.segment.push(label, None);
-        self.segment.ops[abandon].settle();
-        self.place(abandon, OpBody::Abandon { target });
-        let what = self.segment.ops[index].label.to_string();
-        self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
-        self.host.has_abandoned = true;
-    }
-
-    /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
-    pub(super) fn let_go(&mut self, sequence: u32) {
-        let Some(op) = self.segment.by_sequence.get(&sequence).map(|index| &self.segment.ops[*index]) else { return };
-        let open = op.task().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
-        if open || op.label.kind == OpKind::Signal {
-            self.draft.orphaned.push(sequence);
-        }
-    }
-
-    /// Begins a `once`.
-    pub fn once_begin(&mut self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
-        self.check_open()?;
-        check_name("the name of a once", name)?;
-        #[cfg(test)]
-        if super::wrong::is(super::wrong::Rule::OnceAgain) {
-            return Ok(OnceBegin::Run);
-        }
-        if let Some(done) = self.once_done.get(name) {
-            if done.digest != digest {
-                return Err(Error::new(
-                    Code::OnceChanged,
-                    format!(
-                        "once({name:?}) was called with another input than the first time; it happens once per run, so use another name for another input"
-                    ),
-                ));
-            }
-            let recorded = (0..self.segment.ops.len()).find(|index| {
-                let op = &self.segment.ops[*index];
-                op.label.kind == OpKind::Once && op.once.as_ref().is_some_and(|once| once.name == *name)
-            });
-            return Ok(match recorded {
-                Some(index) => {
-                    if self.segment.ops[index].claim() {
-                        self.segment.script.note_claim();
-                        self.called_anything = true;
-                    }
-                    match &self.segment.ops[index].outcome {
-                        Some((_, super::Outcome::Value(value))) if self.segment.ops[index].is_settled() => {
-                            OnceBegin::Done(value.clone())
-                        }
-                        _ => OnceBegin::Recorded(self.reference(index)),
-                    }
-                }
-                None => OnceBegin::Done(done.value.clone()),
-            });
-        }
-        Ok(OnceBegin::Run)
-    }
-
-    /// Ends a `once` with its result; await the op before going on.
-    pub fn once_end(&mut self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
-        self.check_open()?;
-        let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
-        let index = self.segment.push(label, Some(OnceSlot { name: name.clone(), n: 0 }));
-        self.once_done
-            .insert(name.clone(), crate::model::OnceResult { name: name.clone(), digest, value: value.clone() });
-        self.segment.ops[index].detail = Detail::Once(value.clone());
-        self.place(index, OpBody::Once { digest, value });
-        Ok(self.reference(index))
-    }
-
-    /// Asks for a checkpoint; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
-    pub fn checkpoint(&mut self, state: Payload, metadata: String) -> Result<()> {
-        self.check_open()?;
-        if !self.config.stateful {
-            return Err(Error::new(
-                Code::StateNotDeclared,
-                "a checkpoint with a state needs an agent that is declared with one; without it recovery replays the \
-                 recorded run, and flush forces a commit",
-            ));
-        }
-        let open = self.open_operations();
-        if !open.is_empty() {
-            return Err(Error::new(
-                Code::OpenOperations,
-                format!(
-                    "a checkpoint needs every op of its segment to be settled, but these are open: {}; await them, or schedule them with detached=True",
-                    open.join(", ")
-                ),
-            ));
-        }
-        let leaves = self.segment.leaves.clone();
-        self.phase = Phase::Saving(Some(Box::new(NewCheckpoint { state, leaves, metadata })));
-        Ok(())
     }
 
     /// Ends the run.
@@ -308,14 +188,6 @@ impl Machine {
         Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
 
-    pub(super) fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
-        let name = once?;
-        let next = self.once_next.entry(name.clone()).or_insert(1);
-        let n = *next;
-        *next += 1;
-        Some(OnceSlot { name: name.clone(), n })
-    }
-
     /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
     pub(super) fn place(&mut self, index: usize, body: OpBody) {
         let op = &self.segment.ops[index];
@@ -368,16 +240,5 @@ impl Machine {
                 self.enter(op);
             }
         }
-    }
-
-    fn open_operations(&self) -> Vec<String> {
-        let open = |op: &Op| {
-            !op.is_unclaimed()
-                && op.segment == self.segment.number
-                && !op.is_settled()
-                && !op.is_detached()
-                && !op.has_durable_end()
-        };
-        self.segment.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
     }
 }

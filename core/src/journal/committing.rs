@@ -105,7 +105,7 @@ impl Machine {
         wait.reason.map(|_| wait)
     }
 
-    fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
+    pub(super) fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
         let mut segment = self.segment.number;
         if let Some((last, _)) = self.ahead.last_key_value() {
             // A segment that has ended takes nothing new: a person must look.
@@ -158,19 +158,6 @@ impl Machine {
         self.commit(BatchEnd::Continue, Vec::new());
         self.draft = rest;
         true
-    }
-
-    fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
-        if self.draft.ops.is_empty()
-            && let Some((_, tail)) = self.ahead.pop_first()
-        {
-            return self.begin_recorded_segment(saved, &tail);
-        }
-        let orphaned = match self.orphans() {
-            Ok(orphaned) => orphaned,
-            Err(failure) => return self.pause_diverged(failure),
-        };
-        self.commit(BatchEnd::Checkpoint(saved), orphaned);
     }
 
     pub(super) fn plan_end(&mut self) {

@@ -4,11 +4,11 @@
 
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
-use super::machine::{Machine, OpRef};
+use super::machine::Machine;
 use super::op::Detail;
 use super::phase::{Phase, Standing};
 use crate::error::{Error, Kind, Result};
-use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, NewCheckpoint, RecordedOp, WaitReason};
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, WaitReason};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -103,27 +103,6 @@ impl Machine {
         self.plan_end();
     }
 
-    /// The tail is empty again.
-    fn begin_segment(&mut self, saved: NewCheckpoint) {
-        self.segment.next(saved.leaves, self.order);
-        if self.phase.is_saving() {
-            self.phase = Phase::Running;
-        }
-        self.host.quiet = false;
-        self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
-    }
-
-    /// Goes on to a segment whose recorded ops are known already, because its own checkpoint is damaged (rule 18).
-    pub(super) fn begin_recorded_segment(&mut self, saved: NewCheckpoint, tail: &[RecordedOp]) {
-        let code = self.segment.code.clone();
-        self.begin_segment(saved);
-        self.segment.code = code;
-        self.mailbox.clear();
-        self.load(tail);
-        let facts = std::mem::take(&mut self.ahead_facts);
-        self.apply_all(facts, true);
-    }
-
     pub(super) fn apply_all(&mut self, facts: Vec<Fact>, loading: bool) {
         if !self.ahead.is_empty() {
             self.ahead_facts.extend(facts.iter().cloned());
@@ -145,9 +124,9 @@ impl Machine {
     fn apply(&mut self, fact: Fact) {
         let order = self.next_order(fact.at);
         match fact.kind {
-            FactKind::Task { task, result } => self.task_has_ended(order, task, result),
-            FactKind::Timer { slot } => self.timer_has_passed(order, slot),
-            FactKind::Signal(signal) => self.signal_has_come(order, signal),
+            FactKind::Task { task, result } => self.apply_task(order, task, result),
+            FactKind::Timer { slot } => self.apply_timer(order, slot),
+            FactKind::Signal(signal) => self.apply_signal(order, signal),
             FactKind::Cancel(cancel) => {
                 self.cancel.get_or_insert((order, cancel));
             }

@@ -3,7 +3,6 @@
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
 use super::account::Account;
-use super::call::Question;
 use super::code::CodeState;
 use super::config::MachineConfig;
 use super::divergence::Patience;
@@ -13,13 +12,13 @@ use super::host::HostState;
 use super::op::{Op, Place};
 use super::open::Open;
 use super::phase::{Phase, Standing};
-use super::reading::is_yes;
 use super::replay::Script;
 use super::segment::SegmentState;
+use super::transition;
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OpId, TaskId};
 use crate::model::{
-    Cancellation, Fact, Failure, ForkPoint, NewCheckpoint, OnceResult, RecordedBody, RecordedOp, Segment, Signal, Wait,
+    Cancellation, Fact, Failure, ForkPoint, NewCheckpoint, OnceResult, RecordedOp, Segment, Signal, Wait,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -164,8 +163,7 @@ impl Machine {
             op.place = Place::Recorded;
             self.recover(index, &mut op, recorded);
             if let Some(once) = &recorded.once {
-                let next = self.once_next.entry(once.name.clone()).or_insert(1);
-                *next = (*next).max(once.n + 1);
+                self.recover_place(once);
             }
             if recorded.segment == self.segment.number {
                 self.segment.by_sequence.insert(recorded.sequence, index);
@@ -176,11 +174,7 @@ impl Machine {
             self.segment.ops.push(op);
         }
         // What a finished `once` did inside is never called again; its result is. Nor is what counts no more.
-        let finished: HashSet<Arc<str>> = tail
-            .iter()
-            .filter(|op| matches!(op.body, RecordedBody::Once { .. }))
-            .filter_map(|op| op.once.as_ref().map(|once| once.name.clone()))
-            .collect();
+        let finished = transition::finished_onces(tail);
         let skip: HashSet<usize> = tail
             .iter()
             .enumerate()
@@ -197,35 +191,13 @@ impl Machine {
         let here = tail.iter().filter(|op| op.segment == self.segment.number);
         let index = |sequence| self.segment.by_sequence.get(&sequence).copied();
         self.segment.script = Script::of_tail(here, self.last_inherited(), index, |index| skip.contains(&index));
-        self.take_recorded_abandons(tail);
+        self.recover_abandons(tail);
         self.recover_external_entries(tail);
     }
 
     /// The last op of this segment that a fork has of its parent.
-    fn last_inherited(&self) -> Option<u32> {
+    pub(super) fn last_inherited(&self) -> Option<u32> {
         self.forked_from.filter(|point| point.segment == self.segment.number)?.sequence
-    }
-
-    /// Whether an op is the answer to a fork's parent that it shall stop: nobody asks the fork to.
-    fn is_of_a_parents_stop(&self, op: &RecordedOp) -> bool {
-        let inherited =
-            op.segment == self.segment.number && self.last_inherited().is_some_and(|last| op.sequence <= last);
-        let RecordedBody::Read { answer, .. } = &op.body else { return false };
-        inherited && Question::Cancellation.is_asked_by(&op.label) && is_yes(answer)
-    }
-
-    /// An await that was given up before the crash is never handed over.
-    fn take_recorded_abandons(&mut self, tail: &[RecordedOp]) {
-        for recorded in tail {
-            if let RecordedBody::Abandon { target } = recorded.body
-                && !recorded.is_undone()
-                && let Some(target) = self.segment.by_sequence.get(&target)
-                && let Some(abandon) = self.segment.by_sequence.get(&recorded.sequence)
-            {
-                self.segment.ops[*target].give_up();
-                self.segment.abandons.insert(*abandon, *target);
-            }
-        }
     }
 
     /// Makes its limits such that small runs reach them.

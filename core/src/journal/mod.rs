@@ -27,7 +27,6 @@ mod op;
 mod open;
 mod phase;
 mod plan;
-mod reading;
 mod replay;
 pub mod retry;
 mod reword;

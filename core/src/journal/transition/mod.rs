@@ -11,7 +11,9 @@
 //! | `wait` | by what the store wakes a run that awaits it |
 //! | `size` | the bytes of values that a commit carries for it |
 
+mod abandon;
 mod attach;
+mod checkpoint;
 mod entry;
 mod flush;
 mod once;
@@ -31,6 +33,8 @@ use crate::id::{EntryId, TaskId};
 use crate::model::{Label, LabelKey, NewEntry, NewTask, OpBody, OpKind, RecordedBody, RecordedOp, Wait};
 use crate::payload::Digest;
 use std::sync::Arc;
+
+pub(super) use once::finished as finished_onces;
 
 /// When a call with another input is known to be the recorded step (rule 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

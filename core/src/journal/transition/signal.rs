@@ -79,7 +79,7 @@ impl Machine {
     }
 
     /// The store has a signal: in the mailbox, or taken by an op.
-    pub(in crate::journal) fn signal_has_come(&mut self, order: u64, signal: Signal) {
+    pub(in crate::journal) fn apply_signal(&mut self, order: u64, signal: Signal) {
         match signal.consumed_by {
             Some(slot) => self.was_consumed(order, slot, signal),
             None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {

@@ -224,7 +224,7 @@ impl Machine {
     }
 
     /// The store has the end of a task: what its op, and those that join it, end with.
-    pub(in crate::journal) fn task_has_ended(
+    pub(in crate::journal) fn apply_task(
         &mut self,
         order: u64,
         task: TaskId,

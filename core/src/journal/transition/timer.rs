@@ -31,7 +31,7 @@ pub fn wait(wait: &mut Wait) {
 
 impl Machine {
     /// A moment has come: for a timer, or for a wait that had until then.
-    pub(in crate::journal) fn timer_has_passed(&mut self, order: u64, slot: Slot) {
+    pub(in crate::journal) fn apply_timer(&mut self, order: u64, slot: Slot) {
         if slot.segment == self.segment.number
             && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
         {
