@@ -46,7 +46,8 @@ impl Machine {
             Some(index) => self.called_again(index, call),
             None => self.called_new(call, label, parent, once),
         };
-        self.last_called = self.index(called.op).map_or(self.last_called, |index| self.segment.ops[index].sequence);
+        self.segment.last_called =
+            self.index(called.op).map_or(self.segment.last_called, |index| self.segment.ops[index].sequence);
         Ok(called)
     }
 

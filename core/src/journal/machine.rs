@@ -78,7 +78,6 @@ pub struct Machine {
     /// What the run ends with if its first call turns out to be work before the agent's loop, and whether that call has a
     /// twin further on.
     pub(super) suspect: Option<(bool, Box<Failure>)>,
-    pub(super) last_called: u32,
     pub(super) effects: VecDeque<Effect>,
 }
 
@@ -144,7 +143,6 @@ impl Machine {
             draining: false,
             called_anything: false,
             suspect: None,
-            last_called: 0,
             effects: VecDeque::new(),
         };
         let (ahead, tail): (Vec<_>, Vec<_>) = segment.tail.into_iter().partition(|op| op.segment > number);
@@ -274,9 +272,10 @@ impl Machine {
         self.base
     }
 
-    /// The sequence of the op called last, recorded or new: the agent's own stream chunks and random draws belong to it.
+    /// The sequence of the op called last in this segment, recorded or new; 0 before the first. The agent's own stream chunks
+    /// and random draws belong to it.
     pub fn last_called(&self) -> u32 {
-        self.last_called
+        self.segment.last_called
     }
 
     /// Whether a commit is on its way.

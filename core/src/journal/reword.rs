@@ -93,7 +93,7 @@ impl Machine {
             }
         }
         self.segment.script.note_claim();
-        self.last_called = sequence;
+        self.segment.last_called = sequence;
         self.draft.warn(Some(sequence), "reworded", data);
         true
     }

@@ -19,6 +19,8 @@ pub(super) struct SegmentState {
     pub by_sequence: HashMap<u32, usize>,
     pub by_task: HashMap<TaskId, Vec<usize>>,
     pub next_sequence: u32,
+    /// The sequence of the op called last, recorded or new; 0 before the first.
+    pub last_called: u32,
     pub script: Script,
     /// Ops of `once`s that an earlier segment left unfinished.
     pub unfinished_once: Vec<usize>,
@@ -62,6 +64,7 @@ impl SegmentState {
             by_sequence: HashMap::new(),
             by_task: HashMap::new(),
             next_sequence: 0,
+            last_called: 0,
             script: Script::default(),
             unfinished_once: Vec::new(),
             abandons: HashMap::new(),

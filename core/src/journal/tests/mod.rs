@@ -10,6 +10,7 @@ mod parked;
 mod patience;
 mod program;
 mod rng;
+mod segments;
 mod world;
 
 use super::draft::Most;

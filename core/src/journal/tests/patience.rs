@@ -15,7 +15,7 @@ use crate::storage::{AgentStorage, ClaimRequest, WorkSource};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn step(name: &str) -> Call {
+pub(super) fn step(name: &str) -> Call {
     step_of(name, 0)
 }
 
@@ -110,7 +110,11 @@ impl Store {
         now(self.storage.store_signal(signal)).unwrap();
     }
 
-    fn give_back(&self, lease: crate::model::Lease) {
+    pub(super) fn corrupt_checkpoint(&self, sequence: u32) -> bool {
+        self.storage.corrupt_checkpoint(OrgId::DEFAULT, self.id, sequence)
+    }
+
+    pub(super) fn give_back(&self, lease: crate::model::Lease) {
         now(self.storage.release(OrgId::DEFAULT, self.id, lease)).unwrap();
     }
 
