@@ -331,7 +331,7 @@ struct Turns {
 
 impl flovyn_core::agent::AgentState for Turns {}
 
-/// A loop with state: a signal, a step and a checkpoint in every turn; a background task across them.
+/// A loop with state: a draw, a signal, a step and a checkpoint in every turn; a background task across them.
 struct Loop;
 
 #[async_trait]
@@ -358,8 +358,9 @@ impl AgentDefinition for Loop {
             state.background = ctx.schedule_raw(call)?.task();
         }
         while state.turn < turns {
+            let drawn = ctx.random_uuid();
             let heard: String = ctx.wait_for_signal("say")?.await?;
-            ctx.append_entry("user", &heard)?;
+            ctx.append_entry("user", &format!("{heard} {drawn}"))?;
             let answer = work(ctx, &heard, 15)?.await?;
             ctx.append_entry("assistant", &answer)?;
             state.heard.push(heard);

@@ -7,6 +7,7 @@
 
 use super::effect::Ending;
 use super::machine::Machine;
+use super::op::Op;
 use crate::error::Code;
 use crate::model::{Allowance, Budget, Execution, Failure, Spent, Usage, WaitReason};
 use crate::payload::Payload;
@@ -100,8 +101,8 @@ impl Account {
 impl Machine {
     /// What the tasks in flight have reserved.
     fn reserved(&self) -> Spent {
-        let open = self.ops.iter().filter(|op| op.claimed && !op.refused && op.outcome.is_none());
-        let tasks = open.filter_map(|op| op.task.as_ref()).filter(|task| !task.status.is_terminal());
+        let open = self.segment.ops.iter().filter(|op| !op.is_unclaimed() && !op.is_refused() && op.outcome.is_none());
+        let tasks = open.filter_map(Op::task).filter(|task| !task.status.is_terminal());
         tasks.filter(|task| task.options.reserve > 0).fold(Spent::default(), |mut sum, task| {
             let attempts = u64::from(task.attempt.max(1));
             sum.tokens = sum.tokens.saturating_add(attempts.saturating_mul(task.options.reserve.into()));
@@ -136,11 +137,11 @@ impl Machine {
 
     /// Pauses the run where one of its branches awaits what the budget refused.
     pub(super) fn pause_refused(&mut self) -> bool {
-        if !self.awaited.iter().any(|index| self.ops[*index].refused) {
+        if !self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_refused()) {
             return false;
         }
         let Some(refusal) = self.account.refusal.take() else { return false };
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Budget, refusal)));
+        self.phase.end(Ending::Paused(WaitReason::Budget, refusal));
         self.plan_end();
         true
     }

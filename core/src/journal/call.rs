@@ -1,10 +1,9 @@
 //! The calls an agent can make, and how each finds its recorded twin.
 
 use super::machine::OpRef;
-use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, TaskId};
-use crate::model::{Delivery, Label, LabelKey, OpKind, Placement, TaskOptions, Usage, check_name, check_text};
-use crate::payload::{Digest, Payload};
+use crate::model::{Placement, TaskOptions, Usage};
+use crate::payload::Payload;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,86 +123,4 @@ pub enum OnceBegin {
     Recorded(OpRef),
     /// It has not happened: run the function with this as its scope, then call `once_end`.
     Run,
-}
-
-impl Call {
-    /// Refuses words that no backend can keep.
-    pub(super) fn check_texts(&self) -> Result<()> {
-        if let Self::Entry { metadata: Some(metadata), .. } = self {
-            check_text("the metadata", metadata)?;
-        }
-        let texts: &[(&str, Option<&str>)] = match self {
-            Self::Entry { role, entry_type, turn_id, thread, .. } => &[
-                ("the role", Some(&**role)),
-                ("the entry's type", Some(&**entry_type)),
-                ("the turn's id", turn_id.as_deref()),
-                ("the thread", Some(&**thread)),
-            ],
-            Self::Task { kind, queue, key, .. } => {
-                &[("the task's kind", Some(&**kind)), ("the queue", Some(&**queue)), ("the key", key.as_deref())]
-            }
-            Self::Signal { name, .. } => &[("the signal", Some(&**name))],
-            Self::Usage { model, .. } => &[("the model", Some(&**model))],
-            Self::Timer { .. } | Self::Attach { .. } | Self::Step | Self::Flush => &[],
-        };
-        texts.iter().try_for_each(|(what, text)| text.map_or(Ok(()), |text| check_name(what, text)))
-    }
-
-    /// The label by which the call finds its twin. `parent` is the entry a new entry would follow.
-    pub(super) fn label(&self, parent: Option<EntryId>) -> Result<Label> {
-        let label = |kind, name: Arc<str>, digest| Label { kind, name, key: LabelKey::Digest(digest) };
-        Ok(match self {
-            Call::Entry { role, entry_type, content, .. } => {
-                let digest = content.digest()?;
-                let parent = parent.map(|id| *id.0.as_bytes()).unwrap_or_default();
-                let parts = [role.as_bytes(), entry_type.as_bytes(), &digest.0, &parent];
-                label(OpKind::Entry, role.as_str().into(), Digest::of_parts(&parts))
-            }
-            Call::Task { kind, input, key, .. } => Label {
-                kind: OpKind::Task,
-                name: kind.clone(),
-                key: match key {
-                    Some(key) => LabelKey::Key(key.clone()),
-                    None => LabelKey::Digest(input.digest()?),
-                },
-            },
-            // A wait's name says it all: another timeout is the same wait.
-            Call::Signal { name, .. } => label(OpKind::Signal, name.clone(), Digest::default()),
-            Call::Timer { duration } => {
-                label(OpKind::Timer, "sleep".into(), Digest::of_parts(&[&(duration.as_micros() as u64).to_le_bytes()]))
-            }
-            Call::Attach { task } => label(OpKind::Attach, "attach".into(), Digest::of_parts(&[task.0.as_bytes()])),
-            Call::Usage { model, usage } => {
-                let json =
-                    serde_json::to_vec(usage).map_err(|error| Error::new(Code::NotSerializable, error.to_string()))?;
-                label(OpKind::Usage, model.as_str().into(), Digest::of_parts(&[&json]))
-            }
-            Call::Step => label(OpKind::Step, "step".into(), Digest::default()),
-            Call::Flush => label(OpKind::Flush, "flush".into(), Digest::default()),
-        })
-    }
-}
-
-impl Question {
-    /// The label by which a read finds its twin.
-    pub(super) fn label(&self) -> Label {
-        let (name, detail): (Arc<str>, &[u8]) = match self {
-            Question::HasSignal(name) => (name.clone(), b"has"),
-            Question::Drain { name, turn: false } => (name.clone(), b"drain"),
-            Question::Drain { name, turn: true } => (name.clone(), b"drain turn"),
-            Question::Cancellation => ("cancellation".into(), b"cancellation"),
-            Question::Budget => ("budget".into(), b"budget"),
-        };
-        Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
-    }
-
-    /// Whether the read of a label asks this.
-    pub(super) fn is_asked_by(&self, label: &Label) -> bool {
-        label.kind == OpKind::Read && self.label() == *label
-    }
-
-    /// Whether a signal of this delivery is visible to the question.
-    pub(super) fn sees(&self, delivery: Delivery) -> bool {
-        delivery != Delivery::NextTurn || matches!(self, Question::Drain { turn: true, .. })
-    }
 }

@@ -2,20 +2,17 @@
 //!
 //! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
 
-use super::call::{Call, Called, OnceBegin};
+use super::call::{Call, Called};
 use super::config::OnError;
 use super::effect::Ending;
-use super::machine::{Machine, Op, OpRef, PendingCheckpoint, TaskState};
+use super::machine::{Machine, OpRef};
+use super::op::{Op, Place};
+use super::phase::Phase;
 use super::replay::Line;
+use super::transition;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, OnceSlot, Slot, TaskId};
-use crate::model::{
-    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewCheckpoint, NewEntry, NewOp, NewTask, OpBody, OpKind,
-    Placement, Seen, TaskStatus, WaitReason, check_name,
-};
-use crate::payload::{Digest, Payload};
+use crate::model::{Failure, Label, NewOp, OpBody, Seen, WaitReason};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The number of ops of a run without state from which it is advised to declare one.
 const ADVISE_STATE_AT: u32 = 2_000;
@@ -24,12 +21,10 @@ impl Machine {
     /// Moves past recorded calls that have been made again; gives the line that is next.
     pub(super) fn advance(&mut self) -> Option<Line> {
         loop {
-            match self.script.next() {
-                Some(Line::Call(index)) if self.ops[index].claimed => {
-                    if let (Some(thread), Some(entry)) = (self.ops[index].external.take(), self.ops[index].entry) {
-                        self.leaves.insert(thread, entry);
-                    }
-                    self.script.step();
+            match self.segment.script.next() {
+                Some(Line::Call(index)) if !self.segment.ops[index].is_unclaimed() => {
+                    self.pass_entry(index);
+                    self.segment.script.step();
                 }
                 line => return line,
             }
@@ -39,7 +34,7 @@ impl Machine {
     /// Makes a call. `once` is the scope it runs in, if any. `concurrent` tells that other branches are alive.
     pub fn call(&mut self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
         self.check_open()?;
-        call.check_texts()?;
+        call.check()?;
         self.advance();
         let parent = match &call {
             Call::Entry { thread, .. } => self.leaf(thread),
@@ -51,7 +46,8 @@ impl Machine {
             Some(index) => self.called_again(index, call),
             None => self.called_new(call, label, parent, once),
         };
-        self.last_called = self.index(called.op).map_or(self.last_called, |index| self.ops[index].sequence);
+        self.segment.last_called =
+            self.index(called.op).map_or(self.segment.last_called, |index| self.segment.ops[index].sequence);
         Ok(called)
     }
 
@@ -63,169 +59,23 @@ impl Machine {
                 "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref)",
             ));
         };
-        self.quiet = false;
-        if !self.ops[index].awaited && !self.ops[index].settled {
-            self.ops[index].awaited = true;
-            self.awaited.push(index);
+        self.host.quiet = false;
+        if self.segment.ops[index].begin_await() {
+            self.segment.awaited.push(index);
         }
         Ok(())
     }
 
     /// Whether an op's outcome has been handed over already.
     pub fn is_settled(&self, op: OpRef) -> bool {
-        self.index(op).is_none_or(|index| self.ops[index].settled)
-    }
-
-    /// Gives up an await: the outcome is never handed over, now or on replay (rule 13).
-    pub fn abandon(&mut self, op: OpRef) {
-        let Some(index) = self.index(op) else { return };
-        if self.over || self.ending.is_some() || self.ops[index].settled {
-            return;
-        }
-        self.quiet = false;
-        self.awaited.retain(|awaited| *awaited != index);
-        self.ops[index].awaited = false;
-        self.ops[index].abandoned = true;
-        self.settle_op(index);
-        self.stop_attempt(index);
-        self.give_signal_back(index);
-        self.disarm(index);
-        let target = self.ops[index].sequence;
-        let label = Label {
-            kind: OpKind::Abandon,
-            name: "abandon".into(),
-            key: LabelKey::Digest(Digest::of_parts(&[&target.to_le_bytes()])),
-        };
-        self.advance();
-        if let Ok(Some(abandon)) = self.claim_twin(&label, None) {
-            self.ops[abandon].settled = true;
-            return;
-        }
-        let abandon = self.push_op(label, None);
-        self.ops[abandon].settled = true;
-        self.place(abandon, OpBody::Abandon { target });
-        let what = self.ops[index].label.to_string();
-        self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
-        self.abandoned_by_host = true;
-    }
-
-    /// Stops the attempt of a task that runs here: its end no longer matters.
-    pub(super) fn stop_attempt(&mut self, index: usize) {
-        if !self.ops[index].running_here() {
-            return;
-        }
-        if let Some(task) = &mut self.ops[index].task {
-            task.running = false;
-        }
-        self.active.retain(|active| *active != index);
-        let reference = self.reference(index);
-        self.effects.push_back(super::Effect::CancelTask(reference));
-    }
-
-    /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
-    pub(super) fn give_signal_back(&mut self, index: usize) {
-        let slot = Slot { segment: self.ops[index].segment, sequence: self.ops[index].sequence };
-        if self.ops[index].label.kind != OpKind::Signal {
-            return;
-        }
-        for (order, signal) in self.consumed.remove(&slot).unwrap_or_default() {
-            let at = self.mailbox.partition_point(|(place, _)| *place < order);
-            self.mailbox.insert(at, (order, signal));
-        }
-    }
-
-    /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
-    pub(super) fn let_go(&mut self, sequence: u32) {
-        let Some(op) = self.by_sequence.get(&sequence).map(|index| &self.ops[*index]) else { return };
-        let open = op.task.as_ref().is_some_and(|task| !task.options.detached && !task.status.is_terminal());
-        if open || op.label.kind == OpKind::Signal {
-            self.draft.orphaned.push(sequence);
-        }
-    }
-
-    /// Begins a `once`.
-    pub fn once_begin(&mut self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
-        self.check_open()?;
-        check_name("the name of a once", name)?;
-        #[cfg(test)]
-        if super::wrong::is(super::wrong::Rule::OnceAgain) {
-            return Ok(OnceBegin::Run);
-        }
-        if let Some(done) = self.once_done.get(name) {
-            if done.digest != digest {
-                return Err(Error::new(
-                    Code::OnceChanged,
-                    format!(
-                        "once({name:?}) was called with another input than the first time; it happens once per run, so use another name for another input"
-                    ),
-                ));
-            }
-            let recorded = (0..self.ops.len()).find(|index| {
-                let op = &self.ops[*index];
-                op.label.kind == OpKind::Once && op.once.as_ref().is_some_and(|once| once.name == *name)
-            });
-            return Ok(match recorded {
-                Some(index) => {
-                    if !std::mem::replace(&mut self.ops[index].claimed, true) {
-                        self.script.note_claim();
-                        self.called_anything = true;
-                    }
-                    match &self.ops[index].outcome {
-                        Some((_, super::Outcome::Value(value))) if self.ops[index].settled => {
-                            OnceBegin::Done(value.clone())
-                        }
-                        _ => OnceBegin::Recorded(self.reference(index)),
-                    }
-                }
-                None => OnceBegin::Done(done.value.clone()),
-            });
-        }
-        Ok(OnceBegin::Run)
-    }
-
-    /// Ends a `once` with its result; await the op before going on.
-    pub fn once_end(&mut self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
-        self.check_open()?;
-        let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
-        let index = self.push_op(label, Some(OnceSlot { name: name.clone(), n: 0 }));
-        self.once_done
-            .insert(name.clone(), crate::model::OnceResult { name: name.clone(), digest, value: value.clone() });
-        self.ops[index].once_value = Some(value.clone());
-        self.place(index, OpBody::Once { digest, value });
-        Ok(self.reference(index))
-    }
-
-    /// Asks for a checkpoint; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
-    pub fn checkpoint(&mut self, state: Payload, metadata: String) -> Result<()> {
-        self.check_open()?;
-        if !self.config.stateful {
-            return Err(Error::new(
-                Code::StateNotDeclared,
-                "a checkpoint with a state needs an agent that is declared with one; without it recovery replays the \
-                 recorded run, and flush forces a commit",
-            ));
-        }
-        let open = self.open_operations();
-        if !open.is_empty() {
-            return Err(Error::new(
-                Code::OpenOperations,
-                format!(
-                    "a checkpoint needs every op of its segment to be settled, but these are open: {}; await them, or schedule them with detached=True",
-                    open.join(", ")
-                ),
-            ));
-        }
-        self.checkpoint = Some(Box::new(PendingCheckpoint {
-            saved: Some(NewCheckpoint { state, leaves: self.leaves.clone(), metadata }),
-        }));
-        Ok(())
+        self.index(op).is_none_or(|index| self.segment.ops[index].is_settled())
     }
 
     /// Ends the run.
     pub fn finish(&mut self, ending: Ending) {
-        if !self.over && self.ending.is_none() {
-            self.quiet = false;
-            self.ending = Some(Box::new(self.judged(ending)));
+        if !self.phase.is_over() && !self.phase.is_ending() {
+            self.host.quiet = false;
+            self.phase.end(self.judged(ending));
         }
     }
 
@@ -249,75 +99,51 @@ impl Machine {
 
     /// Whether nothing has been committed yet of what this code did, and other code did the last that was.
     fn is_code_unproven(&self) -> bool {
-        !self.code_unchanged && self.code_to_store.is_some()
-    }
-
-    /// An inline attempt ended.
-    pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
-        let Some(index) = self.index(op) else { return };
-        let sequence = self.ops[index].sequence;
-        let Some(task) = &mut self.ops[index].task else { return };
-        if !task.running || task.attempt != attempt || self.over {
-            return;
-        }
-        task.running = false;
-        task.ended = true;
-        self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
-        self.plan();
+        !self.segment.code.unchanged && self.segment.code.to_store.is_some()
     }
 
     pub(super) fn check_open(&mut self) -> Result<()> {
-        if self.over || self.ending.is_some() {
-            return Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"));
-        }
-        if self.checkpoint.is_some() {
-            return Err(Error::new(
+        match self.phase {
+            Phase::Running => {
+                self.host.quiet = false;
+                Ok(())
+            }
+            Phase::Saving(_) => Err(Error::new(
                 Code::OpenOperations,
                 "an op was called while another branch was saving a checkpoint; join all branches before a checkpoint",
-            ));
+            )),
+            Phase::Ending(_) | Phase::Over => {
+                Err(Error::new(Code::ExecutionClosed, "the run has ended; its context takes nothing more"))
+            }
         }
-        self.quiet = false;
-        Ok(())
-    }
-
-    /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
-    fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
-        let Call::Task { aliases, .. } = call else { return label };
-        if aliases.is_empty() || (self.script.all_claimed() && self.unfinished_once.is_empty()) {
-            return label;
-        }
-        let labels = aliases.iter().map(|alias| Label { name: alias.clone(), ..label.clone() });
-        let twins = std::iter::once(label.clone()).chain(labels);
-        let found = twins.filter_map(|label| Some((self.ops[self.twin(&label, once)?].sequence, label)));
-        found.min_by_key(|(sequence, _)| *sequence).map_or(label, |(_, label)| label)
     }
 
     /// The recorded op that a label would claim.
-    fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
+    pub(super) fn twin(&self, label: &Label, once: Option<&Arc<str>>) -> Option<usize> {
         let free = |index: usize| {
-            let op: &Op = &self.ops[index];
+            let op: &Op = &self.segment.ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
-            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+            (op.is_unclaimed() && scope == once).then_some(&op.label)
         };
-        let found = self.script.find(label, free);
-        found.or_else(|| self.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
+        let found = self.segment.script.find(label, free);
+        found.or_else(|| self.segment.unfinished_once.iter().copied().find(|index| free(*index) == Some(label)))
     }
 
     /// Finds and claims the recorded twin of a call (rule 7).
     pub(super) fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
         let first_call = !std::mem::replace(&mut self.called_anything, true);
-        if self.script.all_claimed() && self.unfinished_once.is_empty() {
+        if self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty() {
             return Ok(None);
         }
-        let ops = &self.ops;
+        let ops = &self.segment.ops;
         let free = |index: usize| {
             let op: &Op = &ops[index];
             let scope = op.once.as_ref().map(|once| &once.name);
-            (op.recorded && !op.claimed && scope == once).then_some(&op.label)
+            (op.is_unclaimed() && scope == once).then_some(&op.label)
         };
         let mut found = self.twin(label, once);
         if found.is_none()
-            && let Some((recorded, called)) = &self.reworded_first
+            && let Some((recorded, called)) = &self.segment.reworded_first
             && recorded == label
         {
             // The step that the first call was taken for comes after it: the first call was no rewording.
@@ -328,181 +154,64 @@ impl Machine {
         let mut reworded = None;
         if found.is_none() {
             found = self.reworded_at_call(label, |index| free(index).is_some());
-            reworded = found.map(|index| self.ops[index].label.to_string());
+            reworded = found.map(|index| self.segment.ops[index].label.to_string());
         }
-        if first_call && found.is_none_or(|index| Some(index) != self.script.first_call()) {
+        if first_call && found.is_none_or(|index| Some(index) != self.segment.script.first_call()) {
             self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));
         }
         let Some(index) = found else { return Ok(None) };
-        self.ops[index].claimed = true;
+        self.segment.ops[index].claim();
         self.made_progress();
-        if self.ops[index].segment == self.segment {
-            self.script.note_claim();
+        if self.segment.ops[index].segment == self.segment.number {
+            self.segment.script.note_claim();
         }
         if let Some(recorded) = reworded {
             if first_call {
-                self.reworded_first = Some((self.ops[index].label.clone(), label.clone()));
+                self.segment.reworded_first = Some((self.segment.ops[index].label.clone(), label.clone()));
             }
             let data = serde_json::json!({"recorded": recorded, "called": label.to_string()});
-            self.draft.warn(Some(self.ops[index].sequence), "reworded", data);
+            self.draft.warn(Some(self.segment.ops[index].sequence), "reworded", data);
         }
         Ok(Some(index))
     }
 
     /// What an agent with state has done whose first call does not match its tail: it has work before its loop.
     fn preamble(&self, label: &Label) -> Option<Failure> {
-        let first = self.script.first_call()?;
-        if !self.config.stateful || self.segment == 0 || !self.code_unchanged {
+        let first = self.segment.script.first_call()?;
+        if !self.config.stateful || self.segment.number == 0 || !self.segment.code.unchanged {
             return None;
         }
         let message = format!(
             "the agent called {label} first, but the segment to be replayed starts with {}; an agent with state is entered at its \
              top in every segment, so wrap what shall happen once in ctx.once(...), or guard it by ctx.state",
-            self.ops[first].label
+            self.segment.ops[first].label
         );
         Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
 
-    fn called_again(&mut self, index: usize, call: Call) -> Called {
-        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
-        match call {
-            Call::Entry { thread, .. } => {
-                called.entry = self.ops[index].entry;
-                if let Some(entry) = called.entry {
-                    self.leaves.insert(thread, entry);
-                }
-            }
-            Call::Task { options, kind, .. } => {
-                self.count_open(index);
-                if let Some(task) = &mut self.ops[index].task {
-                    task.options = options;
-                    task.kind = kind;
-                    called.task = Some(task.id);
-                    if task.to_start {
-                        self.starting.push(index);
-                    }
-                }
-            }
-            Call::Attach { task } => called.task = Some(task),
-            _ => {}
-        }
-        called
-    }
-
-    pub(super) fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
-        let name = once?;
-        let next = self.once_next.entry(name.clone()).or_insert(1);
-        let n = *next;
-        *next += 1;
-        Some(OnceSlot { name: name.clone(), n })
-    }
-
-    fn called_new(&mut self, call: Call, label: Label, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Called {
-        let refused = match &call {
-            Call::Task { options, .. } => self.is_refused(options.reserve),
-            Call::Step => self.is_refused(0),
-            _ => false,
-        };
-        let once = self.next_once(once);
-        let index = self.push_op(label, once);
-        let id = self.id_of(index);
-        if refused {
-            self.ops[index].refused = true;
-            let task = matches!(call, Call::Task { .. }).then(|| TaskId(id.uuid()));
-            return Called { op: self.reference(index), recorded: false, entry: None, task };
-        }
-        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
-        let body = match call {
-            Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
-                let entry = EntryId(id.uuid());
-                called.entry = Some(entry);
-                self.leaves.insert(thread.clone(), entry);
-                self.ops[index].settled = true;
-                self.ops[index].entry = Some(entry);
-                OpBody::Entry(NewEntry { id: entry, parent, thread, role, entry_type, content, turn_id, metadata })
-            }
-            Call::Task { kind, input, options, placement, queue, .. } => {
-                let task = TaskId(id.uuid());
-                called.task = Some(task);
-                self.by_task.entry(task).or_default().push(index);
-                let inline = placement == Placement::Inline;
-                self.ops[index].task = Some(Box::new(TaskState {
-                    id: task,
-                    kind: kind.clone(),
-                    options: options.clone(),
-                    inline,
-                    status: if inline { TaskStatus::Running } else { TaskStatus::Pending },
-                    attempt: u32::from(inline),
-                    max_losses: options.max_losses,
-                    counted: true,
-                    running: false,
-                    ended: false,
-                    to_start: inline,
-                }));
-                self.count_open(index);
-                if inline {
-                    self.starting.push(index);
-                }
-                let entry = self.leaves.get("").copied();
-                OpBody::Task(NewTask { id: task, kind: kind.to_string(), queue, input, options, placement, entry })
-            }
-            Call::Signal { timeout, .. } => {
-                self.ops[index].timed = timeout.is_some();
-                OpBody::Signal { timeout }
-            }
-            Call::Timer { duration } => {
-                self.ops[index].timed = true;
-                OpBody::Timer { duration }
-            }
-            Call::Attach { task } => {
-                called.task = Some(task);
-                self.by_task.entry(task).or_default().push(index);
-                self.ops[index].outcome = self.task_results.get(&task).cloned();
-                OpBody::Attach { task }
-            }
-            Call::Usage { model, usage } => {
-                self.ops[index].settled = true;
-                self.spend(self.ops[index].sequence, &usage);
-                OpBody::Usage { model, usage }
-            }
-            Call::Step => OpBody::Step,
-            Call::Flush => OpBody::Flush,
-        };
-        self.place(index, body);
-        called
-    }
-
     /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
     pub(super) fn place(&mut self, index: usize, body: OpBody) {
-        let op = &self.ops[index];
+        let op = &self.segment.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
-        self.last_read = None;
-        if self.script.is_used_up() && self.held.is_empty() {
+        self.segment.last_read = None;
+        if self.segment.script.is_used_up() && self.segment.held.is_empty() {
             self.enter(new);
         } else {
-            self.ops[index].held = Some(Box::new(new));
-            self.held.push(index);
+            self.segment.ops[index].place = Place::Held(Box::new(new));
+            self.segment.held.push(index);
         }
     }
 
     /// Puts an op into the batch with the outcomes handed over since the one before.
     pub(super) fn enter(&mut self, mut op: NewOp) {
-        op.seen = std::mem::take(&mut self.seen);
+        op.seen = std::mem::take(&mut self.segment.seen);
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::NoSeen) {
             op.seen.clear();
         }
-        self.draft.urgent |= match &op.body {
-            OpBody::Task(task) => task.placement == Placement::Queue,
-            _ => op.label.kind.is_mark(),
-        };
-        // A reservation has to be durable before its call starts, as an answer of the outside has.
-        self.draft.decides |= match &op.body {
-            OpBody::Task(task) => task.options.reserve > 0,
-            body => matches!(body, OpBody::Read { .. }),
-        };
-        self.draft.decides |= self.is_order_untold(&op.seen);
+        self.draft.urgent |= transition::is_urgent(&op.body);
+        self.draft.decides |= transition::decides(&op.body) || self.is_order_untold(&op.seen);
         if let OpBody::Abandon { target } = op.body {
             self.let_go(target);
         }
@@ -516,57 +225,21 @@ impl Machine {
     /// Whether only an op that tells of outcomes keeps the order in which they were handed over: the store numbers what ended,
     /// but not the marks that were reached. In the next life they are handed over before all that no op tells of.
     fn is_order_untold(&self, seen: &[Seen]) -> bool {
-        let is_mark = |index: &usize| self.ops[*index].label.kind.is_mark();
-        let told = |seen: &Seen| self.by_sequence.get(&seen.0).is_some_and(is_mark);
+        let is_mark = |index: &usize| self.segment.ops[*index].label.kind.is_mark();
+        let told = |seen: &Seen| self.segment.by_sequence.get(&seen.0).is_some_and(is_mark);
         let mut after_an_end = seen.iter().skip_while(|seen| told(seen)).peekable();
-        after_an_end.peek().is_some() && (after_an_end.any(told) || self.awaited.iter().any(is_mark))
+        after_an_end.peek().is_some() && (after_an_end.any(told) || self.segment.awaited.iter().any(is_mark))
     }
 
     /// Puts all held ops into the batch, in the order they were called.
     pub(super) fn enter_held(&mut self) {
-        if !self.held.is_empty() && !self.concurrent && self.ends_by_preamble(true) {
+        if !self.segment.held.is_empty() && !self.host.concurrent && self.ends_by_preamble(true) {
             return;
         }
-        for index in std::mem::take(&mut self.held) {
-            if let Some(op) = self.ops[index].held.take() {
-                self.enter(*op);
+        for index in std::mem::take(&mut self.segment.held) {
+            if let Some(op) = self.segment.ops[index].release() {
+                self.enter(op);
             }
         }
-    }
-
-    /// A timer of the store that no longer matters.
-    pub(super) fn disarm(&mut self, index: usize) {
-        let op = &mut self.ops[index];
-        if op.timed && op.timed_out.is_none() && op.segment == self.segment {
-            op.timed = false;
-            self.draft.disarmed.push(op.sequence);
-        }
-    }
-
-    fn open_operations(&self) -> Vec<String> {
-        let open = |op: &Op| {
-            op.claimed && op.segment == self.segment && !op.settled && !op.is_detached() && !op.has_durable_end()
-        };
-        self.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
-    }
-}
-
-impl Op {
-    /// Whether an attempt of it runs in this process.
-    pub(super) fn running_here(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.running)
-    }
-
-    /// Whether it is a model call that runs here and may be cut short.
-    pub(super) fn is_interruptible(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.running && task.options.interruptible)
-    }
-
-    fn is_detached(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.options.detached)
-    }
-
-    fn has_durable_end(&self) -> bool {
-        self.outcome.is_some() || self.timed_out.is_some()
     }
 }

@@ -2,8 +2,11 @@
 
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
+use super::op::Attempt;
+use super::phase::{Phase, Standing};
+use super::transition;
 use crate::error::Code;
-use crate::model::{BatchEnd, CancelMode, Failure, OpKind, TaskStatus, Wait, WaitReason};
+use crate::model::{BatchEnd, CancelMode, Failure, Wait, WaitReason};
 
 impl Machine {
     /// Starts nothing and hands nothing over any more; what has ended is still made durable.
@@ -22,46 +25,44 @@ impl Machine {
         if self.in_flight.is_some() {
             return;
         }
-        if self.checkpoint.is_some() && self.quiet {
+        if self.phase.is_saving() && self.host.quiet {
             self.enter_held();
-            if self.ending.is_some() {
+            if self.phase.is_ending() {
                 return self.plan_end();
             }
         }
         if self.commit_part() {
             return;
         }
-        if let Some(pending) = &mut self.checkpoint {
-            if !self.quiet {
-                return;
+        if let Phase::Saving(pending) = &mut self.phase {
+            if let Some(saved) = pending.take_if(|_| self.host.quiet) {
+                self.commit_checkpoint(*saved);
             }
-            let Some(saved) = pending.saved.take() else { return };
-            return self.commit_checkpoint(saved);
+            return;
         }
-        let must_be_durable_first = self.starting.iter().any(|index| self.ops[*index].held.is_none());
+        let must_be_durable_first = self.segment.starting.iter().any(|index| !self.segment.ops[*index].is_held());
         if self.draft.urgent
             || !self.draft.attempts.is_empty()
-            || (self.quiet && must_be_durable_first && self.draft.is_due())
+            || (self.host.quiet && must_be_durable_first && self.draft.is_due())
         {
             return self.commit(BatchEnd::Continue, Vec::new());
         }
-        let busy = !self.active.is_empty() || !self.starting.is_empty();
-        let idle = self.quiet && !busy && !blocked && self.held.is_empty();
+        let busy = !self.segment.active.is_empty() || !self.segment.starting.is_empty();
+        let idle = self.host.quiet && !busy && !blocked && self.segment.held.is_empty();
         if idle && self.pause_refused() {
             return;
         }
         let wait = idle.then(|| self.wait()).flatten();
-        if wait.is_some() && self.outside.is_none() {
+        if wait.is_some() && self.host.outside.is_none() {
             return self.ask();
         }
         if let Some(wait) = wait {
-            if !self.parked || !self.draft.is_empty() || self.waits_for_more(&wait) {
-                self.waits = Some(Box::new(wait.clone()));
+            if !self.draft.is_empty() || self.waits_for_more(&wait) {
                 self.commit(BatchEnd::Suspend(wait), Vec::new());
             }
             return;
         }
-        if self.quiet && self.draft.is_due() {
+        if self.host.quiet && self.draft.is_due() {
             if self.draft.held_enough {
                 self.commit(BatchEnd::Continue, Vec::new());
             } else if !self.draft.hold_armed {
@@ -71,42 +72,29 @@ impl Machine {
         }
     }
 
-    /// Whether the store would not wake the parked run by all that its code waits for now: edited code may go on in a parked
-    /// copy by what is recorded alone.
+    /// Whether the store would not wake the run by all that its code waits for now: edited code may go on in a parked copy by
+    /// what is recorded alone.
     fn waits_for_more(&self, now: &Wait) -> bool {
-        self.waits.as_deref().is_none_or(|stored| {
-            let host_timer = now.host_timer || stored.host_timer;
-            *stored != Wait { host_timer, ..now.clone() }
-        })
+        let Standing::Waiting(stored) = &self.standing else { return true };
+        let host_timer = now.host_timer || stored.host_timer;
+        **stored != Wait { host_timer, ..now.clone() }
     }
 
     /// What the run waits for; none while an await needs something of this process.
     fn wait(&self) -> Option<Wait> {
-        let mut wait = Wait { host_timer: self.host_timer, ..Wait::default() };
-        let mut in_doubt = false;
-        for index in &self.awaited {
-            let op = &self.ops[*index];
-            if op.abandoned {
+        let mut wait = Wait { host_timer: self.host.timer, ..Wait::default() };
+        for index in &self.segment.awaited {
+            let op = &self.segment.ops[*index];
+            if op.is_given_up() {
                 // A timer of the host will give it up again.
                 return None;
             }
-            match op.label.kind {
-                OpKind::Signal => {
-                    wait.signals.push(op.label.name.to_string());
-                    wait.timers |= op.timed;
-                }
-                OpKind::Timer => wait.timers = true,
-                OpKind::Task | OpKind::Attach => {
-                    wait.tasks = true;
-                    in_doubt |= op.task.as_ref().is_some_and(|task| task.status == TaskStatus::InDoubt);
-                }
-                _ => {}
-            }
+            transition::wait(op, &mut wait);
         }
         wait.signals.sort_unstable();
         wait.signals.dedup();
-        wait.reason = if in_doubt {
-            Some(WaitReason::InDoubt)
+        wait.reason = if wait.reason.is_some() {
+            wait.reason
         } else if !wait.signals.is_empty() {
             Some(WaitReason::Signal)
         } else if wait.tasks {
@@ -117,8 +105,8 @@ impl Machine {
         wait.reason.map(|_| wait)
     }
 
-    fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
-        let mut segment = self.segment;
+    pub(super) fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
+        let mut segment = self.segment.number;
         if let Some((last, _)) = self.ahead.last_key_value() {
             // A segment that has ended takes nothing new: a person must look.
             let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
@@ -126,9 +114,13 @@ impl Machine {
             (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
             end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
         }
-        let mut flight = InFlight { decides: self.draft.decides, ..InFlight::default() };
+        let pauses = matches!(&self.phase, Phase::Ending(ending) if matches!(**ending, Ending::Paused(WaitReason::Quarantined, _)));
+        let mut flight = InFlight { decides: self.draft.decides, pauses, ..InFlight::default() };
+        if let BatchEnd::Suspend(wait) = &end {
+            flight.wait = Some(Box::new(wait.clone()));
+        }
         for op in &self.draft.ops {
-            if let Some(index) = self.by_sequence.get(&op.sequence) {
+            if let Some(index) = self.segment.by_sequence.get(&op.sequence) {
                 flight.ops.push(*index);
                 if op.label.kind.is_mark() {
                     flight.marks.push(*index);
@@ -136,10 +128,10 @@ impl Machine {
             }
         }
         for (sequence, _) in &self.draft.restarted {
-            flight.ops.extend(self.by_sequence.get(sequence));
+            flight.ops.extend(self.segment.by_sequence.get(sequence));
         }
         for attempt in &self.draft.attempts {
-            flight.attempts.extend(self.by_sequence.get(&attempt.sequence));
+            flight.attempts.extend(self.segment.by_sequence.get(&attempt.sequence));
         }
         let code = match &end {
             BatchEnd::Checkpoint(saved) => {
@@ -148,7 +140,7 @@ impl Machine {
             }
             // An error of code that has done nothing does not make the run its own.
             BatchEnd::Pause { reason: WaitReason::Error, .. } if self.draft.ops.is_empty() => None,
-            _ => self.code_to_store.take(),
+            _ => self.segment.code.to_store.take(),
         };
         let batch = self.draft.take(segment, code, orphaned, end);
         self.in_flight = Some(Box::new(flight));
@@ -161,38 +153,26 @@ impl Machine {
             // None of it is written.
             return false;
         }
-        let Some(part) = self.draft.part(self.most, self.segment) else { return false };
+        let Some(part) = self.draft.part(self.most, self.segment.number) else { return false };
         let rest = std::mem::replace(&mut self.draft, part);
         self.commit(BatchEnd::Continue, Vec::new());
         self.draft = rest;
         true
     }
 
-    fn commit_checkpoint(&mut self, saved: crate::model::NewCheckpoint) {
-        if self.draft.ops.is_empty()
-            && let Some((_, tail)) = self.ahead.pop_first()
-        {
-            return self.begin_recorded_segment(saved, &tail);
-        }
-        let orphaned = match self.orphans() {
-            Ok(orphaned) => orphaned,
-            Err(failure) => return self.pause_diverged(failure),
-        };
-        self.commit(BatchEnd::Checkpoint(saved), orphaned);
-    }
-
     pub(super) fn plan_end(&mut self) {
         if self.in_flight.is_some() {
             return;
         }
-        for index in std::mem::take(&mut self.active) {
+        for index in std::mem::take(&mut self.segment.active) {
             self.stop_attempt(index);
         }
-        let pausing = matches!(self.ending.as_deref(), Some(Ending::Paused(..)));
+        let pausing = matches!(&self.phase, Phase::Ending(ending) if matches!(**ending, Ending::Paused(..)));
         if !pausing {
             self.enter_held();
         }
-        let Some(ending) = self.ending.as_deref().cloned() else { return };
+        let Phase::Ending(ending) = &self.phase else { return };
+        let ending = (**ending).clone();
         if self.commit_part() {
             return;
         }
@@ -218,12 +198,13 @@ impl Machine {
 
     fn warn_unfinished(&mut self) {
         let unfinished: Vec<String> = self
+            .segment
             .ops
             .iter()
             .filter(|op| {
-                op.claimed
+                !op.is_unclaimed()
                     && op.outcome.is_none()
-                    && op.task.as_ref().is_some_and(|task| !task.options.detached && !task.ended)
+                    && op.task().is_some_and(|task| !task.options.detached && task.here != Attempt::Ended)
             })
             .map(|op| op.label.to_string())
             .collect();

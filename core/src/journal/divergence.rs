@@ -3,6 +3,7 @@
 use super::config::{OnDivergence, Outside};
 use super::effect::{Effect, Ending};
 use super::machine::Machine;
+use super::phase::Phase;
 use super::replay::Line;
 use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};
@@ -11,12 +12,64 @@ use std::time::Duration;
 /// How long edited code is waited for that may still make a recorded call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a blocked replay has been waited for.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    state: Waited,
+    /// Timers armed so far.
+    started: u64,
+    /// Edited code has been waited for once.
+    spent: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    /// Not at all.
+    #[default]
+    Idle,
+    /// The timer of this number runs: progress starts another.
+    Since(u64),
+    /// Long enough.
+    Enough,
+}
+
+impl Patience {
+    /// Something moved.
+    pub fn end(&mut self) {
+        self.state = Waited::Idle;
+    }
+
+    /// Starts, unless it has begun; the number of the timer.
+    fn begin(&mut self) -> Option<u64> {
+        if matches!(self.state, Waited::Since(_)) {
+            return None;
+        }
+        self.started += 1;
+        self.state = Waited::Since(self.started);
+        Some(self.started)
+    }
+
+    /// Whether it is over; it is so once.
+    fn take_over(&mut self) -> bool {
+        let over = self.state == Waited::Enough;
+        if over {
+            self.state = Waited::Idle;
+        }
+        over
+    }
+
+    /// Whether a timer runs.
+    #[cfg(test)]
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, Waited::Since(_))
+    }
+}
+
 impl Machine {
     /// The patience with a blocked replay is over.
     pub fn divergence_elapsed(&mut self, timer: u64) {
-        if self.patience == Some(timer) {
-            self.patience = None;
-            self.divergence_due = true;
+        if self.patience.state == Waited::Since(timer) {
+            self.patience.state = Waited::Enough;
             self.plan();
         }
     }
@@ -26,13 +79,13 @@ impl Machine {
     /// It is certain where no branch can make the recorded call any more. Where one may, unchanged code is waited for, and
     /// never passed over; edited code is waited for once, and not for long.
     pub(super) fn judge(&mut self, line: Line) -> bool {
-        if self.in_flight.is_some() || (self.awaited.is_empty() && self.checkpoint.is_none()) {
+        if self.in_flight.is_some() || (self.segment.awaited.is_empty() && !self.phase.is_saving()) {
             return false;
         }
         if self.is_new_under_way() && !self.is_anything_held_up() {
             return false;
         }
-        let Some(outside) = self.outside else {
+        let Some(outside) = self.host.outside else {
             self.ask();
             return false;
         };
@@ -43,8 +96,8 @@ impl Machine {
             if gives_up && (self.must_be_certain() || !self.is_anything_held_up()) {
                 return false;
             }
-            let due = std::mem::take(&mut self.divergence_due);
-            let alone = outside == Outside::Unknown && !self.concurrent;
+            let due = self.patience.take_over();
+            let alone = outside == Outside::Unknown && !self.host.concurrent;
             if self.must_be_certain() {
                 // A host that cannot tell, and one branch as far as anybody has seen.
                 let before_loop = alone && self.suspect.as_ref().is_some_and(|(found, _)| !found);
@@ -67,20 +120,20 @@ impl Machine {
                 self.pause_diverged(failure);
                 return true;
             }
-            if !due && !self.was_patient && !alone {
+            if !due && !self.patience.spent && !alone {
                 self.be_patient(PATIENCE);
                 return false;
             }
-            self.was_patient |= due;
+            self.patience.spent |= due;
         }
-        self.divergence_due = false;
+        self.patience.take_over();
         if self.bury(line) || (outside == Outside::Nothing && self.reword(line)) {
             return true;
         }
-        if self.ends_by_preamble(self.concurrent) || (!self.diverged && !self.admit_divergence()) {
+        if self.ends_by_preamble(self.host.concurrent) || (!self.segment.diverged && !self.admit_divergence()) {
             return true;
         }
-        if self.held.is_empty() {
+        if self.segment.held.is_empty() {
             self.pass_over(line);
         } else {
             self.enter_held();
@@ -92,45 +145,47 @@ impl Machine {
     /// work before the agent's loop it is not. `unmatched` asks for a call that found no twin anywhere.
     pub(super) fn ends_by_preamble(&mut self, unmatched: bool) -> bool {
         let Some((_, failure)) = self.suspect.take_if(|(found, _)| !unmatched || !*found) else { return false };
-        if matches!(self.ending.as_deref(), None | Some(Ending::Completed(_))) {
-            self.ending = Some(Box::new(Ending::Failed(*failure)));
+        let stands = matches!(&self.phase, Phase::Ending(ending) if !matches!(**ending, Ending::Completed(_)));
+        if !stands {
+            self.phase.end(Ending::Failed(*failure));
         }
-        self.held.clear();
+        self.segment.held.clear();
         true
     }
 
     /// Whether the code is the recorded one, so that what is recorded will be called again unless no branch is left to.
     fn must_be_certain(&self) -> bool {
-        self.code_unchanged && !self.divergence_allowed
+        self.segment.code.unchanged && !self.divergence_allowed
     }
 
     /// Whether the line is an await that was given up, and the host's own timer will give it up again.
     fn will_be_given_up(&self, line: Line) -> bool {
-        matches!(line, Line::Call(index) if self.ops[index].label.kind == OpKind::Abandon)
-            && self.awaited.iter().any(|awaited| self.ops[*awaited].abandoned)
+        matches!(line, Line::Call(index) if self.segment.ops[index].label.kind == OpKind::Abandon)
+            && self.segment.awaited.iter().any(|awaited| self.segment.ops[*awaited].is_given_up())
     }
 
     /// Whether anything could move if the recorded call were not waited for.
     pub(super) fn is_anything_held_up(&self) -> bool {
-        !self.held.is_empty()
-            || self.checkpoint.is_some()
+        !self.segment.held.is_empty()
+            || self.phase.is_saving()
             || (self.cancel.is_some() && !self.cancel_handed)
-            || self.awaited.iter().any(|index| !self.ops[*index].abandoned && self.available_at(*index).is_some())
+            || self
+                .segment
+                .awaited
+                .iter()
+                .any(|index| !self.segment.ops[*index].is_given_up() && self.available_at(*index).is_some())
     }
 
     fn be_patient(&mut self, patience: Duration) {
-        if self.patience.is_none() {
-            self.patience_started += 1;
-            self.patience = Some(self.patience_started);
-            self.effects.push_back(Effect::ArmDivergence(self.patience_started, patience));
+        if let Some(timer) = self.patience.begin() {
+            self.effects.push_back(Effect::ArmDivergence(timer, patience));
         }
     }
 
     /// Notes progress of the replay: a wait of unchanged code has a patience of its own.
     pub(super) fn made_progress(&mut self) {
         if self.must_be_certain() {
-            self.patience = None;
-            self.divergence_due = false;
+            self.patience.end();
         }
     }
 
@@ -142,31 +197,29 @@ impl Machine {
             return false;
         }
         // No later call may take it for its twin: it never ends.
-        self.ops[index].claimed = true;
-        self.ops[index].settled = true;
-        self.script.note_claim();
-        self.script.step();
+        self.segment.ops[index].claim();
+        self.segment.ops[index].settle();
+        self.segment.script.note_claim();
+        self.segment.script.step();
         true
     }
 
     /// Whether the line is such a call, or gave one up.
     fn was_given_up(&self, line: Line) -> bool {
         let Line::Call(index) = line else { return false };
-        match self.abandons.get(&index) {
-            Some(target) => self.ops[*target].recorded && !self.ops[*target].awaited,
-            None => self.ops[index].abandoned && !self.ops[index].claimed,
+        match self.segment.abandons.get(&index) {
+            Some(target) => self.segment.ops[*target].is_recorded() && !self.segment.ops[*target].is_awaited(),
+            None => self.segment.ops[index].is_given_up() && self.segment.ops[index].is_unclaimed(),
         }
     }
 
     /// Goes past a recorded line that will not come.
     fn pass_over(&mut self, line: Line) {
-        self.script.step();
+        self.segment.script.step();
         if let Line::Call(abandon) = line
-            && let Some(target) = self.abandons.get(&abandon)
-            && !self.ops[*target].settled
+            && let Some(target) = self.segment.abandons.get(&abandon)
         {
-            // The code no longer gives that await up.
-            self.ops[*target].abandoned = false;
+            self.segment.ops[*target].take_up();
         }
     }
 
@@ -187,10 +240,7 @@ impl Machine {
 
     /// Whether some branch awaits a step that the record does not have and that has started.
     pub(super) fn is_new_under_way(&self) -> bool {
-        self.awaited.iter().any(|index| {
-            let op = &self.ops[*index];
-            !op.recorded && !op.refused && op.held.is_none()
-        })
+        self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_new_and_placed())
     }
 
     /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.
@@ -201,7 +251,7 @@ impl Machine {
             _ if self.divergence_allowed => {}
             OnDivergence::Continue if !irrevocable => {}
             OnDivergence::Fail => {
-                self.ending = Some(Box::new(Ending::Failed(failure)));
+                self.phase.end(Ending::Failed(failure));
                 return false;
             }
             OnDivergence::Continue | OnDivergence::Pause => {
@@ -209,15 +259,14 @@ impl Machine {
                 return false;
             }
         }
-        self.diverged = true;
+        self.segment.diverged = true;
         self.draft.warn(None, "diverged", serde_json::json!({"message": failure.message}));
         true
     }
 
     pub(super) fn pause_diverged(&mut self, failure: Failure) {
-        self.checkpoint = None;
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Divergence, failure)));
-        self.held.clear();
+        self.phase.end(Ending::Paused(WaitReason::Divergence, failure));
+        self.segment.held.clear();
         self.plan_end();
     }
 
@@ -230,9 +279,11 @@ impl Machine {
             names.join(", ")
         };
         let recorded = names(
-            &mut self.unclaimed().map(|index| format!("{} ({})", self.ops[index].label, self.ops[index].sequence)),
+            &mut self
+                .unclaimed()
+                .map(|index| format!("{} ({})", self.segment.ops[index].label, self.segment.ops[index].sequence)),
         );
-        let called = names(&mut self.held.iter().map(|index| self.ops[*index].label.to_string()));
+        let called = names(&mut self.segment.held.iter().map(|index| self.segment.ops[*index].label.to_string()));
         let called = if called.is_empty() { "nothing new".to_owned() } else { called };
         Failure::new(
             Code::Diverged,
@@ -244,17 +295,18 @@ impl Machine {
     }
 
     fn unclaimed(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.ops.len()).filter(|index| {
-            let op = &self.ops[*index];
-            op.recorded && !op.claimed && op.segment == self.segment
+        (0..self.segment.ops.len()).filter(|index| {
+            let op = &self.segment.ops[*index];
+            op.is_unclaimed() && op.segment == self.segment.number
         })
     }
 
     /// A recorded call that nobody claims and that must not be forgotten: it started and may have taken effect.
     fn irrevocable(&self) -> Option<usize> {
         self.unclaimed().find(|index| {
-            let task = self.ops[*index].task.as_ref();
-            task.is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce && task.attempt > 0)
+            self.segment.ops[*index]
+                .task()
+                .is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce && task.attempt > 0)
         })
     }
 
@@ -263,9 +315,9 @@ impl Machine {
         if self.irrevocable().is_some() && !self.divergence_allowed {
             return Err(self.divergence());
         }
-        let orphaned: Vec<u32> = self.unclaimed().map(|index| self.ops[index].sequence).collect();
+        let orphaned: Vec<u32> = self.unclaimed().map(|index| self.segment.ops[index].sequence).collect();
         if !orphaned.is_empty() {
-            let ops: Vec<String> = self.unclaimed().map(|index| self.ops[index].label.to_string()).collect();
+            let ops: Vec<String> = self.unclaimed().map(|index| self.segment.ops[index].label.to_string()).collect();
             self.draft.warn(None, "orphaned", serde_json::json!({"ops": ops}));
         }
         Ok(orphaned)

@@ -1,5 +1,6 @@
 //! The batch that is being built, and the one that is on its way.
 
+use super::transition::size;
 use crate::id::Slot;
 use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp, OpBody};
 use std::collections::HashSet;
@@ -61,7 +62,7 @@ impl Draft {
 
     /// Takes a new op.
     pub fn op(&mut self, op: NewOp) {
-        self.bytes += bytes_of(&op);
+        self.bytes += size(&op.body);
         self.ops.push(op);
     }
 
@@ -85,7 +86,7 @@ impl Draft {
             bytes += if room { more } else { 0 };
             room
         };
-        let ops = self.ops.iter().take(most.count).take_while(|op| fits(bytes_of(op))).count();
+        let ops = self.ops.iter().take(most.count).take_while(|op| fits(size(&op.body))).count();
         let whole = if ops == self.ops.len() { most.count } else { 0 };
         let attempts = self.attempts.iter().take(whole).take_while(|end| fits(bytes_of_end(end))).count();
         if ops == self.ops.len() && attempts == self.attempts.len() {
@@ -165,15 +166,6 @@ fn given_up_by(op: &NewOp) -> Option<u32> {
     match op.body {
         OpBody::Abandon { target } => Some(target),
         _ => None,
-    }
-}
-
-fn bytes_of(op: &NewOp) -> u64 {
-    match &op.body {
-        OpBody::Entry(new) => new.content.size() + new.metadata.as_ref().map_or(0, |text| text.len() as u64),
-        OpBody::Task(new) => new.input.size(),
-        OpBody::Read { answer: value, .. } | OpBody::Once { value, .. } => value.size(),
-        _ => 0,
     }
 }
 

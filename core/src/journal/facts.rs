@@ -4,14 +4,11 @@
 
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
-use super::machine::{Machine, OpRef};
-use super::replay::Script;
+use super::machine::Machine;
+use super::op::Detail;
+use super::phase::{Phase, Standing};
 use crate::error::{Error, Kind, Result};
-use crate::id::Slot;
-use crate::model::{
-    CommitAnswer, Committed, Delivery, Fact, FactKind, Failure, NewCheckpoint, OpKind, RecordedOp, TaskStatus,
-    WaitReason,
-};
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, WaitReason};
 
 impl Machine {
     /// Facts that the store has told outside of a commit.
@@ -26,17 +23,18 @@ impl Machine {
     /// From here on what its code calls belongs to the claim. Nothing is committed until [`Machine::resumed`] brings the
     /// news that the run was woken by: without them it would wait for the same again.
     pub fn take_claim(&mut self, base: u64) -> bool {
-        let may = self.parked && !self.over && self.in_flight.is_none() && self.base == base;
+        let may = self.is_parked() && !self.phase.is_over() && self.base == base;
         if may {
-            self.parked = false;
-            self.lacks_news = true;
+            self.standing = Standing::Claimed;
         }
         may
     }
 
     /// What has happened up to the claim that was taken.
     pub fn resumed(&mut self, facts: Vec<Fact>, high: u64) {
-        self.lacks_news = false;
+        if matches!(self.standing, Standing::Claimed) {
+            self.standing = Standing::Advancing;
+        }
         self.facts(facts, high);
     }
 
@@ -45,47 +43,41 @@ impl Machine {
         let Some(flight) = self.in_flight.take() else { return };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return self.refused(error),
+            Err(error) => return self.refused(error, flight.pauses),
         };
         self.base = answer.number;
         self.was_lost = false;
         for index in flight.ops {
-            self.ops[index].durable = true;
+            self.segment.ops[index].stored();
         }
         self.apply_all(answer.facts, false);
         self.known = self.known.max(answer.high);
         let last = self.times.last().copied().unwrap_or(self.time);
         let order = self.next_order(last);
         for index in flight.marks {
-            let op = &mut self.ops[index];
-            op.outcome = Some((order, op.once_value.take().map_or(Outcome::Done, Outcome::Value)));
+            let op = &mut self.segment.ops[index];
+            let outcome = match std::mem::replace(&mut op.detail, Detail::None) {
+                Detail::Once(value) => Outcome::Value(value),
+                _ => Outcome::Done,
+            };
+            op.outcome = Some((order, outcome));
         }
-        self.active.retain(|index| !flight.attempts.contains(index));
-        for index in flight.attempts {
-            let op = &mut self.ops[index];
-            if let Some(task) = &mut op.task {
-                task.ended = false;
-                if op.outcome.is_none() {
-                    // Another attempt comes from the queue.
-                    task.inline = false;
-                    task.status = TaskStatus::Pending;
-                }
-            }
-        }
+        self.attempts_are_stored(&flight.attempts);
         match answer.committed {
             Committed::Finished(status) => {
-                self.over = true;
+                self.phase = Phase::Over;
                 self.effects.push_back(Effect::Finished(status));
                 return;
             }
             Committed::Suspended => {
-                self.parked = true;
+                self.standing = Standing::Waiting(flight.wait.unwrap_or_default());
                 if self.draft.is_empty() {
                     self.effects.push_back(Effect::Parked);
                 }
             }
             Committed::Continue => {
-                if std::mem::take(&mut self.parked) {
+                if self.standing.is_waiting() {
+                    self.standing = Standing::Advancing;
                     self.effects.push_back(Effect::WentOn);
                 }
             }
@@ -98,71 +90,17 @@ impl Machine {
 
     /// The store takes no such commit, however often it is asked: a person must look, for a copy that is entered again would
     /// come to the same. A copy that lost its right is dropped, and so is one whose pause is refused too.
-    fn refused(&mut self, error: Error) {
-        let pauses = matches!(self.ending.as_deref(), Some(Ending::Paused(WaitReason::Quarantined, _)));
+    fn refused(&mut self, error: Error, pauses: bool) {
         if pauses || matches!(error.code().kind(), Kind::Lost | Kind::Unavailable) {
-            self.over = true;
+            self.phase = Phase::Over;
             self.effects.push_back(Effect::Stop(error));
             return;
         }
         self.draft = Draft::default();
-        self.held.clear();
-        self.checkpoint = None;
+        self.segment.held.clear();
         let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-        self.ending = Some(Box::new(Ending::Paused(WaitReason::Quarantined, failure)));
+        self.phase.end(Ending::Paused(WaitReason::Quarantined, failure));
         self.plan_end();
-    }
-
-    /// Gives back the memory that only running needs: thousands of runs may wait (rule 19).
-    pub fn rest(&mut self) {
-        self.ops.shrink_to_fit();
-        self.awaited.shrink_to_fit();
-        self.seen.shrink_to_fit();
-        self.effects.shrink_to_fit();
-        self.times.shrink_to_fit();
-        self.mailbox.shrink_to_fit();
-    }
-
-    /// The tail is empty again.
-    fn begin_segment(&mut self, saved: NewCheckpoint) {
-        self.segment += 1;
-        self.first_ref += self.ops.len() as u32;
-        self.handed = self.order;
-        self.ops.clear();
-        self.script = Script::default();
-        self.unfinished_once.clear();
-        self.by_sequence.clear();
-        self.by_task.clear();
-        self.next_sequence = 0;
-        self.held.clear();
-        self.starting.clear();
-        self.active.clear();
-        self.open.clear();
-        self.awaited.clear();
-        self.seen.clear();
-        self.consumed.clear();
-        self.last_read = None;
-        self.reworded_first = None;
-        self.read_left.clear();
-        self.read_total.clear();
-        self.leaves = saved.leaves;
-        self.code_unchanged = true;
-        self.code_to_store = None;
-        self.diverged = false;
-        self.checkpoint = None;
-        self.quiet = false;
-        self.effects.push_back(Effect::Deliver(vec![super::Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
-    }
-
-    /// Goes on to a segment whose recorded ops are known already, because its own checkpoint is damaged (rule 18).
-    pub(super) fn begin_recorded_segment(&mut self, saved: NewCheckpoint, tail: &[RecordedOp]) {
-        let code = (self.code_unchanged, self.code_to_store.take());
-        self.begin_segment(saved);
-        (self.code_unchanged, self.code_to_store) = code;
-        self.mailbox.clear();
-        self.load(tail);
-        let facts = std::mem::take(&mut self.ahead_facts);
-        self.apply_all(facts, true);
     }
 
     pub(super) fn apply_all(&mut self, facts: Vec<Fact>, loading: bool) {
@@ -186,68 +124,12 @@ impl Machine {
     fn apply(&mut self, fact: Fact) {
         let order = self.next_order(fact.at);
         match fact.kind {
-            FactKind::Task { task, result } => {
-                let status = if result.is_ok() { TaskStatus::Completed } else { TaskStatus::Failed };
-                let outcome = match result {
-                    Ok(value) => Outcome::Value(value),
-                    Err(failure) => Outcome::Failed(failure),
-                };
-                for index in self.by_task.get(&task).cloned().unwrap_or_default() {
-                    let op = &mut self.ops[index];
-                    if op.outcome.is_none() {
-                        op.outcome = Some((order, outcome.clone()));
-                    }
-                    if let Some(task) = &mut op.task {
-                        task.status = status;
-                        task.to_start = false;
-                    }
-                }
-                self.task_results.entry(task).or_insert((order, outcome));
-            }
-            FactKind::Timer { slot } => {
-                if slot.segment == self.segment
-                    && let Some(index) = self.by_sequence.get(&slot.sequence)
-                {
-                    let op = &mut self.ops[*index];
-                    op.timed_out = Some(order);
-                    if op.label.kind == OpKind::Timer {
-                        op.outcome = Some((order, Outcome::Fired));
-                    }
-                }
-            }
-            FactKind::Signal(signal) => match signal.consumed_by {
-                Some(slot) => self.apply_consumed(order, slot, signal),
-                None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
-                    if signal.delivery == Delivery::Now {
-                        self.interrupt();
-                    }
-                    self.mailbox.push_back((order, signal));
-                }
-                None => {}
-            },
+            FactKind::Task { task, result } => self.apply_task(order, task, result),
+            FactKind::Timer { slot } => self.apply_timer(order, slot),
+            FactKind::Signal(signal) => self.apply_signal(order, signal),
             FactKind::Cancel(cancel) => {
                 self.cancel.get_or_insert((order, cancel));
             }
         }
-    }
-
-    /// The model calls that run here end with what they have said so far (rule 12).
-    fn interrupt(&mut self) {
-        let calls = self.active.iter().filter(|index| self.ops[**index].is_interruptible());
-        let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
-        self.effects.extend(calls);
-    }
-
-    fn apply_consumed(&mut self, order: u64, slot: Slot, signal: crate::model::Signal) {
-        let index = match slot.segment == self.segment {
-            true => self.by_sequence.get(&slot.sequence).copied(),
-            false => self.unfinished_once.iter().copied().find(|index| self.ops[*index].sequence == slot.sequence),
-        };
-        if let Some(index) = index
-            && self.ops[index].label.kind == OpKind::Signal
-        {
-            self.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
-        }
-        self.consumed.entry(slot).or_default().push((order, signal));
     }
 }

@@ -14,21 +14,26 @@
 mod account;
 mod call;
 mod calling;
+mod code;
 mod committing;
 mod config;
 mod divergence;
 mod draft;
 mod effect;
 mod facts;
+mod host;
 mod machine;
+mod op;
 mod open;
+mod phase;
 mod plan;
-mod reading;
 mod replay;
 pub mod retry;
 mod reword;
+mod segment;
 #[cfg(test)]
 mod tests;
+mod transition;
 #[cfg(test)]
 mod wrong;
 

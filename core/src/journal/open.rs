@@ -7,14 +7,12 @@
 use super::call::Call;
 use super::machine::Machine;
 use crate::error::{Code, Error, Result};
-use crate::model::{Batch, OpKind};
+use crate::model::Batch;
 use std::sync::Arc;
 
-/// Open tasks of a run.
+/// The limit of open tasks. How many there are is part of the segment.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// How many are counted; of these some may have ended.
-    counted: usize,
     /// The most there may be.
     most: usize,
     /// The place of the latest fact that the code was told.
@@ -23,7 +21,7 @@ pub(super) struct Open {
 
 impl Default for Open {
     fn default() -> Self {
-        Self { counted: 0, most: Batch::MOST_OPEN, told: 0 }
+        Self { most: Batch::MOST_OPEN, told: 0 }
     }
 }
 
@@ -33,36 +31,34 @@ impl Open {
     pub fn at_most(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
-
-    /// A segment begins.
-    pub fn clear(&mut self) {
-        self.counted = 0;
-    }
 }
 
 impl Machine {
     /// The code has called a task.
     pub(super) fn count_open(&mut self, index: usize) {
         // What a `once` does is not called again after its end.
-        let counted = self.ops[index].once.is_none();
-        self.ops[index].counted = counted;
-        self.open.counted += usize::from(counted);
+        let counted = self.segment.ops[index].once.is_none();
+        if let Some(task) = self.segment.ops[index].task_mut() {
+            task.is_open = counted;
+            self.segment.open += usize::from(counted);
+        }
     }
 
     /// An outcome is handed over. What replay cannot tell the place of does not count: that an op is durable is no fact, and
     /// what a `once` was told it is not told again.
     pub(super) fn told_open(&mut self, index: usize, order: u64) {
-        let op = &self.ops[index];
-        if op.once.is_none() && !matches!(op.label.kind, OpKind::Flush | OpKind::Step) {
+        let op = &self.segment.ops[index];
+        if op.once.is_none() && !op.label.kind.is_mark() {
             self.open.told = self.open.told.max(order);
         }
     }
 
     /// The op's outcome was handed over, or never will be.
     pub(super) fn settle_op(&mut self, index: usize) {
-        self.ops[index].settled = true;
-        if std::mem::take(&mut self.ops[index].counted) {
-            self.open.counted -= 1;
+        let op = &mut self.segment.ops[index];
+        op.settle();
+        if op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
+            self.segment.open -= 1;
         }
     }
 
@@ -71,18 +67,18 @@ impl Machine {
     /// Errors: `LimitReached` for a task of a run that has as many open ones as it may.
     pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
         let Call::Task { kind, .. } = call else { return Ok(()) };
-        if self.open.counted < self.open.most || once.is_some() {
+        if self.segment.open < self.open.most || once.is_some() {
             return Ok(());
         }
         let told = self.open.told;
-        for op in &mut self.ops {
-            if op.counted && op.outcome.as_ref().is_some_and(|(order, _)| *order <= told) {
-                op.counted = false;
-                self.open.counted -= 1;
+        for op in &mut self.segment.ops {
+            let was_told = op.outcome.as_ref().is_some_and(|(order, _)| *order <= told);
+            if was_told && op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
+                self.segment.open -= 1;
             }
         }
         let most = self.open.most;
-        if self.open.counted < most {
+        if self.segment.open < most {
             return Ok(());
         }
         let message = format!(

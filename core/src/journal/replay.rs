@@ -3,7 +3,7 @@
 //! Owns the position in the script and the choice of the recorded twin of a call (rules 5 and 7). It knows
 //! nothing of outcomes or commits.
 
-use crate::model::{Label, OpKind, RecordedBody, RecordedOp, Seen};
+use crate::model::{Label, RecordedBody, RecordedOp, Seen};
 use std::collections::{HashMap, HashSet};
 
 /// One line of the script.
@@ -203,9 +203,4 @@ impl Script {
             _ => None,
         })
     }
-}
-
-/// Whether a call of this kind may keep the result of a step that had another input.
-pub(super) fn may_be_reworded(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Task | OpKind::Entry | OpKind::Timer | OpKind::Usage)
 }

@@ -4,82 +4,96 @@
 //! left that might make the recorded call itself. A host that never knows what is outside must decide at the call.
 
 use super::machine::Machine;
-use super::replay::{Line, may_be_reworded};
-use crate::model::{Label, OpKind, SideEffects};
+use super::op::{Detail, Place};
+use super::replay::Line;
+use super::transition::{Rewording, rewording};
+use crate::model::{Label, SideEffects};
 
 impl Machine {
     /// The recorded op that a call may be taken for before anybody knows whether it is the only one; with its label.
     pub(super) fn reworded_at_call(&self, label: &Label, free: impl Fn(usize) -> bool) -> Option<usize> {
-        let at_once = match label.kind {
-            // Nobody awaits these: their place is asked for at once.
-            OpKind::Entry | OpKind::Usage => true,
-            _ => self.config.blind && self.script.is_sequential(),
+        let at_once = match rewording(label.kind) {
+            Rewording::AtCall => true,
+            _ => self.config.blind && self.segment.script.is_sequential(),
         };
-        let alone = !self.concurrent && !self.diverged && self.held.is_empty() && self.awaited.is_empty();
-        if !at_once || !self.code_unchanged || !alone {
+        let alone = !self.host.concurrent
+            && !self.segment.diverged
+            && self.segment.held.is_empty()
+            && self.segment.awaited.is_empty();
+        if !at_once || !self.segment.code.unchanged || !alone {
             return None;
         }
-        let first = self.script.first_in_window(|index| free(index).then_some(&self.ops[index].label))?.0;
+        let first =
+            self.segment.script.first_in_window(|index| free(index).then_some(&self.segment.ops[index].label))?.0;
         self.may_stand_for(first, label).then_some(first)
     }
 
     /// Whether a recorded op that nothing else was pending beside may be the same step as a call with another input.
     fn may_stand_for(&self, recorded: usize, label: &Label) -> bool {
-        let op = &self.ops[recorded];
-        let fixed = op.task.as_ref().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
-        may_be_reworded(label.kind) && op.label.same_step(label) && !fixed && self.script.was_alone(recorded)
+        let op = &self.segment.ops[recorded];
+        let fixed = op.task().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
+        rewording(label.kind) != Rewording::Never
+            && op.label.same_step(label)
+            && !fixed
+            && self.segment.script.was_alone(recorded)
     }
 
     /// Takes the one call that waits for the recorded one in the way. The code is quiet, and nothing is outside.
     pub(super) fn reword(&mut self, line: Line) -> bool {
         let Line::Call(recorded) = line else { return false };
-        let ([called], [awaited]) = (&self.held[..], &self.awaited[..]) else { return false };
+        let ([called], [awaited]) = (&self.segment.held[..], &self.segment.awaited[..]) else { return false };
         let called = *called;
-        let alone = called == *awaited && !self.concurrent && !self.diverged && self.checkpoint.is_none();
-        let same_scope = self.ops[called].once.as_ref().map(|once| &once.name)
-            == self.ops[recorded].once.as_ref().map(|once| &once.name);
-        if !alone || !self.code_unchanged || !same_scope || !self.may_stand_for(recorded, &self.ops[called].label) {
+        let alone = called == *awaited && !self.host.concurrent && !self.segment.diverged && !self.phase.is_saving();
+        let same_scope = self.segment.ops[called].once.as_ref().map(|once| &once.name)
+            == self.segment.ops[recorded].once.as_ref().map(|once| &once.name);
+        if !alone
+            || !self.segment.code.unchanged
+            || !same_scope
+            || !self.may_stand_for(recorded, &self.segment.ops[called].label)
+        {
             return false;
         }
         let data = serde_json::json!({
-            "recorded": self.ops[recorded].label.to_string(),
-            "called": self.ops[called].label.to_string(),
+            "recorded": self.segment.ops[recorded].label.to_string(),
+            "called": self.segment.ops[called].label.to_string(),
         });
         if self.suspect.take().is_some() {
-            self.reworded_first = Some((self.ops[recorded].label.clone(), self.ops[called].label.clone()));
+            self.segment.reworded_first =
+                Some((self.segment.ops[recorded].label.clone(), self.segment.ops[called].label.clone()));
         }
-        self.held.clear();
-        self.starting.retain(|index| *index != called);
+        self.segment.held.clear();
+        self.segment.starting.retain(|index| *index != called);
         // The host knows the call by its place: what was recorded takes it.
-        self.ops.swap(recorded, called);
-        self.script.rename(recorded, called);
-        let (new_sequence, sequence) = (self.ops[recorded].sequence, self.ops[called].sequence);
-        self.by_sequence.remove(&new_sequence);
-        self.by_sequence.insert(sequence, called);
-        if new_sequence + 1 == self.next_sequence {
-            self.next_sequence = new_sequence;
+        self.segment.ops.swap(recorded, called);
+        self.segment.script.rename(recorded, called);
+        let (new_sequence, sequence) = (self.segment.ops[recorded].sequence, self.segment.ops[called].sequence);
+        self.segment.by_sequence.remove(&new_sequence);
+        self.segment.by_sequence.insert(sequence, called);
+        if new_sequence + 1 == self.segment.next_sequence {
+            self.segment.next_sequence = new_sequence;
         }
-        let gone = self.ops[recorded].task.take();
-        if let Some(task) = &gone {
-            self.by_task.remove(&task.id);
+        let op = &mut self.segment.ops[recorded];
+        let gone = std::mem::replace(&mut op.detail, Detail::None);
+        op.place = Place::Replaced;
+        op.settle();
+        if let Detail::Task(task) = &gone {
+            self.segment.by_task.remove(&task.id);
         }
-        let (counted, awaited) = (self.ops[recorded].counted, self.ops[recorded].awaited);
-        let op = &mut self.ops[recorded];
-        (op.held, op.awaited, op.settled, op.counted) = (None, false, true, false);
-        let op = &mut self.ops[called];
-        (op.claimed, op.awaited, op.counted) = (true, awaited, counted);
-        if let (Some(task), Some(new)) = (&mut op.task, gone) {
-            (task.options, task.kind) = (new.options, new.kind);
-            let (id, to_start) = (task.id, task.to_start);
-            for index in self.by_task.get_mut(&id).into_iter().flatten().filter(|index| **index == recorded) {
+        let op = &mut self.segment.ops[called];
+        op.claim();
+        op.begin_await();
+        if let (Detail::Task(task), Detail::Task(new)) = (&mut op.detail, gone) {
+            (task.options, task.kind, task.is_open) = (new.options, new.kind, new.is_open);
+            let (id, to_start) = (task.id, task.is_to_start());
+            for index in self.segment.by_task.get_mut(&id).into_iter().flatten().filter(|index| **index == recorded) {
                 *index = called;
             }
             if to_start {
-                self.starting.push(called);
+                self.segment.starting.push(called);
             }
         }
-        self.script.note_claim();
-        self.last_called = sequence;
+        self.segment.script.note_claim();
+        self.segment.last_called = sequence;
         self.draft.warn(Some(sequence), "reworded", data);
         true
     }

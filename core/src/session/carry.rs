@@ -129,7 +129,7 @@ impl Session {
             After::Parked => {
                 {
                     let mut inner = self.inner.lock();
-                    inner.machine.rest();
+                    inner.machine.shrink();
                     inner.effects.shrink_to_fit();
                     inner.running.shrink_to_fit();
                     inner.recent.shrink_to_fit();

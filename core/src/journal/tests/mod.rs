@@ -10,6 +10,7 @@ mod parked;
 mod patience;
 mod program;
 mod rng;
+mod segments;
 mod world;
 
 use super::draft::Most;
@@ -348,53 +349,47 @@ impl Stats {
         self.forks += other.forks;
         self.steps += other.steps;
         self.ticks += other.ticks;
+        // Cases come in any order.
+        self.trace = self.trace.wrapping_add(other.trace);
     }
 }
 
 impl super::Machine {
     /// Whether an op was loaded from the store, or may still turn out to be one that was.
     fn is_recorded(&self, op: super::OpRef) -> bool {
-        self.index(op).is_some_and(|index| self.ops[index].recorded || self.ops[index].held.is_some())
+        self.index(op).is_some_and(|index| self.segment.ops[index].is_recorded() || self.segment.ops[index].is_held())
     }
 
     /// The task of an op.
     fn task_of(&self, op: super::OpRef) -> Option<crate::id::TaskId> {
-        self.ops[self.index(op)?].task.as_ref().map(|task| task.id)
+        self.segment.ops[self.index(op)?].task().map(|task| task.id)
     }
 
     /// Where it stands, for the message of a failed case.
     fn summary(&self) -> String {
         let ops: Vec<String> = self
+            .segment
             .ops
             .iter()
             .map(|op| {
-                let flags = [
-                    (op.recorded, "recorded"),
-                    (op.claimed, "claimed"),
-                    (op.held.is_some(), "held"),
-                    (op.awaited, "awaited"),
-                    (op.settled, "settled"),
-                    (op.abandoned, "abandoned"),
-                    (op.durable, "durable"),
-                    (op.outcome.is_some(), "ended"),
-                    (op.running_here(), "running"),
-                ];
-                let flags: Vec<_> = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-                format!("  {} {}: {}", op.sequence, op.label, flags.join(" "))
+                let place = if op.is_held() { "Held".into() } else { format!("{:?}", op.place) };
+                let ended = if op.has_durable_end() { " ended" } else { "" };
+                let running = if op.is_running_here() { " running" } else { "" };
+                format!("  {} {}: {place} {:?}{ended}{running}", op.sequence, op.label, op.awaiting)
             })
             .collect();
         format!(
-            "{}\nnext {:?}, held {:?}, awaited {:?}, active {:?}, starting {:?}, quiet {}, in flight {}, parked {}, armed {}",
+            "{}\nnext {:?}, held {:?}, awaited {:?}, active {:?}, starting {:?}, quiet {}, in flight {}, {:?}, armed {}",
             ops.join("\n"),
-            self.script.next(),
-            self.held,
-            self.awaited,
-            self.active,
-            self.starting,
-            self.quiet,
+            self.segment.script.next(),
+            self.segment.held,
+            self.segment.awaited,
+            self.segment.active,
+            self.segment.starting,
+            self.host.quiet,
             self.in_flight.is_some(),
-            self.parked,
-            self.patience.is_some()
+            self.standing,
+            self.patience.is_running()
         )
     }
 }

@@ -15,7 +15,7 @@ use crate::storage::{AgentStorage, ClaimRequest, WorkSource};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn step(name: &str) -> Call {
+pub(super) fn step(name: &str) -> Call {
     step_of(name, 0)
 }
 
@@ -110,7 +110,11 @@ impl Store {
         now(self.storage.store_signal(signal)).unwrap();
     }
 
-    fn give_back(&self, lease: crate::model::Lease) {
+    pub(super) fn corrupt_checkpoint(&self, sequence: u32) -> bool {
+        self.storage.corrupt_checkpoint(OrgId::DEFAULT, self.id, sequence)
+    }
+
+    pub(super) fn give_back(&self, lease: crate::model::Lease) {
         now(self.storage.release(OrgId::DEFAULT, self.id, lease)).unwrap();
     }
 
@@ -199,7 +203,7 @@ fn unchanged_code_is_waited_for_and_then_the_run_pauses() {
     for word in ["task \"c\"", "task \"x\"", "not certain", "60 s", "replay_timeout"] {
         assert!(paused.contains(word), "{word:?} in {paused}");
     }
-    assert!(!machine.diverged, "it never goes on by itself");
+    assert!(!machine.segment.diverged, "it never goes on by itself");
 }
 
 #[test]
@@ -255,7 +259,7 @@ fn what_no_branch_can_call_any_more_is_judged_at_once() {
         call(&mut machine, "a");
         let told = settle(&mut machine, Outside::Nothing);
         assert_eq!((told.armed.len(), told.handed), (0, 1), "code {code}");
-        assert!(machine.diverged);
+        assert!(machine.segment.diverged);
     }
 }
 
@@ -285,7 +289,7 @@ fn what_is_held_up_is_not_waited_for_in_the_store() {
     // `b` has ended long ago, and `a` may still be called before it.
     call(&mut machine, "b");
     machine.settle(true, Some(Outside::Nothing), true);
-    assert!(machine.diverged);
+    assert!(machine.segment.diverged);
     store.work(&mut machine, lease);
     assert!(!machine.is_parked(), "nothing in the store would wake it");
     (1..4).for_each(|timer| machine.divergence_elapsed(timer));
@@ -305,7 +309,7 @@ fn a_host_that_has_to_look_is_asked_first() {
     machine.ask_again();
     assert_eq!(asked(&mut machine), Asked { ask: 1, ..Asked::default() });
     assert_eq!(settle(&mut machine, Outside::Nothing).handed, 1);
-    assert!(machine.diverged);
+    assert!(machine.segment.diverged);
 }
 
 /// Enters the last step of a record again with another input; whether it was handed what was recorded.
@@ -326,7 +330,7 @@ fn again(record: &[&[&str]], config: MachineConfig, name: &str, beside: bool) ->
     machine.await_op(called.op).unwrap();
     machine.settle(beside, Some(Outside::Nothing), true);
     let handed = asked(&mut machine).handed == 1;
-    assert_eq!(handed, !machine.diverged, "what is not the same step diverges");
+    assert_eq!(handed, !machine.segment.diverged, "what is not the same step diverges");
     handed
 }
 

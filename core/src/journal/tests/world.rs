@@ -9,6 +9,7 @@ use crate::clock::{ManualClock, Timestamp};
 use crate::error::{Code, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId, WorkerId};
 use crate::journal::draft::Most;
+use crate::journal::op::Place;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
     AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
@@ -21,6 +22,7 @@ use crate::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, WorkSour
 use futures::FutureExt;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +82,8 @@ pub struct Stats {
     pub forks: u64,
     pub steps: u64,
     pub ticks: u64,
+    /// A digest of all that the machines asked for, in order: two builds that do the same print the same.
+    pub trace: u64,
 }
 
 struct Flying {
@@ -147,6 +151,13 @@ pub struct World {
 
 pub fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("the memory backend never waits")
+}
+
+/// The digest of what came before, and an effect.
+fn traced(before: u64, effect: &Effect) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (before, format!("{effect:?}")).hash(&mut hasher);
+    hasher.finish()
 }
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -678,6 +689,7 @@ impl World {
         let mut parked = false;
         while let Some(effect) = life.machine.next_effect() {
             self.stats.steps += 1;
+            self.stats.trace = traced(self.stats.trace, &effect);
             match effect {
                 Effect::Deliver(handed) => {
                     for one in &handed {
@@ -704,10 +716,11 @@ impl World {
                         }
                     }
                     let beside = life.machine.draft.ops.iter().any(|op| op.sequence == start.id.slot.sequence);
-                    let read = |op: &crate::journal::machine::Op| {
-                        op.label.kind == OpKind::Read && !op.durable && op.held.is_none()
+                    let read = |op: &crate::journal::op::Op| {
+                        op.label.kind == OpKind::Read && matches!(op.place, Place::Placed)
                     };
-                    let unread = life.machine.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
+                    let unread =
+                        life.machine.segment.ops.iter().any(read) || !life.machine.draft.read_counts.is_empty();
                     if beside && (!life.lease_fresh || unread) {
                         return Err(format!("site {site} was started beside a commit that had to come first"));
                     }

@@ -58,7 +58,7 @@ impl MemoryStorage {
     }
 
     /// Damages a stored checkpoint, so that its hash no longer fits. Says whether there is one.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn corrupt_checkpoint(&self, org: OrgId, execution: ExecutionId, sequence: u32) -> bool {
         self.call(|state, _| {
             let run = state.run_mut(org, execution).ok();

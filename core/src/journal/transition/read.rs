@@ -1,14 +1,45 @@
 //! Reads of the outside: mailbox, cancellation, budget. What was answered is recorded, so that news is never visible earlier
 //! on replay than it was (rule 6); equal answers in a row are one op with a count.
 
-use super::Outcome;
-use super::call::{Answer, Question};
-use super::machine::Machine;
 use crate::error::Result;
 use crate::id::Slot;
-use crate::model::{Consumed, Label, OpBody, OpKind, check_name};
-use crate::payload::Payload;
+use crate::journal::Outcome;
+use crate::journal::call::{Answer, Question};
+use crate::journal::machine::Machine;
+use crate::journal::op::Op;
+use crate::model::{Consumed, Delivery, Label, LabelKey, OpBody, OpKind, RecordedBody, RecordedOp, check_name};
+use crate::payload::{Digest, Payload};
 use std::sync::Arc;
+
+pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, answer: &Payload, count: u32) {
+    op.outcome = Some((0, Outcome::Value(answer.clone())));
+    machine.segment.read_left.insert(index, count);
+    machine.segment.read_total.insert(index, count);
+}
+
+impl Question {
+    /// The label by which a read finds its twin.
+    pub(in crate::journal) fn label(&self) -> Label {
+        let (name, detail): (Arc<str>, &[u8]) = match self {
+            Question::HasSignal(name) => (name.clone(), b"has"),
+            Question::Drain { name, turn: false } => (name.clone(), b"drain"),
+            Question::Drain { name, turn: true } => (name.clone(), b"drain turn"),
+            Question::Cancellation => ("cancellation".into(), b"cancellation"),
+            Question::Budget => ("budget".into(), b"budget"),
+        };
+        Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
+    }
+
+    /// Whether the read of a label asks this.
+    pub(in crate::journal) fn is_asked_by(&self, label: &Label) -> bool {
+        label.kind == OpKind::Read && self.label() == *label
+    }
+
+    /// Whether a signal of this delivery is visible to the question.
+    pub(in crate::journal) fn sees(&self, delivery: Delivery) -> bool {
+        delivery != Delivery::NextTurn || matches!(self, Question::Drain { turn: true, .. })
+    }
+}
 
 impl Machine {
     /// Answers a question about the outside and records the answer (rule 6).
@@ -32,11 +63,19 @@ impl Machine {
         Ok(answer)
     }
 
+    /// Whether an op is the answer to a fork's parent that it shall stop: nobody asks the fork to.
+    pub(in crate::journal) fn is_of_a_parents_stop(&self, op: &RecordedOp) -> bool {
+        let inherited =
+            op.segment == self.segment.number && self.last_inherited().is_some_and(|last| op.sequence <= last);
+        let RecordedBody::Read { answer, .. } = &op.body else { return false };
+        inherited && Question::Cancellation.is_asked_by(&op.label) && is_yes(answer)
+    }
+
     /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
     /// others are told now.
     fn heard_stop(&mut self) {
         if self.cancel.is_some() && !self.cancel_handed && !self.config.not_cancellable {
-            self.hand_cancel(self.script.tells_stop());
+            self.hand_cancel(self.segment.script.tells_stop());
         }
     }
 
@@ -48,32 +87,32 @@ impl Machine {
                 && let OpBody::Read { count: stored, .. } = &mut op.body
             {
                 *stored = count;
-            } else if let Some((index, ..)) = &self.last_read {
-                let sequence = self.ops[*index].sequence;
+            } else if let Some((index, ..)) = &self.segment.last_read {
+                let sequence = self.segment.ops[*index].sequence;
                 self.draft.read_counts.retain(|(read, _)| *read != sequence);
                 self.draft.read_counts.push((sequence, count));
                 self.draft.decides = true;
             }
             return answer;
         }
-        let index = self.push_op(label.clone(), once);
-        self.ops[index].settled = true;
+        let index = self.segment.push(label.clone(), once);
+        self.segment.ops[index].settle();
         if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
             self.consume_drained(index, question, values.len());
         }
         self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
         if !matches!(question, Question::Drain { .. }) {
-            self.last_read = Some((index, label, body, 1));
+            self.segment.last_read = Some((index, label, body, 1));
         }
         answer
     }
 
     /// The recorded read goes on answering as often as it did.
     fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
-        let (index, ..) = self.last_read.as_ref()?;
+        let (index, ..) = self.segment.last_read.as_ref()?;
         let index = *index;
-        let left = self.read_left.get_mut(&index)?;
-        if self.ops[index].label != *label || *left == 0 {
+        let left = self.segment.read_left.get_mut(&index)?;
+        if self.segment.ops[index].label != *label || *left == 0 {
             return None;
         }
         *left -= 1;
@@ -81,27 +120,29 @@ impl Machine {
     }
 
     fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
-        self.ops[index].settled = true;
-        if let Some(left) = self.read_left.get_mut(&index) {
+        self.segment.ops[index].settle();
+        if let Some(left) = self.segment.read_left.get_mut(&index) {
             *left = left.saturating_sub(1);
         }
-        let count = self.read_left.get(&index).copied().unwrap_or(0);
+        let count = self.segment.read_left.get(&index).copied().unwrap_or(0);
         // What a drain took is its own: another that takes as many is another op.
         if !matches!(question, Question::Drain { .. })
-            && let Some((_, Outcome::Value(body))) = &self.ops[index].outcome
+            && let Some((_, Outcome::Value(body))) = &self.segment.ops[index].outcome
         {
-            let total = self.read_total.get(&index).copied().unwrap_or(count + 1);
-            self.last_read = Some((index, self.ops[index].label.clone(), body.clone(), total));
+            let total = self.segment.read_total.get(&index).copied().unwrap_or(count + 1);
+            self.segment.last_read = Some((index, self.segment.ops[index].label.clone(), body.clone(), total));
         }
         self.stored_answer(index, question)
     }
 
     fn stored_answer(&self, index: usize, question: &Question) -> Answer {
-        let op = &self.ops[index];
+        let op = &self.segment.ops[index];
         if let Question::Drain { .. } = question {
-            let slot = Slot { segment: op.segment, sequence: op.sequence };
-            let values =
-                self.consumed.get(&slot).map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
+            let values = self
+                .segment
+                .consumed
+                .get(&op.slot())
+                .map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
             return Answer::Signals(values.unwrap_or_default());
         }
         match &op.outcome {
@@ -134,7 +175,7 @@ impl Machine {
     }
 
     fn consume_drained(&mut self, index: usize, question: &Question, count: usize) {
-        let by = Slot { segment: self.segment, sequence: self.ops[index].sequence };
+        let by = Slot { segment: self.segment.number, sequence: self.segment.ops[index].sequence };
         let Question::Drain { name, .. } = question else { return };
         let mut left = count;
         let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
@@ -151,8 +192,8 @@ impl Machine {
 
     /// The new count, where the last op called is this very read with this very answer.
     fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
-        let (index, last, body, count) = self.last_read.as_mut()?;
-        if last != label || body != answer || *index + 1 != self.ops.len() || label.kind != OpKind::Read {
+        let (index, last, body, count) = self.segment.last_read.as_mut()?;
+        if last != label || body != answer || *index + 1 != self.segment.ops.len() || label.kind != OpKind::Read {
             return None;
         }
         *count += 1;
@@ -161,6 +202,6 @@ impl Machine {
 }
 
 /// Whether a read answered yes.
-pub(super) fn is_yes(answer: &Payload) -> bool {
+fn is_yes(answer: &Payload) -> bool {
     answer.bytes().is_ok_and(|bytes| &bytes[..] == b"true")
 }

@@ -1,0 +1,18 @@
+//! A forced commit. It ends with it.
+
+use crate::journal::Outcome;
+use crate::journal::op::Op;
+use crate::model::{Label, OpBody, OpKind};
+use crate::payload::Digest;
+
+pub fn label() -> Label {
+    super::label(OpKind::Flush, "flush".into(), Digest::default())
+}
+
+pub fn record() -> OpBody {
+    OpBody::Flush
+}
+
+pub fn recover(op: &mut Op) {
+    op.outcome = Some((0, Outcome::Done));
+}

@@ -1,0 +1,232 @@
+//! What each kind of op does: a file a kind, with all that is peculiar to it. This one asks the right file.
+//!
+//! | function | what it says of the kind |
+//! | --- | --- |
+//! | `check` | which words of a call no backend can keep |
+//! | `label` | how a call finds its recorded twin |
+//! | `admit` | whether there is room for a new one |
+//! | `record` | what a new one brings about, and what is stored of it |
+//! | `repeat` | what a call brings about whose twin was found |
+//! | `recover` | what is known of one that was loaded |
+//! | `wait` | by what the store wakes a run that awaits it |
+//! | `size` | the bytes of values that a commit carries for it |
+
+mod abandon;
+mod attach;
+mod checkpoint;
+mod entry;
+mod flush;
+mod once;
+mod read;
+mod signal;
+mod step;
+mod task;
+mod timer;
+mod usage;
+
+use super::call::{Call, Called};
+use super::effect::Outcome;
+use super::machine::Machine;
+use super::op::{Op, Place};
+use crate::error::Result;
+use crate::id::{EntryId, TaskId};
+use crate::model::{Label, LabelKey, NewEntry, NewTask, OpBody, OpKind, RecordedBody, RecordedOp, Wait};
+use crate::payload::Digest;
+use std::sync::Arc;
+
+pub(super) use once::finished as finished_onces;
+
+/// When a call with another input is known to be the recorded step (rule 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rewording {
+    /// Never: it is another op.
+    Never,
+    /// At the call: nobody awaits it, and its place is asked for at once.
+    AtCall,
+    /// Once the code is quiet: it is the only thing that is awaited.
+    OnceQuiet,
+}
+
+/// When a call of this kind may turn out to be a step that had another input.
+pub(super) fn rewording(kind: OpKind) -> Rewording {
+    match kind {
+        OpKind::Entry => entry::REWORDING,
+        OpKind::Task => task::REWORDING,
+        OpKind::Timer => timer::REWORDING,
+        OpKind::Usage => usage::REWORDING,
+        _ => Rewording::Never,
+    }
+}
+
+/// A label that the digest of an input makes.
+fn label(kind: OpKind, name: Arc<str>, digest: Digest) -> Label {
+    Label { kind, name, key: LabelKey::Digest(digest) }
+}
+
+impl Call {
+    /// Refuses words that no backend can keep.
+    pub(super) fn check(&self) -> Result<()> {
+        match self {
+            Self::Entry { role, entry_type, turn_id, metadata, thread, .. } => {
+                entry::check([role, entry_type, thread], turn_id.as_deref(), metadata.as_deref())
+            }
+            Self::Task { kind, queue, key, .. } => task::check(kind, queue, key.as_deref()),
+            Self::Signal { name, .. } => signal::check(name),
+            Self::Usage { model, .. } => usage::check(model),
+            Self::Timer { .. } | Self::Attach { .. } | Self::Step | Self::Flush => Ok(()),
+        }
+    }
+
+    /// The label by which the call finds its twin. `parent` is the entry a new entry would follow.
+    pub(super) fn label(&self, parent: Option<EntryId>) -> Result<Label> {
+        match self {
+            Self::Entry { role, entry_type, content, .. } => entry::label(role, entry_type, content, parent),
+            Self::Task { kind, input, key, .. } => task::label(kind, input, key.as_ref()),
+            Self::Signal { name, .. } => Ok(signal::label(name)),
+            Self::Timer { duration } => Ok(timer::label(*duration)),
+            Self::Attach { task } => Ok(attach::label(*task)),
+            Self::Usage { model, usage } => usage::label(model, usage),
+            Self::Step => Ok(step::label()),
+            Self::Flush => Ok(flush::label()),
+        }
+    }
+}
+
+impl Machine {
+    /// Whether the budget has room for a new op.
+    fn admit(&mut self, call: &Call) -> bool {
+        match call {
+            Call::Task { options, .. } => task::admit(self, options),
+            Call::Step => step::admit(self),
+            _ => true,
+        }
+    }
+
+    /// A call without a twin: it takes the next slot and joins the batch, unless the budget has no room for it.
+    pub(super) fn called_new(
+        &mut self,
+        call: Call,
+        label: Label,
+        parent: Option<EntryId>,
+        once: Option<&Arc<str>>,
+    ) -> Called {
+        let has_room = self.admit(&call);
+        let once = self.next_once(once);
+        let index = self.segment.push(label, once);
+        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
+        if has_room {
+            let body = self.record(index, call, parent, &mut called);
+            self.place(index, body);
+        } else {
+            self.segment.ops[index].place = Place::Refused;
+            called.task = matches!(call, Call::Task { .. }).then(|| TaskId(self.id_of(index).uuid()));
+        }
+        called
+    }
+
+    fn record(&mut self, index: usize, call: Call, parent: Option<EntryId>, called: &mut Called) -> OpBody {
+        match call {
+            Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
+                let id = EntryId(self.id_of(index).uuid());
+                called.entry = Some(id);
+                let new = NewEntry { id, parent, thread, role, entry_type, content, turn_id, metadata };
+                entry::record(self, index, new)
+            }
+            Call::Task { kind, input, options, placement, queue, .. } => {
+                let id = TaskId(self.id_of(index).uuid());
+                called.task = Some(id);
+                let entry = self.segment.leaves.get("").copied();
+                let new = NewTask { id, kind: kind.to_string(), queue, input, options, placement, entry };
+                task::record(self, index, kind, new)
+            }
+            Call::Signal { timeout, .. } => signal::record(self, index, timeout),
+            Call::Timer { duration } => timer::record(self, index, duration),
+            Call::Attach { task } => {
+                called.task = Some(task);
+                attach::record(self, index, task)
+            }
+            Call::Usage { model, usage } => usage::record(self, index, model, usage),
+            Call::Step => step::record(),
+            Call::Flush => flush::record(),
+        }
+    }
+
+    /// A call whose twin was found.
+    pub(super) fn called_again(&mut self, index: usize, call: Call) -> Called {
+        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
+        match call {
+            Call::Entry { thread, .. } => called.entry = entry::repeat(self, index, thread),
+            Call::Task { kind, options, .. } => called.task = task::repeat(self, index, kind, options),
+            Call::Attach { task } => called.task = Some(task),
+            Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::Step | Call::Flush => {}
+        }
+        called
+    }
+
+    /// Notes what is known of an op that was loaded and that will have this index.
+    pub(super) fn recover(&mut self, index: usize, op: &mut Op, recorded: &RecordedOp) {
+        match &recorded.body {
+            RecordedBody::Entry { id, .. } => entry::recover(op, *id),
+            RecordedBody::Task { .. } => task::recover(self, index, op, recorded),
+            RecordedBody::Attach { task } => attach::recover(self, index, *task),
+            RecordedBody::Read { answer, count } => read::recover(self, index, op, answer, *count),
+            RecordedBody::Signal => signal::recover(op),
+            RecordedBody::Timer => timer::recover(op),
+            RecordedBody::Once { value } => once::recover(op, value),
+            RecordedBody::Step => step::recover(op),
+            RecordedBody::Flush => flush::recover(op),
+            // Nobody awaits these.
+            RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
+        }
+    }
+}
+
+/// The place among the facts of what an op of no outcome would end with now: only of waits it is chosen when it is handed over.
+pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
+    (op.label.kind == OpKind::Signal).then(|| signal::available(machine, op)).flatten()
+}
+
+/// What such an op ends with by that fact.
+pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
+    (machine.segment.ops[index].label.kind == OpKind::Signal).then(|| signal::end(machine, index, order))
+}
+
+/// Adds what an awaited op waits for. Marks end with their commit.
+pub(super) fn wait(op: &Op, wait: &mut Wait) {
+    match op.label.kind {
+        OpKind::Signal => signal::wait(op, wait),
+        OpKind::Timer => timer::wait(wait),
+        OpKind::Task => task::wait(op, wait),
+        OpKind::Attach => attach::wait(wait),
+        OpKind::Entry | OpKind::Read | OpKind::Abandon | OpKind::Usage => {}
+        OpKind::Step | OpKind::Flush | OpKind::Once => {}
+    }
+}
+
+/// Whether something waits for the op to be durable, so that its batch is not held back.
+pub(super) fn is_urgent(body: &OpBody) -> bool {
+    match body {
+        OpBody::Task(new) => task::is_urgent(new),
+        OpBody::Step | OpBody::Flush | OpBody::Once { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether no task may start before the op is durable, for no replay comes to it by itself.
+pub(super) fn decides(body: &OpBody) -> bool {
+    match body {
+        OpBody::Task(new) => task::decides(new),
+        OpBody::Read { .. } => true,
+        _ => false,
+    }
+}
+
+/// The bytes of values that a commit carries for an op.
+pub(super) fn size(body: &OpBody) -> u64 {
+    match body {
+        OpBody::Entry(new) => entry::size(new),
+        OpBody::Task(new) => new.input.size(),
+        OpBody::Read { answer: value, .. } | OpBody::Once { value, .. } => value.size(),
+        _ => 0,
+    }
+}

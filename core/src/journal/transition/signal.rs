@@ -1,0 +1,125 @@
+//! A wait for a signal, for some time or for as long as it takes.
+
+use crate::error::Result;
+use crate::id::Slot;
+use crate::journal::effect::Outcome;
+use crate::journal::machine::Machine;
+use crate::journal::op::{Alarm, Detail, Op};
+use crate::model::{Consumed, Delivery, Label, OpBody, OpKind, Signal, Wait, check_name};
+use crate::payload::Digest;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub fn check(name: &str) -> Result<()> {
+    check_name("the signal", name)
+}
+
+/// Its name says it all: another timeout is the same wait.
+pub fn label(name: &Arc<str>) -> Label {
+    super::label(OpKind::Signal, name.clone(), Digest::default())
+}
+
+pub fn record(machine: &mut Machine, index: usize, timeout: Option<Duration>) -> OpBody {
+    let alarm = if timeout.is_some() { Alarm::Set } else { Alarm::Unset };
+    machine.segment.ops[index].detail = Detail::Wait(alarm);
+    OpBody::Signal { timeout }
+}
+
+/// Whether it has a timer is not loaded; one that does not exist is disarmed for nothing.
+pub fn recover(op: &mut Op) {
+    op.detail = Detail::Wait(Alarm::Set);
+}
+
+pub fn wait(op: &Op, wait: &mut Wait) {
+    wait.signals.push(op.label.name.to_string());
+    wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
+}
+
+/// The place among the facts of what it would end with now: the first signal of its name, or its timeout.
+pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
+    if op.is_held() {
+        return None;
+    }
+    let named = |(_, signal): &&(u64, Signal)| *signal.name == *op.label.name;
+    let signal = machine.mailbox.iter().find(named).map(|(order, _)| *order);
+    match (signal, op.timed_out()) {
+        (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
+        (signal, timeout) => signal.or(timeout),
+    }
+}
+
+/// What it ends with by that fact.
+pub fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
+    machine.take_signal(index, order).unwrap_or(Outcome::TimedOut)
+}
+
+impl Machine {
+    /// Takes a signal out of the mailbox; with what the await ends.
+    fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
+        let at = self
+            .mailbox
+            .iter()
+            .position(|(place, signal)| *place == order && *signal.name == *self.segment.ops[index].label.name)?;
+        let (_, signal) = self.mailbox.remove(at)?;
+        let by = self.segment.ops[index].slot();
+        self.draft.consumed.push(Consumed { signal: signal.id, by });
+        Some(Outcome::Signal(signal.payload))
+    }
+
+    /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
+    pub(in crate::journal) fn give_signal_back(&mut self, index: usize) {
+        let slot = self.segment.ops[index].slot();
+        if self.segment.ops[index].label.kind != OpKind::Signal {
+            return;
+        }
+        for (order, signal) in self.segment.consumed.remove(&slot).unwrap_or_default() {
+            let at = self.mailbox.partition_point(|(place, _)| *place < order);
+            self.mailbox.insert(at, (order, signal));
+        }
+    }
+
+    /// The store has a signal: in the mailbox, or taken by an op.
+    pub(in crate::journal) fn apply_signal(&mut self, order: u64, signal: Signal) {
+        match signal.consumed_by {
+            Some(slot) => self.was_consumed(order, slot, signal),
+            None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
+                if signal.delivery == Delivery::Now {
+                    self.interrupt();
+                }
+                self.mailbox.push_back((order, signal));
+            }
+            None => {}
+        }
+    }
+
+    /// An op of the tail has taken a signal: a wait ends with it, and a read has it.
+    fn was_consumed(&mut self, order: u64, slot: Slot, signal: Signal) {
+        let index = match slot.segment == self.segment.number {
+            true => self.segment.by_sequence.get(&slot.sequence).copied(),
+            false => self
+                .segment
+                .unfinished_once
+                .iter()
+                .copied()
+                .find(|index| self.segment.ops[*index].sequence == slot.sequence),
+        };
+        if let Some(index) = index
+            && self.segment.ops[index].label.kind == OpKind::Signal
+        {
+            self.segment.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
+        }
+        self.segment.consumed.entry(slot).or_default().push((order, signal));
+    }
+
+    /// Whether a signal that interrupts has come since the last outcome was handed over: the code cannot have known of
+    /// it. So a call that was in flight when its process was lost stays interrupted.
+    pub(in crate::journal) fn has_interrupt(&self) -> bool {
+        self.mailbox.iter().any(|(order, signal)| {
+            let is_new = match self.segment.handed {
+                0 => signal.created_at >= self.time,
+                handed => *order > handed,
+            };
+            signal.delivery == Delivery::Now && is_new
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! The mark of a step: the run's count goes up by one. It ends with its commit, which the budget may refuse.
+
+use crate::journal::Outcome;
+use crate::journal::machine::Machine;
+use crate::journal::op::Op;
+use crate::model::{Label, OpBody, OpKind};
+use crate::payload::Digest;
+
+pub fn label() -> Label {
+    super::label(OpKind::Step, "step".into(), Digest::default())
+}
+
+pub fn admit(machine: &mut Machine) -> bool {
+    !machine.is_refused(0)
+}
+
+pub fn record() -> OpBody {
+    OpBody::Step
+}
+
+pub fn recover(op: &mut Op) {
+    op.outcome = Some((0, Outcome::Done));
+}

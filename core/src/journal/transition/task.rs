@@ -1,0 +1,264 @@
+//! A task: inline in this process, or by a queue.
+
+use super::Rewording;
+use crate::error::Result;
+use crate::id::TaskId;
+use crate::journal::call::Call;
+use crate::journal::effect::{Effect, Outcome, StartTask};
+use crate::journal::machine::{Machine, OpRef};
+use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
+use crate::model::{
+    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewTask, OpBody, OpKind, Placement, RecordedBody,
+    RecordedOp, SideEffects, TaskOptions, TaskStatus, Wait, WaitReason, check_name,
+};
+use crate::payload::{Payload, RowOf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const REWORDING: Rewording = Rewording::OnceQuiet;
+
+pub fn check(kind: &str, queue: &str, key: Option<&str>) -> Result<()> {
+    check_name("the task's kind", kind)?;
+    check_name("the queue", queue)?;
+    key.map_or(Ok(()), |key| check_name("the key", key))
+}
+
+pub fn label(kind: &Arc<str>, input: &Payload, key: Option<&Arc<str>>) -> Result<Label> {
+    let key = match key {
+        Some(key) => LabelKey::Key(key.clone()),
+        None => LabelKey::Digest(input.digest()?),
+    };
+    Ok(Label { kind: OpKind::Task, name: kind.clone(), key })
+}
+
+pub fn admit(machine: &mut Machine, options: &TaskOptions) -> bool {
+    !machine.is_refused(options.reserve)
+}
+
+pub fn record(machine: &mut Machine, index: usize, kind: Arc<str>, new: NewTask) -> OpBody {
+    machine.segment.by_task.entry(new.id).or_default().push(index);
+    let is_inline = new.placement == Placement::Inline;
+    machine.segment.ops[index].detail = Detail::Task(Box::new(TaskState {
+        id: new.id,
+        kind,
+        options: new.options.clone(),
+        status: if is_inline { TaskStatus::Running } else { TaskStatus::Pending },
+        attempt: u32::from(is_inline),
+        here: if is_inline { Attempt::Due } else { Attempt::Elsewhere },
+        max_losses: new.options.max_losses,
+        is_open: false,
+    }));
+    machine.count_open(index);
+    if is_inline {
+        machine.segment.starting.push(index);
+    }
+    OpBody::Task(new)
+}
+
+pub fn repeat(machine: &mut Machine, index: usize, kind: Arc<str>, options: TaskOptions) -> Option<TaskId> {
+    machine.count_open(index);
+    let task = machine.segment.ops[index].task_mut()?;
+    (task.options, task.kind) = (options, kind);
+    if task.is_to_start() {
+        machine.segment.starting.push(index);
+    }
+    Some(task.id)
+}
+
+pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, recorded: &RecordedOp) {
+    let RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } = recorded.body else {
+        return;
+    };
+    machine.segment.by_task.entry(id).or_default().push(index);
+    let side_effects = if at_most_once { SideEffects::AtMostOnce } else { SideEffects::Idempotent };
+    let is_lost = inline && status == TaskStatus::Running;
+    op.detail = Detail::Task(Box::new(TaskState {
+        id,
+        kind: recorded.label.name.clone(),
+        // The call that is made again says the others.
+        options: TaskOptions { side_effects, ..TaskOptions::default() },
+        status,
+        attempt,
+        here: if is_lost { Attempt::Lost } else { Attempt::Elsewhere },
+        max_losses,
+        is_open: false,
+    }));
+}
+
+pub fn wait(op: &Op, wait: &mut Wait) {
+    wait.tasks = true;
+    if op.task().is_some_and(|task| task.status == TaskStatus::InDoubt) {
+        wait.reason = Some(WaitReason::InDoubt);
+    }
+}
+
+/// Whoever is to run it must learn of it.
+pub fn is_urgent(new: &NewTask) -> bool {
+    new.placement == Placement::Queue
+}
+
+/// A reservation has to be durable before its call starts.
+pub fn decides(new: &NewTask) -> bool {
+    new.options.reserve > 0
+}
+
+impl Machine {
+    /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
+    pub(in crate::journal) fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
+        let Call::Task { aliases, .. } = call else { return label };
+        if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
+            return label;
+        }
+        let labels = aliases.iter().map(|alias| Label { name: alias.clone(), ..label.clone() });
+        let twins = std::iter::once(label.clone()).chain(labels);
+        let found = twins.filter_map(|label| Some((self.segment.ops[self.twin(&label, once)?].sequence, label)));
+        found.min_by_key(|(sequence, _)| *sequence).map_or(label, |(_, label)| label)
+    }
+
+    pub(in crate::journal) fn start_tasks(&mut self) {
+        if self.segment.starting.is_empty() {
+            return;
+        }
+        // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
+        // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
+        let decides = self.draft.decides || self.in_flight.as_ref().is_some_and(|flight| flight.decides);
+        let beside = self.host.lease_fresh
+            && !decides
+            && !self.standing.is_waiting()
+            && !self.host.races_outside
+            && !self.was_lost;
+        let mut waiting = Vec::new();
+        for index in std::mem::take(&mut self.segment.starting) {
+            let op = &self.segment.ops[index];
+            let Some(task) = op.task().filter(|task| task.is_to_start() && !op.is_settled()) else { continue };
+            if task.here == Attempt::Lost {
+                if self.count_lost(index) {
+                    waiting.push(index);
+                }
+                continue;
+            }
+            let idempotent = task.options.side_effects == SideEffects::Idempotent;
+            let committed = op.is_durable() || (idempotent && beside && !op.is_held());
+            if committed { self.start(index) } else { waiting.push(index) }
+        }
+        self.segment.starting = waiting;
+    }
+
+    /// An attempt was lost with its process. That is stored before the next one starts: it may take the process along as
+    /// fast as this one did, and would not be counted. Tells whether there is a next one.
+    fn count_lost(&mut self, index: usize) -> bool {
+        let op = &mut self.segment.ops[index];
+        let sequence = op.sequence;
+        let Some(task) = op.task_mut() else { return false };
+        task.attempt += 1;
+        // After so many the commit quarantines it.
+        let another = task.attempt <= task.max_losses;
+        task.here = if another { Attempt::Due } else { Attempt::Elsewhere };
+        self.draft.restarted.push((sequence, task.attempt));
+        self.draft.urgent = true;
+        op.place = Place::Recounted;
+        another
+    }
+
+    fn start(&mut self, index: usize) {
+        let reference = self.reference(index);
+        let id = self.id_of(index);
+        let Some(task) = self.segment.ops[index].task_mut() else { return };
+        task.here = Attempt::Running;
+        self.segment.active.push(index);
+        let interruptible = task.options.interruptible;
+        self.effects.push_back(Effect::Start(StartTask {
+            op: reference,
+            id,
+            task: task.id,
+            kind: task.kind.clone(),
+            attempt: task.attempt,
+            options: task.options.clone(),
+        }));
+        if interruptible && self.has_interrupt() {
+            self.effects.push_back(Effect::Interrupt(reference));
+        }
+    }
+
+    /// An inline attempt ended.
+    pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
+        let Some(index) = self.index(op) else { return };
+        let sequence = self.segment.ops[index].sequence;
+        let Some(task) = self.segment.ops[index].task_mut() else { return };
+        if task.here != Attempt::Running || task.attempt != attempt || self.phase.is_over() {
+            return;
+        }
+        task.here = Attempt::Ended;
+        self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
+        self.plan();
+    }
+
+    /// Stops the attempt of a task that runs here: its end no longer matters.
+    pub(in crate::journal) fn stop_attempt(&mut self, index: usize) {
+        let Some(task) = self.segment.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else {
+            return;
+        };
+        task.here = Attempt::Elsewhere;
+        self.segment.active.retain(|active| *active != index);
+        let reference = self.reference(index);
+        self.effects.push_back(Effect::CancelTask(reference));
+    }
+
+    /// The model calls that run here end with what they have said so far (rule 12).
+    pub(in crate::journal) fn interrupt(&mut self) {
+        let calls = self.segment.active.iter().filter(|index| self.segment.ops[**index].is_interruptible());
+        let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
+        self.effects.extend(calls);
+    }
+
+    /// A result that was handed over stays in its row alone. What was loaded may be in a row of another run.
+    pub(in crate::journal) fn leave_result(&mut self, index: usize) {
+        let op = &mut self.segment.ops[index];
+        let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
+        let row = RowOf { execution: self.execution, slot: op.slot() };
+        for (_, outcome) in self.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
+            if let Some(value) = outcome.payload_mut() {
+                value.leave_in(row);
+            }
+        }
+    }
+
+    /// The store has the end of a task: what its op, and those that join it, end with.
+    pub(in crate::journal) fn apply_task(
+        &mut self,
+        order: u64,
+        task: TaskId,
+        result: std::result::Result<Payload, Failure>,
+    ) {
+        let status = if result.is_ok() { TaskStatus::Completed } else { TaskStatus::Failed };
+        let outcome = match result {
+            Ok(value) => Outcome::Value(value),
+            Err(failure) => Outcome::Failed(failure),
+        };
+        for index in self.segment.by_task.get(&task).cloned().unwrap_or_default() {
+            let op = &mut self.segment.ops[index];
+            if op.outcome.is_none() {
+                op.outcome = Some((order, outcome.clone()));
+            }
+            if let Some(task) = op.task_mut() {
+                task.ended(status);
+            }
+        }
+        self.task_results.entry(task).or_insert((order, outcome));
+    }
+
+    /// The ends of these attempts are durable. Where they were not that of the task, another attempt comes from the queue.
+    pub(in crate::journal) fn attempts_are_stored(&mut self, attempts: &[usize]) {
+        self.segment.active.retain(|index| !attempts.contains(index));
+        for index in attempts {
+            let op = &mut self.segment.ops[*index];
+            let is_over = op.outcome.is_some();
+            if let Some(task) = op.task_mut() {
+                task.here = Attempt::Elsewhere;
+                if !is_over {
+                    task.status = TaskStatus::Pending;
+                }
+            }
+        }
+    }
+}

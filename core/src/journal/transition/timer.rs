@@ -1,0 +1,55 @@
+//! A durable wait for a moment.
+
+use super::Rewording;
+use crate::id::Slot;
+use crate::journal::effect::Outcome;
+use crate::journal::machine::Machine;
+use crate::journal::op::{Alarm, Detail, Op};
+use crate::model::{Label, OpBody, OpKind, Wait};
+use crate::payload::Digest;
+use std::time::Duration;
+
+pub const REWORDING: Rewording = Rewording::OnceQuiet;
+
+pub fn label(duration: Duration) -> Label {
+    let digest = Digest::of_parts(&[&(duration.as_micros() as u64).to_le_bytes()]);
+    super::label(OpKind::Timer, "sleep".into(), digest)
+}
+
+pub fn record(machine: &mut Machine, index: usize, duration: Duration) -> OpBody {
+    machine.segment.ops[index].detail = Detail::Wait(Alarm::Set);
+    OpBody::Timer { duration }
+}
+
+pub fn recover(op: &mut Op) {
+    op.detail = Detail::Wait(Alarm::Set);
+}
+
+pub fn wait(wait: &mut Wait) {
+    wait.timers = true;
+}
+
+impl Machine {
+    /// A moment has come: for a timer, or for a wait that had until then.
+    pub(in crate::journal) fn apply_timer(&mut self, order: u64, slot: Slot) {
+        if slot.segment == self.segment.number
+            && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
+        {
+            let op = &mut self.segment.ops[*index];
+            if let Detail::Wait(alarm) = &mut op.detail {
+                *alarm = Alarm::Passed(order);
+            }
+            if op.label.kind == OpKind::Timer {
+                op.outcome = Some((order, Outcome::Fired));
+            }
+        }
+    }
+
+    /// A timer of the store that no longer matters.
+    pub(in crate::journal) fn disarm(&mut self, index: usize) {
+        let op = &mut self.segment.ops[index];
+        if op.segment == self.segment.number && op.disarm() {
+            self.draft.disarmed.push(op.sequence);
+        }
+    }
+}

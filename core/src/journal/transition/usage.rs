@@ -1,0 +1,26 @@
+//! What a model call cost. It is counted against the budget when it is new, and never awaited.
+
+use super::Rewording;
+use crate::error::{Code, Error, Result};
+use crate::journal::machine::Machine;
+use crate::model::{Label, OpBody, OpKind, Usage, check_name};
+use crate::payload::Digest;
+
+pub const REWORDING: Rewording = Rewording::AtCall;
+
+pub fn check(model: &str) -> Result<()> {
+    check_name("the model", model)
+}
+
+pub fn label(model: &str, usage: &Usage) -> Result<Label> {
+    let json = serde_json::to_vec(usage).map_err(|error| Error::new(Code::NotSerializable, error.to_string()))?;
+    Ok(super::label(OpKind::Usage, model.into(), Digest::of_parts(&[&json])))
+}
+
+pub fn record(machine: &mut Machine, index: usize, model: String, usage: Usage) -> OpBody {
+    let op = &mut machine.segment.ops[index];
+    op.settle();
+    let sequence = op.sequence;
+    machine.spend(sequence, &usage);
+    OpBody::Usage { model, usage }
+}
