@@ -59,7 +59,7 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
             let Some((bad, told)) = wrong else { continue };
             pause(tx, run, &bad)?;
             if !told {
-                bad.put_event(tx, run, high(tx.conn, run)?)?;
+                bad.put_event(tx, run, high(tx, run)?)?;
             }
             aside.push(bad);
         }
@@ -118,7 +118,7 @@ fn tasks(tx: &Tx, aside: &mut Vec<Aside>) -> Done<()> {
                 "UPDATE task_execution SET status = ?2, worker = NULL, lease_expires = NULL, due_at = NULL WHERE place = ?1",
                 params![place, TaskStatus::Quarantined as u8],
             )?;
-            if let Some(mut run) = Run::at(tx.conn, place >> SHIFT)?
+            if let Some(mut run) = Run::at(tx, place >> SHIFT)?
                 && !run.status.is_terminal()
             {
                 run.quarantined = true;

@@ -6,7 +6,7 @@ use super::op::{between, entry, select_entry};
 use super::run::{Run, execution, select_execution};
 use super::segment::{checkpoint, select_checkpoint};
 use super::task::{TaskRow, select_task};
-use super::tx::all;
+use super::tx::Tx;
 use super::values::{blob, id, json, json_opt, key, number_of, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
@@ -15,16 +15,11 @@ use crate::model::{
     Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest,
     RecordedOp, Signal, Task,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, params};
 use std::str::FromStr;
 
 /// Runs, newest first.
-pub(super) fn executions(
-    conn: &Connection,
-    org: OrgId,
-    filter: &ExecutionFilter,
-    page: &PageRequest,
-) -> Done<Page<Execution>> {
+pub(super) fn executions(tx: &Tx, org: OrgId, filter: &ExecutionFilter, page: &PageRequest) -> Done<Page<Execution>> {
     let mut place = cursor(page, |text| {
         let (at, id) = text.split_once('.')?;
         Some((at.parse().ok()?, id.parse::<ExecutionId>().ok()?))
@@ -48,8 +43,7 @@ pub(super) fn executions(
     let mut found = Vec::new();
     loop {
         let share = page.limit + 1;
-        let rows = all(
-            conn,
+        let rows = tx.all(
             &sql,
             params![
                 blob(&org.0),
@@ -79,7 +73,7 @@ pub(super) fn executions(
 
 /// A listing of a run's rows in order of their place.
 fn by_place<T>(
-    conn: &Connection,
+    tx: &Tx,
     run: &Run,
     page: &PageRequest,
     sql: &str,
@@ -89,64 +83,58 @@ fn by_place<T>(
     let (low, high) = span(run.home.run);
     let low = match cursor(page, parse_slot)? {
         Some(after) if after.segment > run.segment => high,
-        Some(after) => place_of(conn, run, after)? + 1,
+        Some(after) => place_of(tx, run, after)? + 1,
         None => low,
     };
-    let rows = all(conn, sql, params![low, high, (page.limit + 1) as i64], read)?;
+    let rows = tx.all(sql, params![low, high, (page.limit + 1) as i64], read)?;
     Ok(cut(rows, page, |row| slot(row).to_string()))
 }
 
 /// All entries a run appended.
-pub(super) fn entries(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn entries(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
+    let run = Run::find(tx, org, id)?;
     let sql = concat!(select_entry!(), "WHERE e.place BETWEEN ?1 AND ?2 ORDER BY e.place LIMIT ?3");
-    by_place(conn, &run, page, sql, entry, |entry| entry.slot)
+    by_place(tx, &run, page, sql, entry, |entry| entry.slot)
 }
 
 /// Tasks of a run.
-pub(super) fn tasks(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn tasks(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
+    let run = Run::find(tx, org, id)?;
     let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 ORDER BY t.place LIMIT ?3");
-    by_place(conn, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
+    by_place(tx, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
 }
 
 /// Checkpoints of a run, oldest first.
-pub(super) fn checkpoints(
-    conn: &Connection,
-    org: OrgId,
-    id: ExecutionId,
-    page: &PageRequest,
-) -> Done<Page<Checkpoint>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Checkpoint>> {
+    let run = Run::find(tx, org, id)?;
     let after = cursor(page, parse_number::<u32>)?;
     let low = match after {
         Some(after) => key(run.home.run, i64::from(after))? + 1,
         None => span(run.home.run).0,
     };
     let sql = concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key LIMIT ?3");
-    let rows = all(conn, sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], checkpoint)?;
+    let rows = tx.all(sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], checkpoint)?;
     Ok(cut(rows, page, |row| row.sequence.to_string()))
 }
 
 /// Signals of a run, oldest first.
-pub(super) fn signals(conn: &Connection, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
+    let run = Run::find(tx, org, id)?;
     let low = match cursor(page, parse_number::<i64>)? {
         Some(after) => key(run.home.run, after)? + 1,
         None => span(run.home.run).0,
     };
     let sql = concat!(select_signal!(), "WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3");
-    let rows = all(conn, sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], signal)?;
+    let rows = tx.all(sql, params![low, span(run.home.run).1, (page.limit + 1) as i64], signal)?;
     Ok(cut(rows, page, |row| row.number.to_string()))
 }
 
 /// Durable events of a run after a number, oldest first.
-pub(super) fn events(conn: &Connection, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
+    let run = Run::find(tx, org, id)?;
     let (low, high) = span(run.home.run);
     let low = low.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)).saturating_add(1);
-    all(
-        conn,
+    tx.all(
         "SELECT key, at, kind, segment, sequence, data FROM event WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3",
         params![low, high, i64::try_from(limit).unwrap_or(i64::MAX)],
         |row| {
@@ -164,34 +152,34 @@ pub(super) fn events(conn: &Connection, org: OrgId, id: ExecutionId, after: u64,
 }
 
 /// The ops of a segment as recorded.
-pub(super) fn journal(conn: &Connection, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
-    let run = Run::find(conn, org, id)?;
+pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
+    let run = Run::find(tx, org, id)?;
     if segment > run.segment {
         return Ok(Vec::new());
     }
-    let start = match start_of(conn, &run, segment) {
+    let start = match start_of(tx, &run, segment) {
         Ok(start) => start,
         // A fork has no ops of the segments before its checkpoint.
         Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
         Err(fault) => return Err(fault),
     };
     let last = match segment < run.segment {
-        true => match start_of(conn, &run, segment + 1) {
+        true => match start_of(tx, &run, segment + 1) {
             Ok(next) => key(run.home.run, next)? - 1,
             Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
         },
         false => span(run.home.run).1,
     };
-    Ok(between(conn, key(run.home.run, start)?, last)?.into_iter().map(|op| op.op).collect())
+    Ok(between(tx, key(run.home.run, start)?, last)?.into_iter().map(|op| op.op).collect())
 }
 
 /// Workers of an org.
-pub(super) fn workers(conn: &Connection, org: OrgId, page: &PageRequest) -> Done<Page<KnownWorker>> {
+pub(super) fn workers(tx: &Tx, org: OrgId, page: &PageRequest) -> Done<Page<KnownWorker>> {
     let after = cursor(page, parse_number::<uuid::Uuid>)?.unwrap_or_default();
     let sql = "SELECT id, name, queues, kinds, seen_at, alive_until FROM worker WHERE org_id = ?1 AND id > ?2 \
                ORDER BY id LIMIT ?3";
-    let rows = all(conn, sql, params![blob(&org.0), blob(&after), (page.limit + 1) as i64], |row| {
+    let rows = tx.all(sql, params![blob(&org.0), blob(&after), (page.limit + 1) as i64], |row| {
         Ok(KnownWorker {
             id: WorkerId(id(row, 0)?),
             name: row.get(1)?,

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Makes a batch durable.
 pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
-    let mut run = Run::find(tx.conn, request.org, request.execution)?;
+    let mut run = Run::find(tx, request.org, request.execution)?;
     let regained = match run.check_lease(request.lease) {
         Ok(()) => false,
         Err(lost) => {
@@ -73,7 +73,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let quarantined = run.quarantined;
     if regained {
         if run.status != Status::Cancelling {
-            if run.is_key_held(tx.conn)? {
+            if run.is_key_held(tx)? {
                 let why = "another run of its concurrency key is RUNNING; drop the work";
                 let message = format!("the run {} cannot go on here: {why}", run.id);
                 return Err(Error::new(Code::LeaseLost, message).into());
@@ -91,7 +91,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     // Facts up to the last commit were looked at then.
     let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
     let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
-    let found = if after < before { facts::between(tx.conn, &run, after, before, None)? } else { Vec::new() };
+    let found = if after < before { facts::between(tx, &run, after, before, None)? } else { Vec::new() };
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
     let over = run.limit_reached(batch, top);
@@ -206,8 +206,7 @@ impl<'a> Writing<'a, '_> {
 
     /// Errors: `LimitReached` where the batch called for more than a run may have open.
     fn check_open(&self) -> Done<()> {
-        let over =
-            may_open_too_many(self.batch, self.log.high) && has_more_open(self.tx.conn, &self.run, Batch::MOST_OPEN)?;
+        let over = may_open_too_many(self.batch, self.log.high) && has_more_open(self.tx, &self.run, Batch::MOST_OPEN)?;
         if over { Err(too_many_open(self.run.id).into()) } else { Ok(()) }
     }
 
@@ -255,9 +254,9 @@ impl<'a> Writing<'a, '_> {
 
     fn check_free(&self, slot: Slot, place: i64, op: &NewOp) -> Done<()> {
         let silent = self.silent.iter().find(|(task, _)| task.place == place).map(|(_, op)| op.label.clone());
-        let mut there = silent.map_or_else(|| op::label_at(self.tx.conn, place), |label| Ok(Some(label)))?;
+        let mut there = silent.map_or_else(|| op::label_at(self.tx, place), |label| Ok(Some(label)))?;
         if there.is_none() && self.run.forked.is_some() {
-            let inherited = segment::inherited(self.tx.conn, self.run.home.run)?.ops;
+            let inherited = segment::inherited(self.tx, self.run.home.run)?.ops;
             let same = |op: &Recorded| op.slot() == slot;
             there = inherited.into_iter().find(same).map(|op| op.op.label);
         }
@@ -291,7 +290,7 @@ impl<'a> Writing<'a, '_> {
     }
 
     fn inline(&self, sequence: u32, attempt: u32) -> Done<Option<TaskRow>> {
-        let row = TaskRow::at(self.tx.conn, op::place(&self.run, sequence)?)?;
+        let row = TaskRow::at(self.tx, op::place(&self.run, sequence)?)?;
         Ok(row.filter(|row| row.runs_inline() && row.task.attempt == attempt))
     }
 
@@ -305,7 +304,7 @@ impl<'a> Writing<'a, '_> {
             self.found.extend(task.end_attempt(run, log, report.result.clone())?);
             return task.insert(tx, run, op);
         }
-        let Some(mut row) = TaskRow::at(tx.conn, op::place(run, report.sequence)?)? else { return Ok(()) };
+        let Some(mut row) = TaskRow::at(tx, op::place(run, report.sequence)?)? else { return Ok(()) };
         if !row.can_end() || row.task.attempt != report.attempt {
             return Ok(());
         }
@@ -353,7 +352,7 @@ impl<'a> Writing<'a, '_> {
              WHERE run = ?1 AND consumed_segment = ?2 AND consumed_sequence = ?3",
             params![self.run.home.run, self.batch.segment, sequence],
         )?;
-        if let Some(mut task) = TaskRow::at(self.tx.conn, place)?.filter(|task| !task.task.status.is_terminal()) {
+        if let Some(mut task) = TaskRow::at(self.tx, place)?.filter(|task| !task.task.status.is_terminal()) {
             task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());
         }
@@ -371,7 +370,7 @@ impl<'a> Writing<'a, '_> {
         let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
         let mut pause = over;
         if pause.is_none() && run.quarantined && run.status == Status::Running {
-            run.quarantined = has_open(tx.conn, run, TaskStatus::Quarantined)?;
+            run.quarantined = has_open(tx, run, TaskStatus::Quarantined)?;
             pause = run.quarantined.then_some(WaitReason::Quarantined);
         }
         match &self.batch.end {
@@ -431,7 +430,7 @@ fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &N
     if !open.is_empty() {
         let mut names = Vec::with_capacity(open.len());
         for row in &open {
-            let label = op::label_at(tx.conn, row.place)?.map(|label| label.to_string()).unwrap_or_default();
+            let label = op::label_at(tx, row.place)?.map(|label| label.to_string()).unwrap_or_default();
             names.push(format!("{} {label}", row.task.slot));
         }
         let names = names.join(", ");

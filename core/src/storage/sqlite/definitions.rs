@@ -4,7 +4,7 @@ use super::SqliteStorage;
 use super::catalog::{cursor, cut};
 use super::executions::unknown;
 use super::fault::Done;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::{blob, id, json};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -40,19 +40,19 @@ impl Definitions for SqliteStorage {
 
     async fn definition(&self, org: OrgId, name: &str) -> Result<Definition> {
         let (name, id) = (name.to_owned(), name.parse::<DefinitionId>().ok());
-        self.read("look at a definition", move |conn| {
+        self.read("look at a definition", move |tx| {
             let sql = concat!(select_definition!(), "WHERE org_id = ?1 AND (slug = ?2 OR id = ?3)");
-            let found = first(conn, sql, params![blob(&org.0), name, id.as_ref().map(|id| blob(&id.0))], read)?;
+            let found = tx.first(sql, params![blob(&org.0), name, id.as_ref().map(|id| blob(&id.0))], read)?;
             found.ok_or_else(|| unknown("definition", name).into())
         })
         .await
     }
 
     async fn definitions(&self, org: OrgId, page: PageRequest) -> Result<Page<Definition>> {
-        self.read("list definitions", move |conn| {
+        self.read("list definitions", move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_definition!(), "WHERE org_id = ?1 AND slug > ?2 ORDER BY slug LIMIT ?3");
-            let rows = all(conn, sql, params![blob(&org.0), after, page.limit as i64 + 1], read)?;
+            let rows = tx.all(sql, params![blob(&org.0), after, page.limit as i64 + 1], read)?;
             Ok(cut(rows, &page, |row| row.spec.slug.clone()))
         })
         .await

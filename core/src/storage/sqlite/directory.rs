@@ -5,7 +5,7 @@ use super::catalog::{cursor, cut, parse_number};
 use super::executions::unknown;
 use super::fault::Done;
 use super::retention::{remove_rest, remove_some};
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::{blob, id, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, Page
 use crate::storage::Directory;
 use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, params};
 
 /// The columns of [`read_key`], after which comes a condition.
 macro_rules! select_key {
@@ -35,7 +35,7 @@ impl Directory for SqliteStorage {
     async fn create_organization(&self, name: &str, actor: &str) -> Result<Organization> {
         let (id, name, actor) = (check_slug(name)?, name.to_owned(), actor.to_owned());
         self.write("make an organization", move |tx| {
-            if let Some(there) = organization(tx.conn, &name)? {
+            if let Some(there) = organization(tx, &name)? {
                 return Ok(there);
             }
             let made = Organization { id, name: name.clone(), created_at: tx.now, limits: OrgLimits::default() };
@@ -50,14 +50,14 @@ impl Directory for SqliteStorage {
     }
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
-        self.read("list organizations", |conn| {
-            all(conn, concat!(select_organization!(), "ORDER BY name"), [], read_organization)
+        self.read("list organizations", |tx| {
+            tx.all(concat!(select_organization!(), "ORDER BY name"), [], read_organization)
         })
         .await
     }
 
     async fn organization(&self, org: OrgId) -> Result<Option<Organization>> {
-        self.read("look an organization up", move |conn| organization_at(conn, org)).await
+        self.read("look an organization up", move |tx| organization_at(tx, org)).await
     }
 
     async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization> {
@@ -65,11 +65,11 @@ impl Directory for SqliteStorage {
         check_slug(name)?;
         let (name, actor) = (name.to_owned(), actor.to_owned());
         self.write("rename an organization", move |tx| {
-            let there = there(tx.conn, org)?;
+            let there = there(tx, org)?;
             if there.name == name {
                 return Ok(there);
             }
-            if name == "default" || organization(tx.conn, &name)?.is_some() {
+            if name == "default" || organization(tx, &name)?.is_some() {
                 return Err(name_taken(&name).into());
             }
             tx.execute("UPDATE organization SET name = ?2 WHERE org_id = ?1", params![blob(&org.0), name])?;
@@ -82,7 +82,7 @@ impl Directory for SqliteStorage {
     async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization> {
         let actor = actor.to_owned();
         self.write("limit an organization", move |tx| {
-            let there = there(tx.conn, org)?;
+            let there = there(tx, org)?;
             let sql = "UPDATE organization SET limits = ?2 WHERE org_id = ?1";
             tx.execute(sql, params![blob(&org.0), text_of(&limits)?])?;
             audit(tx, org, &actor, "organization.limited", &there.name)?;
@@ -96,7 +96,7 @@ impl Directory for SqliteStorage {
         check_not_default(org, ASKED)?;
         let actor = actor.to_owned();
         self.write(ASKED, move |tx| {
-            let there = there(tx.conn, org)?;
+            let there = there(tx, org)?;
             let live = "SELECT count(*) FROM agent_execution WHERE org_id = ?1 AND ended_at IS NULL";
             let live: u64 = tx.first(live, [blob(&org.0)], |row| row.get(0))?.unwrap_or_default();
             if live > 0 {
@@ -109,7 +109,7 @@ impl Directory for SqliteStorage {
         .await?;
         while self.write(ASKED, move |tx| remove_some(tx, org)).await? > 0 {}
         self.write(ASKED, move |tx| {
-            let there = there(tx.conn, org)?;
+            let there = there(tx, org)?;
             // A run that a server began whose look at a key was a moment old.
             if remove_some(tx, org)? > 0 {
                 return Err(goes_on(&there.name, 1).into());
@@ -138,14 +138,14 @@ impl Directory for SqliteStorage {
                 ],
             )?;
             audit(tx, new.org, &new.actor, "key.created", &key.to_string())?;
-            key_at(tx.conn, new.org, key)
+            key_at(tx, new.org, key)
         })
         .await
     }
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
-        self.read("list keys", move |conn| {
-            all(conn, concat!(select_key!(), "WHERE org_id = ?1 ORDER BY created_at, id"), [blob(&org.0)], read_key)
+        self.read("list keys", move |tx| {
+            tx.all(concat!(select_key!(), "WHERE org_id = ?1 ORDER BY created_at, id"), [blob(&org.0)], read_key)
         })
         .await
     }
@@ -160,16 +160,14 @@ impl Directory for SqliteStorage {
             if revoked > 0 {
                 audit(tx, org, &actor, "key.revoked", &key.to_string())?;
             }
-            key_at(tx.conn, org, key)
+            key_at(tx, org, key)
         })
         .await
     }
 
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>> {
-        self.read("look a token up", move |conn| {
-            first(conn, concat!(select_key!(), "WHERE hash = ?1"), [token.0], read_key)
-        })
-        .await
+        self.read("look a token up", move |tx| tx.first(concat!(select_key!(), "WHERE hash = ?1"), [token.0], read_key))
+            .await
     }
 
     async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()> {
@@ -178,11 +176,11 @@ impl Directory for SqliteStorage {
     }
 
     async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>> {
-        self.read("list what was done", move |conn| {
+        self.read("list what was done", move |tx| {
             let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
             let sql = "SELECT id, at, actor, action, subject, seal FROM audit WHERE org_id = ?1 AND id < ?2 \
                        ORDER BY id DESC LIMIT ?3";
-            let rows = all(conn, sql, params![blob(&org.0), before, (page.limit + 1) as i64], read_audit)?;
+            let rows = tx.all(sql, params![blob(&org.0), before, (page.limit + 1) as i64], read_audit)?;
             Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
         })
         .await
@@ -214,9 +212,9 @@ fn read_key(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
     })
 }
 
-fn key_at(conn: &Connection, org: OrgId, key: KeyId) -> Done<ApiKey> {
+fn key_at(tx: &Tx, org: OrgId, key: KeyId) -> Done<ApiKey> {
     let sql = concat!(select_key!(), "WHERE org_id = ?1 AND id = ?2");
-    first(conn, sql, [blob(&org.0), blob(&key.0)], read_key)?.ok_or_else(|| unknown("key", key).into())
+    tx.first(sql, [blob(&org.0), blob(&key.0)], read_key)?.ok_or_else(|| unknown("key", key).into())
 }
 
 fn read_organization(row: &Row<'_>) -> rusqlite::Result<Organization> {
@@ -230,16 +228,16 @@ fn read_organization(row: &Row<'_>) -> rusqlite::Result<Organization> {
     })
 }
 
-fn organization(conn: &Connection, name: &str) -> Done<Option<Organization>> {
-    first(conn, concat!(select_organization!(), "WHERE name = ?1"), [name], read_organization)
+fn organization(tx: &Tx, name: &str) -> Done<Option<Organization>> {
+    tx.first(concat!(select_organization!(), "WHERE name = ?1"), [name], read_organization)
 }
 
-fn organization_at(conn: &Connection, org: OrgId) -> Done<Option<Organization>> {
-    first(conn, concat!(select_organization!(), "WHERE org_id = ?1"), [blob(&org.0)], read_organization)
+fn organization_at(tx: &Tx, org: OrgId) -> Done<Option<Organization>> {
+    tx.first(concat!(select_organization!(), "WHERE org_id = ?1"), [blob(&org.0)], read_organization)
 }
 
-fn there(conn: &Connection, org: OrgId) -> Done<Organization> {
-    organization_at(conn, org)?.ok_or_else(|| unknown("organization", org).into())
+fn there(tx: &Tx, org: OrgId) -> Done<Organization> {
+    organization_at(tx, org)?.ok_or_else(|| unknown("organization", org).into())
 }
 
 /// Records what was done, by whom, to what.

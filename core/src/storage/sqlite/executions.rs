@@ -30,7 +30,7 @@ const DEFAULT_TAIL: u32 = 50_000;
 
 /// Starts a run.
 pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
-    let found = match execution_of(tx.conn, new.org, new.id) {
+    let found = match execution_of(tx, new.org, new.id) {
         Ok(found) => Some(found),
         Err(super::fault::Fault::Domain(_)) => None,
         Err(fault) => return Err(fault),
@@ -45,7 +45,7 @@ pub(super) fn create(tx: &Tx, new: &NewExecution) -> Done<Created> {
     let mut log = Log::open(tx, &run)?;
     log.event(EventKind::Created, &json!({ "kind": new.kind, "queue": new.queue }))?;
     run.save(tx)?;
-    Ok(Created { execution: execution_at(tx.conn, run.home.run)?, existing: false })
+    Ok(Created { execution: execution_at(tx, run.home.run)?, existing: false })
 }
 
 /// Writes the row of a new run.
@@ -95,12 +95,12 @@ pub(super) fn insert(tx: &Tx, new: &NewExecution, fork: Option<(i64, ForkPoint, 
         return Err(Error::new(Code::InvalidArgument, "the file has no numbers left for runs; use a new file").into());
     }
     payloads::refer_from(tx, new.org, run, &new.input)?;
-    Run::at(tx.conn, run)?.ok_or_else(|| super::values::missing("the row of a new run").into())
+    Run::at(tx, run)?.ok_or_else(|| super::values::missing("the row of a new run").into())
 }
 
 /// Stores a signal and wakes a run that waits for it.
 pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
-    let mut run = Run::find(tx.conn, new.org, new.execution)?;
+    let mut run = Run::find(tx, new.org, new.execution)?;
     let repeated = tx.first(
         "SELECT id, name, payload FROM agent_signal WHERE run = ?1 AND idempotency_key = ?2 \
          UNION ALL SELECT id, name, payload FROM agent_signal WHERE id = ?3 AND run = ?1",
@@ -112,7 +112,7 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
         return Ok(SignalStored { id: SignalId(id), repeated: true, resumed: false });
     }
     if run.status.is_terminal() {
-        return Err(execution_at(tx.conn, run.home.run)?.takes_no_signals().into());
+        return Err(execution_at(tx, run.home.run)?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
     if log.high >= limits::PENDING_SIGNALS as u64 && facts::has_full_mailbox(tx, &run)? {
@@ -151,11 +151,11 @@ pub(super) fn store_signal(tx: &Tx, new: &NewSignal) -> Done<SignalStored> {
 
 /// Records a request to stop.
 pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation: Cancellation) -> Done<Execution> {
-    let mut run = Run::find(tx.conn, org, id)?;
+    let mut run = Run::find(tx, org, id)?;
     let never_claimed = run.status == Status::Pending && run.epoch == 0;
     let graceful = cancellation.mode == CancelMode::Graceful;
     if run.status.is_terminal() || (graceful && run.status == Status::Cancelling) {
-        return execution_at(tx.conn, run.home.run);
+        return execution_at(tx, run.home.run);
     }
     let mut log = Log::open(tx, &run)?;
     if !graceful {
@@ -176,12 +176,12 @@ pub(super) fn request_cancel(tx: &Tx, org: OrgId, id: ExecutionId, cancellation:
         }
     }
     run.save(tx)?;
-    execution_at(tx.conn, run.home.run)
+    execution_at(tx, run.home.run)
 }
 
 /// Continues a paused run.
 pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeRequest) -> Done<Execution> {
-    let mut run = Run::find(tx.conn, org, id)?;
+    let mut run = Run::find(tx, org, id)?;
     if let Some(request) = &request.request_id {
         let made = tx.first(
             "SELECT 1 FROM resume_request WHERE run = ?1 AND request_id = ?2",
@@ -189,10 +189,10 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
             |_| Ok(()),
         )?;
         if made.is_some() {
-            return execution_at(tx.conn, run.home.run);
+            return execution_at(tx, run.home.run);
         }
     }
-    let execution = execution_at(tx.conn, run.home.run)?;
+    let execution = execution_at(tx, run.home.run)?;
     let reason = run.pause_reason();
     let failed = request.retry && run.status == Status::Failed && run.stop.is_none();
     if reason.is_none() && !failed {
@@ -251,7 +251,7 @@ pub(super) fn resume(tx: &Tx, org: OrgId, id: ExecutionId, request: &ResumeReque
         run.retry_unheard(&mut log)?;
     }
     run.save(tx)?;
-    execution_at(tx.conn, run.home.run)
+    execution_at(tx, run.home.run)
 }
 
 /// A fork of the run that starts from its end, which is its event `end`.
@@ -282,9 +282,9 @@ fn append_message(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, message: &Paylo
 
 /// Answers for a task in doubt or quarantined.
 pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resolution) -> Done<Task> {
-    let mut run = Run::find(tx.conn, org, op.execution)?;
+    let mut run = Run::find(tx, org, op.execution)?;
     let place = match &op.once {
-        None => Some(facts::place_of(tx.conn, &run, op.slot)),
+        None => Some(facts::place_of(tx, &run, op.slot)),
         Some(once) => tx
             .first(
                 "SELECT place FROM task_execution WHERE run = ?1 AND once_name = ?2 AND once_n = ?3",
@@ -294,7 +294,7 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
             .map(Ok),
     };
     let row = match place {
-        Some(Ok(place)) => TaskRow::at(tx.conn, place)?,
+        Some(Ok(place)) => TaskRow::at(tx, place)?,
         _ => None,
     };
     // A number past the end of its segment is the place of an op of the next.
@@ -320,8 +320,7 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
     };
     row.carry_out(&mut run, &mut log, verdict, None)?;
     row.save(tx)?;
-    if run.pause_reason() == Some(WaitReason::Quarantined)
-        && !super::task::has_open(tx.conn, &run, TaskStatus::Quarantined)?
+    if run.pause_reason() == Some(WaitReason::Quarantined) && !super::task::has_open(tx, &run, TaskStatus::Quarantined)?
     {
         run.quarantined = false;
         run.unpause(&mut log, EventKind::Woken, &json!({ "reason": "task" }))?;
@@ -332,21 +331,21 @@ pub(super) fn resolve_task(tx: &Tx, org: OrgId, op: &OpId, resolution: &Resoluti
 
 /// Answers for a run that is paused by a divergence.
 pub(super) fn resolve_divergence(tx: &Tx, org: OrgId, id: ExecutionId, decision: Divergence) -> Done<Execution> {
-    let mut run = Run::find(tx.conn, org, id)?;
+    let mut run = Run::find(tx, org, id)?;
     if run.pause_reason() != Some(WaitReason::Divergence) {
-        return Err(execution_at(tx.conn, run.home.run)?.cannot("decide about a divergence of").into());
+        return Err(execution_at(tx, run.home.run)?.cannot("decide about a divergence of").into());
     }
     match decision {
-        Divergence::Stay => execution_at(tx.conn, run.home.run),
+        Divergence::Stay => execution_at(tx, run.home.run),
         Divergence::Continue => {
             let mut log = Log::open(tx, &run)?;
             run.code = Some("mixed".into());
             run.unpause(&mut log, EventKind::Continued, &json!({ "from": WaitReason::Divergence }))?;
             run.save(tx)?;
-            execution_at(tx.conn, run.home.run)
+            execution_at(tx, run.home.run)
         }
         Divergence::Fork => {
-            let name = format!("divergence-{}", super::tx::high(tx.conn, run.home.run)?);
+            let name = format!("divergence-{}", super::tx::high(tx, run.home.run)?);
             let fork = ExecutionId(uuid::Uuid::new_v5(&id.0, name.as_bytes()));
             let from = ForkFrom::Latest;
             let request = ForkRequest { org, execution: id, id: fork, key: None, from, state: None, input: None };

@@ -3,13 +3,13 @@
 use super::fault::Done;
 use super::run::Run;
 use super::task::TaskRow;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::{id, key, number_of, one_of, payload, span};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
 use crate::model::{Delivery, EventKind, Fact, FactKind, Signal};
 use crate::storage::limits::PENDING_SIGNALS;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, params};
 
 const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
 
@@ -46,19 +46,18 @@ pub(super) fn signal(row: &Row<'_>) -> rusqlite::Result<Signal> {
 /// Whether as many signals of a run are pending as may be.
 pub(super) fn has_full_mailbox(tx: &Tx, run: &Run) -> Done<bool> {
     let last = "SELECT 1 FROM agent_signal WHERE run = ?1 AND consumed_segment IS NULL LIMIT 1 OFFSET ?2";
-    Ok(first(tx.conn, last, params![run.home.run, PENDING_SIGNALS as i64 - 1], |_| Ok(()))?.is_some())
+    Ok(tx.first(last, params![run.home.run, PENDING_SIGNALS as i64 - 1], |_| Ok(()))?.is_some())
 }
 
 /// The place of op 0 of a segment.
-pub(super) fn start_of(conn: &Connection, run: &Run, segment: u32) -> Done<i64> {
+pub(super) fn start_of(tx: &Tx, run: &Run, segment: u32) -> Done<i64> {
     if segment == run.segment {
         return Ok(run.home.start);
     }
     if segment == 0 {
         return Ok(0);
     }
-    let found = first(
-        conn,
+    let found = tx.first(
         "SELECT start FROM agent_checkpoint WHERE key = ?1",
         [key(run.home.run, i64::from(segment))?],
         |row| row.get(0),
@@ -67,18 +66,17 @@ pub(super) fn start_of(conn: &Connection, run: &Run, segment: u32) -> Done<i64> 
 }
 
 /// The place of an op of any of a run's own segments.
-pub(super) fn place_of(conn: &Connection, run: &Run, slot: Slot) -> Done<i64> {
-    key(run.home.run, start_of(conn, run, slot.segment)? + i64::from(slot.sequence))
+pub(super) fn place_of(tx: &Tx, run: &Run, slot: Slot) -> Done<i64> {
+    key(run.home.run, start_of(tx, run, slot.segment)? + i64::from(slot.sequence))
 }
 
 /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
-pub(super) fn between(conn: &Connection, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
+pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
     let limit = span(run.home.run).1;
     let low =
         key(run.home.run, i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1).min(number_of(limit) as i64))?;
     let high = key(run.home.run, (until as i64).min(number_of(limit) as i64))?;
-    let rows = all(
-        conn,
+    let rows = tx.all(
         "SELECT key, at, kind, segment, sequence FROM event WHERE key BETWEEN ?1 AND ?2 \
          AND kind IN (14, 15, 16, 20, 21, 6) ORDER BY key",
         [low, high],
@@ -97,7 +95,7 @@ pub(super) fn between(conn: &Connection, run: &Run, after: u64, until: u64, from
         let slot = sequence.map(|sequence| Slot { segment, sequence });
         let fact = match (EventKind::from_number(kind), slot) {
             (Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled), Some(slot)) => {
-                let row = TaskRow::at(conn, place_of(conn, run, slot)?)?;
+                let row = TaskRow::at(tx, place_of(tx, run, slot)?)?;
                 let counts =
                     |row: &TaskRow| from.is_none_or(|from| slot.segment >= from || row.task.new.options.detached);
                 row.filter(|row| row.ended_number == Some(number) && counts(row)).and_then(|row| row.fact())
@@ -106,11 +104,10 @@ pub(super) fn between(conn: &Connection, run: &Run, after: u64, until: u64, from
                 let counts = from.is_none_or(|from| slot.segment >= from);
                 counts.then_some(Fact { number, at, kind: FactKind::Timer { slot } })
             }
-            (Some(EventKind::Signal), _) => {
-                first(conn, concat!(select_signal!(), "WHERE key = ?1"), [key(run.home.run, number as i64)?], signal)?
-                    .filter(|signal| from.is_none_or(|from| signal.consumed_by.is_none_or(|slot| slot.segment >= from)))
-                    .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) })
-            }
+            (Some(EventKind::Signal), _) => tx
+                .first(concat!(select_signal!(), "WHERE key = ?1"), [key(run.home.run, number as i64)?], signal)?
+                .filter(|signal| from.is_none_or(|from| signal.consumed_by.is_none_or(|slot| slot.segment >= from)))
+                .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) }),
             (Some(EventKind::Cancelling), _) => run.stop.filter(|stop| stop.number == number).map(|stop| Fact {
                 number,
                 at,

@@ -8,7 +8,7 @@ use super::op::depth_of;
 use super::request::position;
 use super::run::{Run, execution_at, execution_of};
 use super::segment::{checkpoint, checkpoints, inheritance, inherited, select_checkpoint};
-use super::tx::{Log, Tx, first, high};
+use super::tx::{Log, Tx, high};
 use super::values::{blob, key, seen_bytes, span};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};
@@ -20,37 +20,37 @@ use std::collections::BTreeSet;
 
 /// Starts a run that shares another's tree up to a point. `digest` is that of another input, as it was given.
 pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Done<Execution> {
-    let parent = Run::find(tx.conn, request.org, request.execution)?;
+    let parent = Run::find(tx, request.org, request.execution)?;
     let at = fork_point(tx, &parent, request)?;
     let told = if parent.stop.is_some() { told_to_stop(tx, &parent)? } else { None };
     let at = request.before_stop(at, told)?;
-    match execution_of(tx.conn, request.org, request.id) {
+    match execution_of(tx, request.org, request.id) {
         Ok(there) if there.forked_from == Some(at) => return Ok(there),
         Ok(there) => return Err(there.is_in_the_way().into()),
         Err(Fault::Domain(_)) => {}
         Err(fault) => return Err(fault),
     }
     let (_, base) = position(tx, &parent)?;
-    let point = Point { segment: at.segment, sequence: at.sequence, high: high(tx.conn, parent.home.run)?, base };
-    let copied = first(
-        tx.conn,
-        concat!(select_checkpoint!(), "WHERE c.key = ?1"),
-        [key(parent.home.run, i64::from(at.segment))?],
-        checkpoint,
-    )?
-    .filter(|_| at.segment > 0);
+    let point = Point { segment: at.segment, sequence: at.sequence, high: high(tx, parent.home.run)?, base };
+    let copied = tx
+        .first(
+            concat!(select_checkpoint!(), "WHERE c.key = ?1"),
+            [key(parent.home.run, i64::from(at.segment))?],
+            checkpoint,
+        )?
+        .filter(|_| at.segment > 0);
     if request.state.is_some() && copied.is_none() {
         return Err(invalid(format!("the run {} has no state to replace; fork it without one", request.execution)));
     }
     if request.input.is_some() && copied.is_none() {
-        let kept = inheritance(tx.conn, &parent, &point)?.ops.len();
+        let kept = inheritance(tx, &parent, &point)?.ops.len();
         if kept > 0 {
             return Err(invalid(format!(
                 "the input of a fork can only be replaced before the first op; this one keeps {kept} ops"
             )));
         }
     }
-    let original = execution_at(tx.conn, parent.home.run)?;
+    let original = execution_at(tx, parent.home.run)?;
     let mut new = original.new.clone();
     new.id = request.id;
     new.key = request.key.clone();
@@ -80,7 +80,7 @@ pub(super) fn fork(tx: &Tx, request: &ForkRequest, digest: Option<Digest>) -> Do
     let data = json!({ "execution": at.execution.to_string(), "segment": at.segment, "sequence": at.sequence });
     log.event(EventKind::Forked, &data)?;
     run.save(tx)?;
-    execution_at(tx.conn, run.home.run)
+    execution_at(tx, run.home.run)
 }
 
 fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
@@ -111,7 +111,7 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
             .map(at_checkpoint)
             .ok_or_else(|| invalid(format!("no checkpoint of the run {execution} is at or above {entry}"))),
         ForkFrom::Entry(entry) => {
-            if depth_of(tx.conn, request.org, entry)?.is_none() {
+            if depth_of(tx, request.org, entry)?.is_none() {
                 return Err(unknown("entry", entry).into());
             }
             let own: Option<Slot> = tx.first(
@@ -121,7 +121,7 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
             )?;
             let slot = match own {
                 Some(slot) => Some(slot),
-                None => inherited(tx.conn, run.home.run)?.ops.into_iter().find_map(|op| match op.op.body {
+                None => inherited(tx, run.home.run)?.ops.into_iter().find_map(|op| match op.op.body {
                     RecordedBody::Entry { id, .. } if id == entry => {
                         Some(Slot { segment: op.op.segment, sequence: op.op.sequence })
                     }
@@ -139,13 +139,13 @@ fn fork_point(tx: &Tx, run: &Run, request: &ForkRequest) -> Done<ForkPoint> {
 
 fn has_op(tx: &Tx, run: &Run, slot: Slot) -> Done<bool> {
     let inherits = |slot: Slot| -> Done<bool> {
-        let ops = inherited(tx.conn, run.home.run)?.ops;
+        let ops = inherited(tx, run.home.run)?.ops;
         Ok(ops.iter().any(|op| op.op.segment == slot.segment && op.op.sequence == slot.sequence))
     };
     if slot.segment != run.segment {
         return Ok(false);
     }
-    Ok(super::op::label_at(tx.conn, super::op::place(run, slot.sequence)?)?.is_some() || inherits(slot)?)
+    Ok(super::op::label_at(tx, super::op::place(run, slot.sequence)?)?.is_some() || inherits(slot)?)
 }
 
 /// The last entry of the main thread up to a point of a run without checkpoints; entries are always part of a fork.
@@ -160,7 +160,7 @@ fn leaf_at(tx: &Tx, parent: &Run, point: &Point) -> Done<Option<EntryId>> {
     if own.is_some() || parent.forked.is_none() {
         return Ok(own);
     }
-    let above = inherited(tx.conn, parent.home.run)?.ops;
+    let above = inherited(tx, parent.home.run)?.ops;
     Ok(above.iter().rev().filter(|op| op.op.sequence <= sequence).find_map(|op| match &op.op.body {
         RecordedBody::Entry { id, thread, .. } if thread.is_empty() => Some(*id),
         _ => None,
@@ -182,7 +182,7 @@ fn last_op(tx: &Tx, run: &Run) -> Done<Option<Slot>> {
     if let Some(sequence) = own {
         return Ok(Some(Slot { segment: run.segment, sequence }));
     }
-    let ops = inherited(tx.conn, run.home.run)?.ops;
+    let ops = inherited(tx, run.home.run)?.ops;
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
 }
 
@@ -201,10 +201,10 @@ fn told_to_stop(tx: &Tx, run: &Run) -> Done<Option<u32>> {
 
 /// The last checkpoint whose main leaf is the entry or one above it.
 fn checkpoint_above(tx: &Tx, org: OrgId, run: &Run, entry: EntryId) -> Done<Option<u32>> {
-    let branch = super::segment::branch(tx.conn, org, entry, None)?;
+    let branch = super::segment::branch(tx, org, entry, None)?;
     let above: BTreeSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
     let counts = |checkpoint: &Checkpoint| checkpoint.saved.leaves.get("").is_some_and(|leaf| above.contains(leaf));
-    Ok(checkpoints(tx.conn, run.home.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
+    Ok(checkpoints(tx, run.home.run)?.into_iter().find(counts).map(|checkpoint| checkpoint.sequence))
 }
 
 fn invalid(message: String) -> Fault {

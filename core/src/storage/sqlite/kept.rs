@@ -9,7 +9,7 @@ use super::fault::{explain, is_busy};
 use super::files;
 use super::log::Log;
 use super::place::{Folded, Lost, Written};
-use super::tx::{News, standings};
+use super::tx::{News, Tx, standings};
 use super::writer::{Loop, Open};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
@@ -182,7 +182,7 @@ impl Loop {
             return Ok(Err(format!("is damaged: {found}")));
         }
         let Some((org, run, high)) = self.kept.last else { return Ok(Ok(())) };
-        let there = standings(connection, org, &[run]).unwrap_or_default();
+        let there = standings(&Tx::new(connection, self.setting.clock.now()), org, &[run]).unwrap_or_default();
         if there.first().is_some_and(|standing| standing.high >= high) {
             return Ok(Ok(()));
         }

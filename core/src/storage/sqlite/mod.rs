@@ -68,7 +68,6 @@ use fault::Done;
 use lock::Locks;
 use parking_lot::Mutex;
 use readers::Readers;
-use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -215,10 +214,10 @@ impl SqliteStorage {
     async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
+        F: FnOnce(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        self.0.readers.run(asked, read).await
+        self.0.readers.run(asked, self.now(), read).await
     }
 
     fn now(&self) -> Timestamp {
@@ -267,7 +266,7 @@ impl AgentStorage for SqliteStorage {
         loop {
             let now = self.now();
             let loaded =
-                self.read("load a run's segment", move |conn| segment::load(conn, org, execution, lease, now)).await?;
+                self.read("load a run's segment", move |tx| segment::load(tx, org, execution, lease, now)).await?;
             match loaded {
                 segment::Loaded::Segment(segment) => return Ok(*segment),
                 segment::Loaded::NeedsWriting => {
@@ -281,17 +280,17 @@ impl AgentStorage for SqliteStorage {
     }
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read("read a run's facts", move |conn| {
-            let run = run::Run::find(conn, org, execution)?;
-            let high = tx::high(conn, run.home.run)?;
-            Ok((facts::between(conn, &run, after, high, Some(run.segment))?, high))
+        self.read("read a run's facts", move |tx| {
+            let run = run::Run::find(tx, org, execution)?;
+            let high = tx::high(tx, run.home.run)?;
+            Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
         })
         .await
     }
 
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
         let ids = executions.to_vec();
-        self.read("look how far runs have come", move |conn| tx::standings(conn, org, &ids)).await
+        self.read("look how far runs have come", move |tx| tx::standings(tx, org, &ids)).await
     }
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
@@ -363,7 +362,7 @@ impl AgentStorage for SqliteStorage {
 
     async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
         let of = of.to_vec();
-        self.read("read results of a run", move |conn| left::read(conn, org, &of)).await
+        self.read("read results of a run", move |tx| left::read(tx, org, &of)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
@@ -371,7 +370,7 @@ impl AgentStorage for SqliteStorage {
             Body::Inline(bytes) => Ok(bytes.clone()),
             Body::Stored { hash, size } => {
                 let (hash, size) = (*hash, *size);
-                self.read("read a payload", move |conn| payloads::read(conn, org, &hash, size)).await
+                self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
             }
             Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
             Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
@@ -382,11 +381,11 @@ impl AgentStorage for SqliteStorage {
     async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
         let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
         check_part(size, offset, length)?;
-        self.read("read a part of a payload", move |conn| payloads::read_part(conn, org, &hash, offset, length)).await
+        self.read("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |conn| segment::branch(conn, org, leaf, after)).await
+        self.read("read a branch", move |tx| segment::branch(tx, org, leaf, after)).await
     }
 }
 
@@ -405,7 +404,7 @@ impl WorkSource for SqliteStorage {
         claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
+        if !self.read("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
@@ -414,7 +413,7 @@ impl WorkSource for SqliteStorage {
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
         claim.check()?;
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for tasks", move |conn| claims::anything(conn, &asked, now, true)).await? {
+        if !self.read("look for tasks", move |tx| claims::anything(tx, &asked, now, true)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
@@ -447,56 +446,56 @@ impl WorkSource for SqliteStorage {
 #[async_trait]
 impl Catalog for SqliteStorage {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", move |conn| run::execution_of(conn, org, id)).await
+        self.read("read a run", move |tx| run::execution_of(tx, org, id)).await
     }
 
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", move |conn| catalog::executions(conn, org, &filter, &page)).await
+        self.read("list runs", move |tx| catalog::executions(tx, org, &filter, &page)).await
     }
 
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", move |conn| catalog::entries(conn, org, execution, &page)).await
+        self.read("list entries", move |tx| catalog::entries(tx, org, execution, &page)).await
     }
 
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", move |conn| segment::one_entry(conn, org, id)).await
+        self.read("read an entry", move |tx| segment::one_entry(tx, org, id)).await
     }
 
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", move |conn| catalog::tasks(conn, org, execution, &page)).await
+        self.read("list tasks", move |tx| catalog::tasks(tx, org, execution, &page)).await
     }
 
     async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", move |conn| {
-            let row = task::TaskRow::of(conn, org, execution, id)?;
+        self.read("read a task", move |tx| {
+            let row = task::TaskRow::of(tx, org, execution, id)?;
             row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
         })
         .await
     }
 
     async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", move |conn| catalog::checkpoints(conn, org, execution, &page)).await
+        self.read("list checkpoints", move |tx| catalog::checkpoints(tx, org, execution, &page)).await
     }
 
     async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", move |conn| catalog::signals(conn, org, execution, &page)).await
+        self.read("list signals", move |tx| catalog::signals(tx, org, execution, &page)).await
     }
 
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", move |conn| catalog::events(conn, org, execution, after, limit)).await
+        self.read("read events", move |tx| catalog::events(tx, org, execution, after, limit)).await
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", move |conn| catalog::journal(conn, org, execution, segment)).await
+        self.read("read a journal", move |tx| catalog::journal(tx, org, execution, segment)).await
     }
 
     async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
-        self.read("look at the queues", move |conn| unserved::queues(conn, org, now)).await
+        self.read("look at the queues", move |tx| unserved::queues(tx, org, now)).await
     }
 
     async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
-        self.read("list workers", move |conn| catalog::workers(conn, org, &page)).await
+        self.read("list workers", move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 

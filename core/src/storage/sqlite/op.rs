@@ -3,7 +3,7 @@
 use super::fault::Done;
 use super::run::Run;
 use super::task::{recorded as recorded_task, select_task_op};
-use super::tx::{Log, Tx, all, first};
+use super::tx::{Log, Tx};
 use super::values::{
     Cell, blob, id, id_opt, key, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, span, text_of,
 };
@@ -17,7 +17,7 @@ use crate::payload::{Body, Digest};
 use crate::storage::sql::Statements;
 use crate::storage::sql::tail::Recorded;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Row, ToSql, params};
 use serde_json::value::RawValue;
 
 /// Content from this size on is not stored again where a task's output has it.
@@ -56,9 +56,8 @@ pub(super) fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
 }
 
 /// The depth of an entry of an org.
-pub(super) fn depth_of(conn: &Connection, org: OrgId, entry: EntryId) -> Done<Option<u32>> {
-    first(
-        conn,
+pub(super) fn depth_of(tx: &Tx, org: OrgId, entry: EntryId) -> Done<Option<u32>> {
+    tx.first(
         "SELECT e.depth FROM agent_entry e JOIN agent_execution x ON x.run = e.place >> 31 \
          WHERE e.id = ?1 AND x.org_id = ?2",
         [blob(&entry.0), blob(&org.0)],
@@ -77,7 +76,7 @@ pub(super) fn append(
 ) -> Done<()> {
     let depth = match new.parent {
         None => 0,
-        Some(parent) => depth_of(tx.conn, run.home.org, parent)?.map(|depth| depth + 1).ok_or_else(|| {
+        Some(parent) => depth_of(tx, run.home.org, parent)?.map(|depth| depth + 1).ok_or_else(|| {
             Error::new(
                 Code::InvalidArgument,
                 format!("{} follows the entry {parent}, which does not exist; append that first", op.label),
@@ -219,8 +218,8 @@ pub(super) fn place(run: &Run, sequence: u32) -> Done<i64> {
 }
 
 /// What holds a slot of the run's own current segment.
-pub(super) fn label_at(conn: &Connection, place: i64) -> Done<Option<Label>> {
-    Ok(between(conn, place, place)?.into_iter().next().map(|op| op.op.label))
+pub(super) fn label_at(tx: &Tx, place: i64) -> Done<Option<Label>> {
+    Ok(between(tx, place, place)?.into_iter().next().map(|op| op.op.label))
 }
 
 /// The timers of a run that are armed do not fire any more; when they would have is kept.
@@ -264,19 +263,19 @@ const SELECT_ENTRY_OP: &str = "SELECT place, segment, sequence, id, parent_id, t
                                once_name, once_n FROM agent_entry ";
 
 /// The ops of a range of places, in order.
-pub(super) fn between(conn: &Connection, low: i64, high: i64) -> Done<Vec<Recorded>> {
-    query(conn, "WHERE place BETWEEN ?1 AND ?2", &[&low, &high])
+pub(super) fn between(tx: &Tx, low: i64, high: i64) -> Done<Vec<Recorded>> {
+    query(tx, "WHERE place BETWEEN ?1 AND ?2", &[&low, &high])
 }
 
 /// The ops of a run that are inside a `once`, in order.
-pub(super) fn of_onces(conn: &Connection, run: i64) -> Done<Vec<Recorded>> {
-    query(conn, "WHERE run = ?1 AND once_name IS NOT NULL", &[&run])
+pub(super) fn of_onces(tx: &Tx, run: i64) -> Done<Vec<Recorded>> {
+    query(tx, "WHERE run = ?1 AND once_name IS NOT NULL", &[&run])
 }
 
-fn query(conn: &Connection, condition: &str, params: &[&dyn ToSql]) -> Done<Vec<Recorded>> {
-    let mut ops = all(conn, &format!("{SELECT_OP}{condition}"), params, read_op)?;
-    ops.extend(all(conn, &format!("{SELECT_ENTRY_OP}{condition}"), params, read_entry_op)?);
-    ops.extend(all(conn, &format!("{}{condition}", select_task_op!()), params, |row| {
+fn query(tx: &Tx, condition: &str, params: &[&dyn ToSql]) -> Done<Vec<Recorded>> {
+    let mut ops = tx.all(&format!("{SELECT_OP}{condition}"), params, read_op)?;
+    ops.extend(tx.all(&format!("{SELECT_ENTRY_OP}{condition}"), params, read_entry_op)?);
+    ops.extend(tx.all(&format!("{}{condition}", select_task_op!()), params, |row| {
         let (op, fact) = recorded_task(row)?;
         Ok(Recorded { op, fact, fired_at: None, once: None })
     })?);

@@ -7,7 +7,7 @@
 use super::SqliteStorage;
 use super::fault::{Done, Fault};
 use super::run::Run;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
@@ -15,7 +15,7 @@ use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use rusqlite::blob::Blob;
-use rusqlite::{Connection, MAIN_DB, params};
+use rusqlite::{MAIN_DB, params};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -168,27 +168,27 @@ pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Do
 }
 
 /// The bytes of a stored payload, checked against their hash.
-pub(super) fn read(conn: &Connection, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
-    let stored = Stored::find(conn, org, hash)?;
+pub(super) fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+    let stored = Stored::find(tx, org, hash)?;
     if stored.size != size {
         return Err(stored.damaged());
     }
     let capacity =
         usize::try_from(size).map_err(|_| corrupt(format!("a payload of {size} bytes does not fit here")))?;
     let mut bytes = Vec::with_capacity(capacity);
-    stored.read(conn, &mut bytes, true)?;
+    stored.read(tx, &mut bytes, true)?;
     Ok(bytes.into())
 }
 
 /// A part of a stored payload. Only reading the whole checks the hash.
-pub(super) fn read_part(conn: &Connection, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
-    let stored = Stored::find(conn, org, hash)?;
+pub(super) fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+    let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
     let mut piece = Vec::new();
     while part.len() < length {
         let at = offset + part.len() as u64;
         let (number, skip) = (at / PIECE as u64, (at % PIECE as u64) as usize);
-        stored.piece(conn, number, &mut piece)?;
+        stored.piece(tx, number, &mut piece)?;
         let taken = piece.get(skip..).unwrap_or_default();
         if taken.is_empty() {
             return Err(stored.damaged());
@@ -206,9 +206,8 @@ struct Stored {
 }
 
 impl Stored {
-    fn find(conn: &Connection, org: OrgId, hash: &ContentHash) -> Done<Self> {
-        let found = first(
-            conn,
+    fn find(tx: &Tx, org: OrgId, hash: &ContentHash) -> Done<Self> {
+        let found = tx.first(
             "SELECT id, size FROM payload WHERE org_id = ?1 AND hash = ?2 AND complete = 1",
             params![blob(&org.0), &hash.0],
             |row| Ok(Self { id: row.get(0)?, hash: *hash, size: row.get(1)? }),
@@ -221,10 +220,9 @@ impl Stored {
     }
 
     /// Reads one piece.
-    fn piece(&self, conn: &Connection, number: u64, into: &mut Vec<u8>) -> Done<()> {
+    fn piece(&self, tx: &Tx, number: u64, into: &mut Vec<u8>) -> Done<()> {
         let start = number * PIECE as u64;
-        let found = first(
-            conn,
+        let found = tx.first(
             "SELECT zstd, data FROM payload_piece WHERE key = ?1",
             [self.id << PIECES | number as i64],
             |row| {
@@ -250,10 +248,9 @@ impl Stored {
     }
 
     /// Reads the pieces into `into`, one after the other; without `keep` only one is held at a time.
-    fn read(&self, conn: &Connection, into: &mut Vec<u8>, keep: bool) -> Done<()> {
+    fn read(&self, tx: &Tx, into: &mut Vec<u8>, keep: bool) -> Done<()> {
         let low = self.id << PIECES;
-        let pieces = all(
-            conn,
+        let pieces = tx.all(
             "SELECT key, zstd FROM payload_piece WHERE key BETWEEN ?1 AND ?2 ORDER BY key",
             [low, low | ((1 << PIECES) - 1)],
             |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)),
@@ -269,7 +266,7 @@ impl Stored {
                     blob.reopen(key)?;
                     blob
                 }
-                None => blob.insert(conn.blob_open(MAIN_DB, c"payload_piece", c"data", key, true)?),
+                None => blob.insert(tx.conn.blob_open(MAIN_DB, c"payload_piece", c"data", key, true)?),
             };
             if !keep {
                 into.clear();
@@ -308,11 +305,11 @@ impl Stored {
 }
 
 /// The hash of a value's bytes; `None` when a stored one is damaged.
-pub(super) fn content_hash(conn: &Connection, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
+pub(super) fn content_hash(tx: &Tx, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
     match &payload.body {
         Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(conn, org, hash)
-            .and_then(|stored| stored.read(conn, &mut Vec::with_capacity(PIECE), false))
+        Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(tx, org, hash)
+            .and_then(|stored| stored.read(tx, &mut Vec::with_capacity(PIECE), false))
         {
             Ok(()) => Ok(Some(hash.0)),
             // Damaged or gone: either way not what was saved.

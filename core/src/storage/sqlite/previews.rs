@@ -4,7 +4,7 @@ use super::SqliteStorage;
 use super::claims;
 use super::commit;
 use super::fault::Done;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::blob;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
@@ -12,7 +12,7 @@ use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
 use async_trait::async_trait;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 use uuid::Uuid;
 
 const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
@@ -40,9 +40,8 @@ impl Previews for SqliteStorage {
 
     async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
         let now = self.now();
-        self.read("look who reads", move |conn| {
-            all(
-                conn,
+        self.read("look who reads", move |tx| {
+            tx.all(
                 "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
                  WHERE w.expires_at > ?1 AND w.reader <> ?2",
@@ -89,17 +88,15 @@ impl Previews for SqliteStorage {
         let known = |(op, told): (&OpKey, &Told)| (op.0, op.1, told.0, told.1);
         let known: Vec<_> = after.tasks.iter().map(known).collect();
         let (known, after) = (serde_json::to_string(&known).unwrap_or_else(|_| "[]".into()), after.id);
-        self.read("read previews", move |conn| {
-            let served = first(
-                conn,
+        self.read("read previews", move |tx| {
+            let served = tx.first(
                 "SELECT w.served OR x.worker IS NULL FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
                  WHERE w.org_id = ?1 AND w.execution = ?2 AND w.reader = ?3",
                 [blob(&org.0), blob(&execution.0), blob(&process)],
                 |row| row.get(0),
             )?;
-            let placed = all(
-                conn,
+            let placed = tx.all(
                 "SELECT number, chunk, segment, sequence, data FROM preview WHERE org_id = ?1 AND execution = ?2 \
                  AND (number, chunk) > (?3, ?4) ORDER BY number, chunk",
                 params![blob(&org.0), blob(&execution.0), after.number, after.chunk],
@@ -112,7 +109,7 @@ impl Previews for SqliteStorage {
                     })
                 },
             )?;
-            let free = all(conn, READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
+            let free = tx.all(READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
                 let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
                 Ok(FreeRow { op, told, data: row.get(4)? })
             })?;
@@ -122,8 +119,8 @@ impl Previews for SqliteStorage {
     }
 
     async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
-        self.read("look who has tasks of a run", move |conn| {
-            all(conn, HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
+        self.read("look who has tasks of a run", move |tx| {
+            tx.all(HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
                 Ok(((row.get(0)?, row.get(1)?), WorkerId(super::values::id(row, 2)?)))
             })
         })
@@ -210,8 +207,8 @@ fn insert(tx: &Tx, run: RunKey, rows: &Rows) -> Done<()> {
 }
 
 /// Whether readers have gone without a word.
-pub(super) fn lapsed(conn: &Connection, now: i64) -> Done<bool> {
-    Ok(first(conn, "SELECT 1 FROM watch WHERE expires_at <= ?1 LIMIT 1", [now], |_| Ok(()))?.is_some())
+pub(super) fn lapsed(tx: &Tx, now: i64) -> Done<bool> {
+    Ok(tx.first("SELECT 1 FROM watch WHERE expires_at <= ?1 LIMIT 1", [now], |_| Ok(()))?.is_some())
 }
 
 /// Takes away readers that have gone, and what nobody reads.

@@ -2,7 +2,7 @@
 
 use super::SqliteStorage;
 use super::fault::Done;
-use super::tx::{Tx, all};
+use super::tx::Tx;
 use super::values::{blob, json, text_of};
 use crate::error::Result;
 use crate::id::OrgId;
@@ -34,9 +34,9 @@ impl Queues for SqliteStorage {
     }
 
     async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>> {
-        self.read("list limits of queues", move |conn| {
+        self.read("list limits of queues", move |tx| {
             let sql = "SELECT queue, spec FROM queue_limit WHERE org_id = ?1 ORDER BY queue";
-            all(conn, sql, [blob(&org.0)], |row| Ok((row.get(0)?, json(row, 1)?)))
+            tx.all(sql, [blob(&org.0)], |row| Ok((row.get(0)?, json(row, 1)?)))
         })
         .await
     }

@@ -99,7 +99,7 @@ impl Request {
         Ok(CommitAnswer {
             number: self.number,
             committed: self.committed,
-            facts: facts::between(tx.conn, run, self.known, self.high, None)?,
+            facts: facts::between(tx, run, self.known, self.high, None)?,
             high: self.high,
             now: self.at,
             cancel: run.stop.filter(|stop| (1..=self.high).contains(&stop.number)).map(|stop| stop.cancellation),

@@ -34,7 +34,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
 
 /// Removes a run that has ended and that no other needs.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
-    let run = Run::find(tx.conn, org, id)?;
+    let run = Run::find(tx, org, id)?;
     let (first, last) = span(run.home.run);
     let is_there = |sql, given: [i64; 2]| Ok::<_, Fault>(!tx.all(sql, given, |row| row.get::<_, i64>(0))?.is_empty());
     let forked =

@@ -1,7 +1,7 @@
 //! The statements about runs: how a row is read and saved; its transitions are in `sql::run`.
 
 use super::fault::Done;
-use super::tx::{Tx, first};
+use super::tx::Tx;
 use super::values::{blob, duration, id, id_opt, json as json_column, json_opt, micros, one_of, payload, payload_opt};
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
@@ -9,7 +9,7 @@ use crate::model::{CancelMode, Cancellation, Execution, ForkPoint, NewExecution,
 use crate::payload::Digest;
 use crate::storage::sql;
 use crate::storage::sql::run::{Stop, not_found};
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Row, ToSql, params};
 
 /// The columns of [`Run`], in its order.
 macro_rules! run_columns {
@@ -55,9 +55,8 @@ pub(super) type Run = sql::run::Run<Home>;
 
 impl Run {
     /// The run of an org with an id, or `ExecutionNotFound`.
-    pub(super) fn find(conn: &Connection, org: OrgId, execution: ExecutionId) -> Done<Self> {
-        first(
-            conn,
+    pub(super) fn find(tx: &Tx, org: OrgId, execution: ExecutionId) -> Done<Self> {
+        tx.first(
             concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = ?1 AND x.id = ?2"),
             [blob(&org.0), blob(&execution.0)],
             Self::read,
@@ -66,8 +65,8 @@ impl Run {
     }
 
     /// The run of a row's key.
-    pub(super) fn at(conn: &Connection, run: i64) -> Done<Option<Self>> {
-        first(conn, concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.run = ?1"), [run], Self::read)
+    pub(super) fn at(tx: &Tx, run: i64) -> Done<Option<Self>> {
+        tx.first(concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.run = ?1"), [run], Self::read)
     }
 
     /// Reads the columns of `run_columns!`.
@@ -174,12 +173,12 @@ impl Run {
     }
 
     /// Whether as many other runs of its concurrency key are RUNNING as may be.
-    pub(super) fn is_key_held(&self, conn: &Connection) -> Done<bool> {
+    pub(super) fn is_key_held(&self, tx: &Tx) -> Done<bool> {
         let Some(key) = &self.concurrency_key else { return Ok(false) };
         let last = "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND concurrency_key = ?2 AND status = 1 AND run <> ?3 \
                     LIMIT 1 OFFSET ?4";
         let before = self.key_limit() as i64 - 1;
-        Ok(first(conn, last, params![blob(&self.home.org.0), key, self.home.run, before], |_| Ok(()))?.is_some())
+        Ok(tx.first(last, params![blob(&self.home.org.0), key, self.home.run, before], |_| Ok(()))?.is_some())
     }
 }
 
@@ -239,17 +238,17 @@ pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
 }
 
 /// The whole run of a compact number.
-pub(super) fn execution_at(conn: &Connection, run: i64) -> Done<Execution> {
-    load(conn, concat!(select_execution!(), "WHERE x.run = ?1"), &[&run])?
+pub(super) fn execution_at(tx: &Tx, run: i64) -> Done<Execution> {
+    load(tx, concat!(select_execution!(), "WHERE x.run = ?1"), &[&run])?
         .ok_or_else(|| super::values::missing("the row of a run").into())
 }
 
 /// The whole run of an id, or `ExecutionNotFound`.
-pub(super) fn execution_of(conn: &Connection, org: OrgId, id: ExecutionId) -> Done<Execution> {
-    load(conn, concat!(select_execution!(), "WHERE x.org_id = ?1 AND x.id = ?2"), &[&blob(&org.0), &blob(&id.0)])?
+pub(super) fn execution_of(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<Execution> {
+    load(tx, concat!(select_execution!(), "WHERE x.org_id = ?1 AND x.id = ?2"), &[&blob(&org.0), &blob(&id.0)])?
         .ok_or_else(|| not_found(id).into())
 }
 
-fn load(conn: &Connection, sql: &str, params: &[&dyn ToSql]) -> Done<Option<Execution>> {
-    first(conn, sql, params, execution)
+fn load(tx: &Tx, sql: &str, params: &[&dyn ToSql]) -> Done<Option<Execution>> {
+    tx.first(sql, params, execution)
 }

@@ -3,7 +3,6 @@
 use super::SqliteStorage;
 use super::catalog::{cursor, cut};
 use super::executions::unknown;
-use super::tx::{all, first};
 use super::values::{blob, id, json, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -44,18 +43,18 @@ impl Schedules for SqliteStorage {
 
     async fn schedule(&self, org: OrgId, id: &str) -> Result<Schedule> {
         let id = id.to_owned();
-        self.read("look at a schedule", move |conn| {
+        self.read("look at a schedule", move |tx| {
             let sql = concat!(select_schedule!(), "WHERE org_id = ?1 AND id = ?2");
-            first(conn, sql, params![blob(&org.0), id], read)?.ok_or_else(|| unknown("schedule", id).into())
+            tx.first(sql, params![blob(&org.0), id], read)?.ok_or_else(|| unknown("schedule", id).into())
         })
         .await
     }
 
     async fn schedules(&self, org: OrgId, page: PageRequest) -> Result<Page<Schedule>> {
-        self.read("list schedules", move |conn| {
+        self.read("list schedules", move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_schedule!(), "WHERE org_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
-            let rows = all(conn, sql, params![blob(&org.0), after, page.limit as i64 + 1], read)?;
+            let rows = tx.all(sql, params![blob(&org.0), after, page.limit as i64 + 1], read)?;
             Ok(cut(rows, &page, |row| row.spec.id.clone()))
         })
         .await
@@ -75,9 +74,9 @@ impl Schedules for SqliteStorage {
 
     async fn due_schedules(&self) -> Result<Vec<Schedule>> {
         let now = self.now();
-        self.read("look for scheduled runs", move |conn| {
+        self.read("look for scheduled runs", move |tx| {
             let sql = concat!(select_schedule!(), "WHERE next_at <= ?1 ORDER BY next_at, org_id, id LIMIT ?2");
-            all(conn, sql, params![now.0, SHARE as i64], read)
+            tx.all(sql, params![now.0, SHARE as i64], read)
         })
         .await
     }

@@ -7,7 +7,7 @@ use super::fault::{Done, Fault};
 use super::op::{between, entry, of_onces, select_entry};
 use super::run::{Run, execution_at};
 use super::task::{TaskRow, open, select_task};
-use super::tx::{Log, Tx, all, first, high};
+use super::tx::{Log, Tx, high};
 use super::values::{blob, json, key, number_of, payload, span};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
@@ -18,7 +18,7 @@ use crate::model::{
 use crate::storage::allowance::Allowance;
 use crate::storage::sql::run::Ending;
 use crate::storage::sql::tail::{Point, Recorded, Tail, Told};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, params};
 use std::collections::BTreeMap;
 
 /// The columns of [`checkpoint`], after which comes a condition.
@@ -43,14 +43,9 @@ pub(super) fn checkpoint(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
 }
 
 /// The checkpoints of a run, newest first.
-pub(super) fn checkpoints(conn: &Connection, run: i64) -> Done<Vec<Checkpoint>> {
+pub(super) fn checkpoints(tx: &Tx, run: i64) -> Done<Vec<Checkpoint>> {
     let (low, high) = span(run);
-    all(
-        conn,
-        concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key DESC"),
-        [low, high],
-        checkpoint,
-    )
+    tx.all(concat!(select_checkpoint!(), "WHERE c.key BETWEEN ?1 AND ?2 ORDER BY c.key DESC"), [low, high], checkpoint)
 }
 
 /// What a load finds: the segment, or that something must be written before it can be read.
@@ -61,29 +56,22 @@ pub(super) enum Loaded {
 }
 
 /// Reads what the holder of a lease starts from.
-pub(super) fn load(
-    conn: &Connection,
-    org: OrgId,
-    execution: ExecutionId,
-    lease: Lease,
-    now: Timestamp,
-) -> Done<Loaded> {
-    let run = Run::find(conn, org, execution)?;
+pub(super) fn load(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease, now: Timestamp) -> Done<Loaded> {
+    let run = Run::find(tx, org, execution)?;
     run.check_lease(lease)?;
-    if !lost_inline(conn, &run, lease.epoch)?.is_empty() {
+    if !lost_inline(tx, &run, lease.epoch)?.is_empty() {
         return Ok(Loaded::NeedsWriting);
     }
     let mut checkpoint = None;
     let mut sequence = run.segment;
     while sequence > 0 && checkpoint.is_none() {
-        let found = first(
-            conn,
+        let found = tx.first(
             concat!(select_checkpoint!(), "WHERE c.key = ?1"),
             [key(run.home.run, i64::from(sequence))?],
             self::checkpoint,
         );
         checkpoint = match found {
-            Ok(found) => found.filter(|found| is_good(conn, org, found).unwrap_or(false)),
+            Ok(found) => found.filter(|found| is_good(tx, org, found).unwrap_or(false)),
             Err(Fault::Sql(rusqlite::Error::FromSqlConversionFailure(..))) => None,
             Err(fault) => return Err(fault),
         };
@@ -93,23 +81,23 @@ pub(super) fn load(
         return Ok(Loaded::NeedsWriting);
     }
     let from = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.sequence);
-    let tail = tail(conn, &run, from)?;
+    let tail = tail(tx, &run, from)?;
     Ok(Loaded::Segment(Box::new(Segment {
-        execution: execution_at(conn, run.home.run)?,
+        execution: execution_at(tx, run.home.run)?,
         checkpoint,
         tail: tail.ops.into_iter().map(|op| op.op).collect(),
         facts: tail.facts,
         once: tail.once.into_values().collect(),
-        high: high(conn, run.home.run)?,
+        high: high(tx, run.home.run)?,
         now,
     })))
 }
 
 /// Settles what a load found: attempts that went with their worker, or a run without a good checkpoint.
 pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<Result<(), Error>> {
-    let mut run = Run::find(tx.conn, org, execution)?;
+    let mut run = Run::find(tx, org, execution)?;
     run.check_lease(lease)?;
-    let lost = lost_inline(tx.conn, &run, lease.epoch)?;
+    let lost = lost_inline(tx, &run, lease.epoch)?;
     let mut log = Log::open(tx, &run)?;
     if !lost.is_empty() {
         for mut row in lost {
@@ -118,7 +106,7 @@ pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
         run.save(tx)?;
         return Ok(Ok(()));
     }
-    let tried: Vec<_> = checkpoint_numbers(tx.conn, run.home.run)?.iter().map(u64::to_string).collect();
+    let tried: Vec<_> = checkpoint_numbers(tx, run.home.run)?.iter().map(u64::to_string).collect();
     let tried = tried.join(", ");
     let message = format!("no checkpoint of the run {execution} has its hash; tried {tried}");
     if run.status == Status::Cancelling {
@@ -131,38 +119,37 @@ pub(super) fn prepare(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease)
     Ok(Err(Error::new(Code::CorruptCheckpoint, message).with("tried", tried)))
 }
 
-fn checkpoint_numbers(conn: &Connection, run: i64) -> Done<Vec<u64>> {
+fn checkpoint_numbers(tx: &Tx, run: i64) -> Done<Vec<u64>> {
     let (low, high) = span(run);
-    all(conn, "SELECT key FROM agent_checkpoint WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC", [low, high], |row| {
+    tx.all("SELECT key FROM agent_checkpoint WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC", [low, high], |row| {
         row.get(0).map(number_of)
     })
 }
 
 /// Inline attempts of earlier claims that must not simply run again.
-fn lost_inline(conn: &Connection, run: &Run, epoch: u64) -> Done<Vec<TaskRow>> {
+fn lost_inline(tx: &Tx, run: &Run, epoch: u64) -> Done<Vec<TaskRow>> {
     let lost = |row: &TaskRow| {
         let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
         row.runs_inline() && row.epoch < epoch && careful
     };
-    Ok(open(conn, run)?.into_iter().filter(lost).collect())
+    Ok(open(tx, run)?.into_iter().filter(lost).collect())
 }
 
-fn is_good(conn: &Connection, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
-    let Some(state) = super::payloads::content_hash(conn, org, &checkpoint.saved.state)? else { return Ok(false) };
+fn is_good(tx: &Tx, org: OrgId, checkpoint: &Checkpoint) -> Done<bool> {
+    let Some(state) = super::payloads::content_hash(tx, org, &checkpoint.saved.state)? else { return Ok(false) };
     let leaves = &checkpoint.saved.leaves;
     Ok(checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage))
 }
 
 /// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
-fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
-    let mut tail = if run.forked.is_some() { inherited(conn, run.home.run)? } else { Tail::default() };
+fn tail(tx: &Tx, run: &Run, from: u32) -> Done<Tail> {
+    let mut tail = if run.forked.is_some() { inherited(tx, run.home.run)? } else { Tail::default() };
     let (low, high) = span(run.home.run);
-    let own = own(conn, run, from, &mut tail)?;
+    let own = own(tx, run, from, &mut tail)?;
     let mut allowance = Allowance::default();
     let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task()).map(Recorded::slot);
-    let tasks = tasks_at(conn, run, ended, &mut allowance)?;
-    let detached = all(
-        conn,
+    let tasks = tasks_at(tx, run, ended, &mut allowance)?;
+    let detached = tx.all(
         concat!(
             select_task!(),
             "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment < ?3 AND t.ended_number IS NOT NULL"
@@ -170,10 +157,10 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
         params![low, high, from],
         |row| task(row, &mut allowance),
     )?;
-    let mut told = Told { tasks, detached, signals: signals(conn, run.home.run, from)?, stop: None };
+    let mut told = Told { tasks, detached, signals: signals(tx, run.home.run, from)?, stop: None };
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
         let event = key(run.home.run, stop.number as i64)?;
-        let at = first(conn, "SELECT at FROM event WHERE key = ?1", [event], |row| row.get(0))?;
+        let at = tx.first("SELECT at FROM event WHERE key = ?1", [event], |row| row.get(0))?;
         told.stop = Some(stop.fact(Timestamp(at.unwrap_or_default())));
     }
     tail.add(own, told, from);
@@ -181,21 +168,21 @@ fn tail(conn: &Connection, run: &Run, from: u32) -> Done<Tail> {
 }
 
 /// A run's own ops from a segment on and of unfinished `once`s before it. What it inherited is held to the same.
-pub(super) fn own(conn: &Connection, run: &Run, from: u32, inherited: &mut Tail) -> Done<Vec<Recorded>> {
-    let own = between(conn, key(run.home.run, start_of(conn, run, from)?)?, span(run.home.run).1)?;
-    Ok(inherited.choose(own, of_onces(conn, run.home.run)?, from))
+pub(super) fn own(tx: &Tx, run: &Run, from: u32, inherited: &mut Tail) -> Done<Vec<Recorded>> {
+    let own = between(tx, key(run.home.run, start_of(tx, run, from)?)?, span(run.home.run).1)?;
+    Ok(inherited.choose(own, of_onces(tx, run.home.run)?, from))
 }
 
 /// The tasks of some slots of a run.
 pub(super) fn tasks_at(
-    conn: &Connection,
+    tx: &Tx,
     run: &Run,
     slots: impl Iterator<Item = Slot>,
     allowance: &mut Allowance,
 ) -> Done<Vec<TaskRow>> {
     let mut found = Vec::new();
     for slot in slots {
-        found.extend(task_at(conn, place_of(conn, run, slot)?, allowance)?);
+        found.extend(task_at(tx, place_of(tx, run, slot)?, allowance)?);
     }
     Ok(found)
 }
@@ -206,16 +193,15 @@ fn task(row: &Row<'_>, allowance: &mut Allowance) -> rusqlite::Result<TaskRow> {
     Ok(read)
 }
 
-fn task_at(conn: &Connection, place: i64, allowance: &mut Allowance) -> Done<Option<TaskRow>> {
-    first(conn, concat!(select_task!(), "WHERE t.place = ?1"), [place], |row| task(row, allowance))
+fn task_at(tx: &Tx, place: i64, allowance: &mut Allowance) -> Done<Option<TaskRow>> {
+    tx.first(concat!(select_task!(), "WHERE t.place = ?1"), [place], |row| task(row, allowance))
 }
 
 /// Unconsumed signals and those consumed from a segment on, or by an unfinished `once` before it.
-fn signals(conn: &Connection, run: i64, from: u32) -> Done<Vec<Signal>> {
-    let mut found = all(conn, concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL"), [run], signal)?;
-    let since = if from > 0 && !of_onces(conn, run)?.is_empty() { 0 } else { from };
-    found.extend(all(
-        conn,
+fn signals(tx: &Tx, run: i64, from: u32) -> Done<Vec<Signal>> {
+    let mut found = tx.all(concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL"), [run], signal)?;
+    let since = if from > 0 && !of_onces(tx, run)?.is_empty() { 0 } else { from };
+    found.extend(tx.all(
         concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment >= ?2"),
         params![run, since],
         signal,
@@ -224,41 +210,39 @@ fn signals(conn: &Connection, run: i64, from: u32) -> Done<Vec<Signal>> {
 }
 
 /// What a fork has of its parent, as it was when the fork was made; nothing for a run that is no fork.
-pub(super) fn inherited(conn: &Connection, fork: i64) -> Done<Tail> {
+pub(super) fn inherited(tx: &Tx, fork: i64) -> Done<Tail> {
     type Origin = (Option<i64>, u32, Option<u32>, u64, u64);
-    let origin: Option<Origin> = first(
-        conn,
+    let origin: Option<Origin> = tx.first(
         "SELECT forked_run, forked_segment, forked_sequence, forked_high, forked_base FROM agent_execution \
          WHERE run = ?1 AND forked_run IS NOT NULL",
         [fork],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
     )?;
     let Some((Some(parent), segment, sequence, high, base)) = origin else { return Ok(Tail::default()) };
-    let Some(parent) = Run::at(conn, parent)? else { return Ok(Tail::default()) };
+    let Some(parent) = Run::at(tx, parent)? else { return Ok(Tail::default()) };
     let point = Point { segment, sequence, high, base };
-    inheritance(conn, &parent, &point)
+    inheritance(tx, &parent, &point)
 }
 
 /// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
-pub(super) fn inheritance(conn: &Connection, parent: &Run, point: &Point) -> Done<Tail> {
-    let above = if parent.forked.is_some() { inherited(conn, parent.home.run)? } else { Tail::default() };
+pub(super) fn inheritance(tx: &Tx, parent: &Run, point: &Point) -> Done<Tail> {
+    let above = if parent.forked.is_some() { inherited(tx, parent.home.run)? } else { Tail::default() };
     let mut own = match point.sequence {
         Some(sequence) => {
-            let last = place_of(conn, parent, Slot { segment: point.segment, sequence })?;
-            between(conn, span(parent.home.run).0, last)?
+            let last = place_of(tx, parent, Slot { segment: point.segment, sequence })?;
+            between(tx, span(parent.home.run).0, last)?
         }
-        None => of_onces(conn, parent.home.run)?,
+        None => of_onces(tx, parent.home.run)?,
     };
     own.retain(|op| point.reaches(op));
-    let consumed = consumed(conn, parent, point)?;
-    let tasks = parent_tasks(conn, parent, point, &own)?;
+    let consumed = consumed(tx, parent, point)?;
+    let tasks = parent_tasks(tx, parent, point, &own)?;
     Ok(point.inherit(above, own, consumed, &tasks))
 }
 
 /// Signals of the parent that were consumed when the fork was made.
-fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
-    all(
-        conn,
+fn consumed(tx: &Tx, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
+    tx.all(
         concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment <= ?2 AND consumed_commit <= ?3 ORDER BY key"),
         params![parent.home.run, point.segment, point.base],
         signal,
@@ -266,13 +250,12 @@ fn consumed(conn: &Connection, parent: &Run, point: &Point) -> Done<Vec<Signal>>
 }
 
 /// Tasks of the parent that a fork may refer to, by place.
-fn parent_tasks(conn: &Connection, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
+fn parent_tasks(tx: &Tx, parent: &Run, point: &Point, own: &[Recorded]) -> Done<BTreeMap<Slot, TaskRow>> {
     let mut allowance = Allowance::default();
     let slots = own.iter().filter(|op| op.is_task()).map(Recorded::slot);
-    let mut tasks = tasks_at(conn, parent, slots, &mut allowance)?;
+    let mut tasks = tasks_at(tx, parent, slots, &mut allowance)?;
     let (low, high) = span(parent.home.run);
-    tasks.extend(all(
-        conn,
+    tasks.extend(tx.all(
         concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment <= ?3"),
         params![low, high, point.segment],
         |row| task(row, &mut allowance),
@@ -281,17 +264,17 @@ fn parent_tasks(conn: &Connection, parent: &Run, point: &Point, own: &[Recorded]
 }
 
 /// One entry.
-pub(super) fn one_entry(conn: &Connection, org: OrgId, id: EntryId) -> Done<Entry> {
+pub(super) fn one_entry(tx: &Tx, org: OrgId, id: EntryId) -> Done<Entry> {
     let sql = concat!(select_entry!(), "WHERE e.id = ?1 AND x.org_id = ?2");
-    Ok(first(conn, sql, [blob(&id.0), blob(&org.0)], entry)?.ok_or_else(|| unknown("entry", id))?)
+    Ok(tx.first(sql, [blob(&id.0), blob(&org.0)], entry)?.ok_or_else(|| unknown("entry", id))?)
 }
 
 /// The entries from the root to a leaf, or those behind one of them.
-pub(super) fn branch(conn: &Connection, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Done<Vec<Entry>> {
+pub(super) fn branch(tx: &Tx, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Done<Vec<Entry>> {
     let mut branch: Vec<Entry> = Vec::new();
     let mut next = Some(leaf);
     while let Some(id) = next.filter(|id| Some(*id) != after) {
-        let found = one_entry(conn, org, id)?;
+        let found = one_entry(tx, org, id)?;
         next = found.new.parent;
         branch.push(found);
     }

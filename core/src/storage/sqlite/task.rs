@@ -2,7 +2,7 @@
 
 use super::fault::Done;
 use super::run::Run;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::{
     Cell, blob, id, id_opt, json_opt, label_key, one_of, payload, payload_opt, read_label_key, read_once, read_seen,
     seen_bytes, span, text_of,
@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::storage::sql;
 use crate::storage::sql::task::TASK_STATUS;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, params};
 
 /// The columns of [`TaskRow`], after which comes a condition on `t`.
 macro_rules! select_task {
@@ -72,21 +72,20 @@ impl TaskRow {
     }
 
     /// The task of a place.
-    pub(super) fn at(conn: &Connection, place: i64) -> Done<Option<Self>> {
-        first(conn, concat!(select_task!(), "WHERE t.place = ?1"), [place], Self::read)
+    pub(super) fn at(tx: &Tx, place: i64) -> Done<Option<Self>> {
+        tx.first(concat!(select_task!(), "WHERE t.place = ?1"), [place], Self::read)
     }
 
     /// The task of an id, of a run. Ended tasks are in no index of ids: a step is one row in one place.
-    pub(super) fn of(conn: &Connection, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
-        let (low, high) = span(Run::find(conn, org, execution)?.home.run);
+    pub(super) fn of(tx: &Tx, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
+        let (low, high) = span(Run::find(tx, org, execution)?.home.run);
         let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
-        first(conn, sql, params![low, high, blob(&task.0)], Self::read)
+        tx.first(sql, params![low, high, blob(&task.0)], Self::read)
     }
 
     /// The open task of an id.
-    pub(super) fn find(conn: &Connection, org: OrgId, task: TaskId) -> Done<Option<Self>> {
-        first(
-            conn,
+    pub(super) fn find(tx: &Tx, org: OrgId, task: TaskId) -> Done<Option<Self>> {
+        tx.first(
             concat!(select_task!(), "WHERE t.id = ?1 AND t.ended_at IS NULL AND x.org_id = ?2"),
             [blob(&task.0), blob(&org.0)],
             Self::read,
@@ -186,10 +185,9 @@ impl TaskRow {
 }
 
 /// Open tasks of a run, in order of their place.
-pub(super) fn open(conn: &Connection, run: &Run) -> Done<Vec<TaskRow>> {
+pub(super) fn open(tx: &Tx, run: &Run) -> Done<Vec<TaskRow>> {
     let (low, high) = span(run.home.run);
-    all(
-        conn,
+    tx.all(
         concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.ended_at IS NULL ORDER BY t.place"),
         [low, high],
         TaskRow::read,
@@ -197,10 +195,9 @@ pub(super) fn open(conn: &Connection, run: &Run) -> Done<Vec<TaskRow>> {
 }
 
 /// Whether an open task has a status.
-pub(super) fn has_open(conn: &Connection, run: &Run, status: TaskStatus) -> Done<bool> {
+pub(super) fn has_open(tx: &Tx, run: &Run, status: TaskStatus) -> Done<bool> {
     let (low, high) = span(run.home.run);
-    let found = first(
-        conn,
+    let found = tx.first(
         "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL AND status = ?3 LIMIT 1",
         params![low, high, status as u8],
         |_| Ok(()),
@@ -209,10 +206,10 @@ pub(super) fn has_open(conn: &Connection, run: &Run, status: TaskStatus) -> Done
 }
 
 /// Whether a run has more open tasks than so many.
-pub(super) fn has_more_open(conn: &Connection, run: &Run, most: usize) -> Done<bool> {
+pub(super) fn has_more_open(tx: &Tx, run: &Run, most: usize) -> Done<bool> {
     let (low, high) = span(run.home.run);
     let one = "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1 OFFSET ?3";
-    Ok(first(conn, one, params![low, high, most as i64], |_| Ok(()))?.is_some())
+    Ok(tx.first(one, params![low, high, most as i64], |_| Ok(()))?.is_some())
 }
 
 /// The columns of [`recorded`], after which comes a condition.

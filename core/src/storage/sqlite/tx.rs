@@ -57,7 +57,7 @@ impl<'c> Tx<'c> {
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Done<Option<T>> {
-        first(self.conn, sql, params, read)
+        Ok(self.conn.prepare_cached(sql)?.query_row(params, read).optional()?)
     }
 
     /// All rows of a query.
@@ -67,54 +67,32 @@ impl<'c> Tx<'c> {
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Done<Vec<T>> {
-        all(self.conn, sql, params, read)
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let rows = statement.query_map(params, read)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 }
 
-/// The first row of a query.
-pub(super) fn first<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Done<Option<T>> {
-    Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
-}
-
-/// All rows of a query.
-pub(super) fn all<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Done<Vec<T>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let rows = statement.query_map(params, read)?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
 /// The number of a run's last event; 0 before the first.
-pub(super) fn high(conn: &Connection, run: i64) -> Done<u64> {
+pub(super) fn high(tx: &Tx, run: i64) -> Done<u64> {
     let (low, last) = span(run);
-    let found = first(
-        conn,
-        "SELECT key FROM event WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1",
-        [low, last],
-        |row| row.get(0),
-    )?;
+    let found =
+        tx.first("SELECT key FROM event WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1", [low, last], |row| {
+            row.get(0)
+        })?;
     Ok(found.map_or(0, number_of))
 }
 
 /// How far runs have come: their last event, their status.
-pub(super) fn standings(conn: &Connection, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+pub(super) fn standings(tx: &Tx, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
     let sql = "SELECT run, status FROM agent_execution WHERE org_id = ?1 AND id = ?2";
     let mut there = Vec::with_capacity(ids.len());
     for &id in ids {
-        let found = first(conn, sql, [blob(&org.0), blob(&id.0)], |row| {
+        let found = tx.first(sql, [blob(&org.0), blob(&id.0)], |row| {
             Ok((row.get::<_, i64>(0)?, one_of(&Status::ALL, 1, row)?))
         })?;
         if let Some((run, status)) = found {
-            there.push(Standing::of(id, high(conn, run)?, status));
+            there.push(Standing::of(id, high(tx, run)?, status));
         }
     }
     Ok(there)
@@ -192,7 +170,7 @@ impl Statements for Tx<'_> {
     }
 
     fn high(&self, run: &Run) -> Done<u64> {
-        high(self.conn, run.home.run)
+        high(self, run.home.run)
     }
 
     fn put_event(&self, run: i64, event: Numbered) -> Done<()> {
@@ -235,19 +213,19 @@ impl Statements for Tx<'_> {
     }
 
     fn rearm(&self, run: &Run, slot: Slot) -> Done<()> {
-        super::op::rearm(self, place_of(self.conn, run, slot)?)
+        super::op::rearm(self, place_of(self, run, slot)?)
     }
 
     fn undo(&self, run: &Run, slot: Slot) -> Done<()> {
-        super::op::undo(self, place_of(self.conn, run, slot)?)
+        super::op::undo(self, place_of(self, run, slot)?)
     }
 
     fn tail(&self, run: &Run) -> Done<Vec<Recorded>> {
-        super::segment::own(self.conn, run, run.segment, &mut Tail::default())
+        super::segment::own(self, run, run.segment, &mut Tail::default())
     }
 
     fn tasks_at(&self, run: &Run, slots: &[Slot]) -> Done<Vec<TaskRow>> {
-        super::segment::tasks_at(self.conn, run, slots.iter().copied(), &mut Allowance::default())
+        super::segment::tasks_at(self, run, slots.iter().copied(), &mut Allowance::default())
     }
 
     fn save_task(&self, task: &TaskRow) -> Done<()> {
@@ -255,10 +233,10 @@ impl Statements for Tx<'_> {
     }
 
     fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
-        super::task::open(self.conn, run)
+        super::task::open(self, run)
     }
 
     fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
-        super::task::has_open(self.conn, run, status)
+        super::task::has_open(self, run, status)
     }
 }

@@ -5,7 +5,7 @@ use super::facts::{select_signal, signal};
 use super::fault::{Done, Fault};
 use super::run::{Run, execution_at};
 use super::task::TaskRow;
-use super::tx::{Log, Tx, all, first};
+use super::tx::{Log, Tx};
 use super::values::{blob, id_opt, json_opt, micros, text_of};
 use super::{SqliteStorage, claims};
 use crate::error::Result;
@@ -35,9 +35,9 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn enrolled(&self, org: OrgId, worker: WorkerId) -> Result<Option<Serves>> {
-        self.read("look an enrolled worker up", move |conn| {
+        self.read("look an enrolled worker up", move |tx| {
             let sql = "SELECT serves FROM enrolled_worker WHERE org_id = ?1 AND id = ?2";
-            Ok(first(conn, sql, [blob(&org.0), blob(&worker.0)], |row| json_opt(row, 0))?.flatten())
+            Ok(tx.first(sql, [blob(&org.0), blob(&worker.0)], |row| json_opt(row, 0))?.flatten())
         })
         .await
     }
@@ -53,8 +53,7 @@ impl Unfenced for SqliteStorage {
                  AND visible_at <= ?3"
             }
         };
-        self.read("look for work", move |conn| all(conn, sql, params![blob(&org.0), queue, now.0], |row| row.get(0)))
-            .await
+        self.read("look for work", move |tx| tx.all(sql, params![blob(&org.0), queue, now.0], |row| row.get(0))).await
     }
 
     async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
@@ -68,12 +67,12 @@ impl Unfenced for SqliteStorage {
                 "UPDATE enrolled_worker SET seen_at = ?3 WHERE org_id = ?1 AND id = ?2",
                 params![blob(&org.0), blob(&worker.0), tx.now.0],
             )?;
-            let held = claims::held_runs(tx.conn, org, worker)?;
+            let held = claims::held_runs(tx, org, worker)?;
             for mut run in held.into_iter().filter(|run| runs.is_of(run.id)) {
                 run.lease_expires = run.lease_expires.max(Some(expires));
                 run.save(tx)?;
             }
-            for mut row in claims::held_tasks(tx.conn, org, worker)? {
+            for mut row in claims::held_tasks(tx, org, worker)? {
                 row.lease_expires = row.lease_expires.max(Some(expires));
                 row.sign_at = Some(tx.now.0);
                 row.save(tx)?;
@@ -84,16 +83,16 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn open_task(&self, org: OrgId, task: TaskId) -> Result<Option<Task>> {
-        self.read("read an open task", move |conn| Ok(TaskRow::find(conn, org, task)?.map(|row| row.task))).await
+        self.read("read an open task", move |tx| Ok(TaskRow::find(tx, org, task)?.map(|row| row.task))).await
     }
 
     async fn cancel_task(&self, org: OrgId, execution: ExecutionId, task: TaskId) -> Result<(Task, bool)> {
         self.write("cancel a task", move |tx| {
-            let mut row = TaskRow::of(tx.conn, org, execution, task)?.ok_or_else(|| unknown("task", task))?;
+            let mut row = TaskRow::of(tx, org, execution, task)?.ok_or_else(|| unknown("task", task))?;
             if row.task.status.is_terminal() {
                 return Ok((row.task, false));
             }
-            let mut run = Run::find(tx.conn, org, execution)?;
+            let mut run = Run::find(tx, org, execution)?;
             let mut log = Log::open(tx, &run)?;
             row.cancel(&mut run, &mut log)?;
             run.save(tx)?;
@@ -103,10 +102,10 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn mailbox(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<Signal>> {
-        self.read("read a mailbox", move |conn| {
-            let run = Run::find(conn, org, execution)?.home.run;
+        self.read("read a mailbox", move |tx| {
+            let run = Run::find(tx, org, execution)?.home.run;
             let sql = concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL ORDER BY key");
-            all(conn, sql, [run], signal)
+            tx.all(sql, [run], signal)
         })
         .await
     }
@@ -115,8 +114,8 @@ impl Unfenced for SqliteStorage {
         new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write("start a child", move |tx| {
-            let above = Run::find(tx.conn, new.org, parent)?;
-            let root = execution_at(tx.conn, above.home.run)?.root;
+            let above = Run::find(tx, new.org, parent)?;
+            let root = execution_at(tx, above.home.run)?.root;
             let mut created = create(tx, &new)?;
             if !created.existing {
                 tx.execute(
