@@ -1,11 +1,12 @@
 //! Listings: keyset pages, every one scoped to an org.
 
-use super::facts::{select_signal, signal};
+use super::checkpoint::{checkpoint, select_checkpoint};
+use super::entry::{entry, select_entry};
 use super::fault::Done;
-use super::op::{between, entry, select_entry};
+use super::op::between;
 use super::run::{Run, execution, execution_columns};
-use super::segment::{checkpoint, select_checkpoint};
 use super::sets::{Value, row};
+use super::signal::{select_signal, signal};
 use super::task::{TaskRow, select_task};
 use super::tx::Tx;
 use super::values::{Row, json, json_opt};
@@ -16,6 +17,7 @@ use crate::model::{
     Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest,
     RecordedOp, Signal, Status, Task,
 };
+use crate::storage::sql::Runs;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
@@ -116,7 +118,7 @@ fn by_place<T>(
 
 /// All entries a run appended.
 pub(super) fn entries(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let sql = concat!(
         select_entry!(),
         "WHERE e.org_id = $1 AND e.run = $2 AND (e.segment, e.sequence) > ($3, $4) ORDER BY e.segment, e.sequence LIMIT $5"
@@ -126,7 +128,7 @@ pub(super) fn entries(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) 
 
 /// Tasks of a run.
 pub(super) fn tasks(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let sql = concat!(
         select_task!(),
         "WHERE t.org_id = $1 AND t.run = $2 AND (t.segment, t.sequence) > ($3, $4) ORDER BY t.segment, t.sequence LIMIT $5"
@@ -136,7 +138,7 @@ pub(super) fn tasks(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) ->
 
 /// Checkpoints of a run, oldest first.
 pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Checkpoint>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let after = cursor(page, parse_number::<u32>)?.map_or(-1, i64::from);
     let sql = concat!(
         select_checkpoint!(),
@@ -148,7 +150,7 @@ pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageReque
 
 /// Signals of a run, oldest first.
 pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let after = cursor(page, parse_number::<i64>)?.unwrap_or(-1);
     let sql = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND number > $3 ORDER BY number LIMIT $4");
     let rows = tx.all(sql, row![run.home.key.org.0, run.home.key.run, after, (page.limit + 1) as i64], signal)?;
@@ -157,7 +159,7 @@ pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) 
 
 /// Durable events of a run after a number, oldest first.
 pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     tx.all(
         "SELECT number, at, kind, segment, sequence, data FROM event WHERE org_id = $1 AND run = $2 AND number > $3 \
          ORDER BY number LIMIT $4",
@@ -178,7 +180,7 @@ pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: us
 
 /// The ops of a segment as recorded.
 pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let (first, last) = (Slot { segment, sequence: 0 }, Slot { segment, sequence: i32::MAX as u32 });
     Ok(between(tx, run.home.key, first, last)?.into_iter().map(|op| op.op).collect())
 }

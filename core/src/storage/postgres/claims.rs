@@ -7,11 +7,10 @@ use super::facts;
 use super::fault::Done;
 use super::locks;
 use super::queues;
-use super::request::forget_requests;
 use super::run::{Run, run_columns, select_execution};
 use super::sets::{Value, row};
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, none};
+use super::tx::{Log, Tx};
 use super::values::{Key, json, text_of};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
@@ -19,7 +18,8 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
-use crate::storage::sql::Statements;
+use crate::storage::sql::request::forget_requests;
+use crate::storage::sql::{Dialect, Events, Payloads, Runs, if_there};
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
 use serde_json::json;
@@ -224,7 +224,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         if run.status == Status::Pending {
             run.status = Status::Running;
         }
-        forget_requests(tx, &mut run);
+        forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;
         let data = json!({ "epoch": run.epoch, "worker": claim.worker.to_string() });
         run.claim_number = log.event(EventKind::Resumed, &data)?;
@@ -368,14 +368,14 @@ pub(super) fn superseded(report: &TaskReport) -> Error {
 
 /// Records the end of a claimed attempt of a task of a run; tells the task's op.
 pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<OpKey> {
-    let mut run = none(Run::find(tx, report.org, execution))?.ok_or_else(|| superseded(report))?;
+    let mut run = if_there(tx.find_run(report.org, execution))?.ok_or_else(|| superseded(report))?;
     let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
     if !row.can_end() || row.task.attempt != report.attempt {
         return Err(superseded(report).into());
     }
     let mut log = Log::open(tx, &run)?;
     if let AttemptResult::Completed(output) = &report.result {
-        super::payloads::refer(tx, &run, output)?;
+        tx.refer(&run, output)?;
     }
     let before = (run.status, run.wait.clone());
     row.end_attempt(&mut run, &mut log, report.result.clone())?;
@@ -402,7 +402,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let mut answer = HeartbeatAnswer::default();
     for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
-        let run = none(Run::find(tx, org, execution))?.filter(|run| run.check_lease(lease).is_ok());
+        let run = if_there(tx.find_run(org, execution))?.filter(|run| run.check_lease(lease).is_ok());
         let Some(mut run) = run else {
             answer.lost_executions.push(execution);
             continue;
@@ -411,7 +411,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.save(tx)?;
         let high = run.home.last.as_ref().map_or(0, |last| last.high);
         // What cannot be read is asked for, and refused, of this run alone.
-        if high > known && facts::between(tx, &run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
+        if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
     }
@@ -448,7 +448,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
 
 /// Gives a run back unfinished.
 pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = Run::find(tx, org, execution)?;
+    let mut run = tx.find_run(org, execution)?;
     let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
     if !timed {
         run.check_lease(lease)?;

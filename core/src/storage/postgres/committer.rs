@@ -10,18 +10,19 @@ use super::fault::{Done, Fault, is_conflict};
 use super::link::Link;
 use super::locks;
 use super::pool::{closed, spawn};
-use super::tx::{Mode, News, Question, Tx};
+use super::tx::{Mode, Question, Tx};
 use super::watcher::Own;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
+use crate::storage::sql::news::News;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use tokio::sync::{mpsc, oneshot};
 
 /// At most so many commands share a transaction.
@@ -230,7 +231,7 @@ fn carry_out(link: &mut Link, desk: &Desk, mut group: Vec<Box<dyn Work>>) {
         match transaction(link, desk, &mut group) {
             Outcome::Committed(news) => {
                 group.into_iter().for_each(|work| work.answer(None));
-                return news.publish(desk);
+                return news.publish(&desk.hints, &desk.next_due);
             }
             // One of them is to blame, or stands in the way: alone, the others can be kept.
             Outcome::Undone { .. } if group.len() > 1 => {
@@ -285,9 +286,9 @@ fn transaction(link: &mut Link, desk: &Desk, group: &mut [Box<dyn Work>]) -> Out
     }
     let committing = tx.has_written().then(|| desk.own.commit());
     match tx.commit() {
-        Ok(news) => {
+        Ok((news, transaction)) => {
             if let Some(committing) = committing {
-                committing.ended(news.transaction);
+                committing.ended(transaction);
             }
             Outcome::Committed(news)
         }
@@ -307,22 +308,4 @@ fn undone(link: &mut Link, asked: &str, fault: Fault) -> Outcome {
         _ => false,
     };
     Outcome::Undone { error: fault.told(asked, "nothing was changed"), again }
-}
-
-impl News {
-    fn publish(self, desk: &Desk) {
-        let hints = &desk.hints;
-        for change in self.changed {
-            hints.changed(change);
-        }
-        if self.agents {
-            hints.agents_ready();
-        }
-        if self.tasks {
-            hints.tasks_ready();
-        }
-        if self.due.is_some_and(|due| due < desk.next_due.load(Ordering::Relaxed)) {
-            hints.timers_changed();
-        }
-    }
 }

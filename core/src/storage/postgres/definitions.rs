@@ -2,7 +2,6 @@
 
 use super::PostgresStorage;
 use super::catalog::{cursor, cut};
-use super::executions::unknown;
 use super::fault::Done;
 use super::sets::row;
 use super::tx::Tx;
@@ -13,6 +12,7 @@ use crate::id::{DefinitionId, OrgId};
 use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
 use crate::storage::Definitions;
 use crate::storage::definitions::{taken, text_of};
+use crate::storage::sql::trouble::unknown;
 use async_trait::async_trait;
 
 /// The columns of [`read`], after which comes a condition.

@@ -2,7 +2,6 @@
 
 use super::PostgresStorage;
 use super::catalog::{cursor, cut, parse_number};
-use super::executions::unknown;
 use super::fault::Done;
 use super::retention::{remove_rest, remove_some};
 use super::sets::row;
@@ -14,6 +13,7 @@ use crate::id::{KeyId, OrgId};
 use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
 use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
+use crate::storage::sql::trouble::unknown;
 use async_trait::async_trait;
 
 /// The columns of [`read_key`], after which comes a condition.

@@ -4,6 +4,7 @@
 //! which the committer handles and turns into a typed error that says what was asked, what PostgreSQL said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::Failing;
 use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use tokio_postgres::error::SqlState;
 
@@ -30,6 +31,19 @@ impl From<Error> for Fault {
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl Failing for Fault {
+    fn answer(self) -> Result<Error, Self> {
+        match self {
+            Self::Domain(error) => Ok(error),
+            Self::Sql(_) | Self::Unreadable(_) => Err(self),
+        }
+    }
+
+    fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable(_))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Tasks;
 use crate::storage::sql::run::{Cause, Ending};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -191,7 +192,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
         let Some((run, log)) = due.get_mut(&row.place.key) else { continue };
         if before == Some(row.place.key) {
             // The end of another task of the run may have changed it meanwhile.
-            let Some(fresh) = TaskRow::at(tx, row.place)? else { continue };
+            let Some(fresh) = tx.task_at(row.place)? else { continue };
             row.task.status = fresh.task.status;
         }
         before = Some(row.place.key);

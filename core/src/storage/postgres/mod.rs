@@ -6,17 +6,17 @@
 
 mod aside;
 mod catalog;
+mod checkpoint;
 mod claims;
 mod clock;
-mod commit;
 mod committer;
 mod config;
 mod definitions;
 mod directory;
-mod executions;
+mod entry;
+mod event;
 mod facts;
 mod fault;
-mod fork;
 mod housekeeping;
 mod left;
 mod link;
@@ -29,12 +29,11 @@ mod pipeline;
 mod pool;
 mod previews;
 mod queues;
-mod request;
 mod retention;
 mod run;
 mod schedules;
-mod segment;
 mod sets;
+mod signal;
 mod statements;
 mod task;
 mod tx;
@@ -45,6 +44,8 @@ mod watcher;
 
 use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
+use super::sql::trouble::unknown;
+use super::sql::{Entries, Runs, executions, fork, segment};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
@@ -315,9 +316,8 @@ impl AgentStorage for PostgresStorage {
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
         loop {
-            let now = self.now();
-            let loaded =
-                self.read("load a run's segment", org, move |tx| segment::load(tx, org, execution, lease, now)).await?;
+            let load = move |tx: &Tx| segment::load(tx, org, execution, lease);
+            let loaded = self.read("load a run's segment", org, load).await?;
             match loaded {
                 segment::Loaded::Segment(segment) => return Ok(*segment),
                 segment::Loaded::NeedsWriting => {
@@ -332,8 +332,8 @@ impl AgentStorage for PostgresStorage {
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
         self.read("read a run's facts", org, move |tx| {
-            let run = run::Run::find(tx, org, execution)?;
-            let high = tx::high(tx, run.home.key)?;
+            let run = tx.find_run(org, execution)?;
+            let high = event::high(tx, run.home.key)?;
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
         })
         .await
@@ -355,7 +355,7 @@ impl AgentStorage for PostgresStorage {
         signal.check()?;
         self.settle(signal.org, &mut signal.payload).await?;
         let (org, run) = (signal.org, signal.execution);
-        let before = Before { target: Some((org, run)), ahead: Some(executions::known_signal(&signal)) };
+        let before = Before { target: Some((org, run)), ahead: Some(signal::known_signal(&signal)) };
         self.write_after("store a signal", run, before, move |tx| executions::store_signal(tx, &signal)).await
     }
 
@@ -432,7 +432,7 @@ impl AgentStorage for PostgresStorage {
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", org, move |tx| segment::branch(tx, org, leaf, after)).await
+        self.read("read a branch", org, move |tx| tx.branch(org, leaf, after)).await
     }
 }
 
@@ -482,7 +482,7 @@ impl WorkSource for PostgresStorage {
 #[async_trait]
 impl Catalog for PostgresStorage {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", org, move |tx| run::execution_of(tx, org, id)).await
+        self.read("read a run", org, move |tx| tx.execution_of(org, id)).await
     }
 
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
@@ -494,7 +494,7 @@ impl Catalog for PostgresStorage {
     }
 
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", org, move |tx| segment::one_entry(tx, org, id)).await
+        self.read("read an entry", org, move |tx| entry::one_entry(tx, org, id)).await
     }
 
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
@@ -505,7 +505,7 @@ impl Catalog for PostgresStorage {
         self.read("read a task", org, move |tx| {
             let row = task::TaskRow::find(tx, org, id)?;
             let task = row.map(|row| row.task).filter(|task| task.execution == execution);
-            task.ok_or_else(|| executions::unknown("task", id).into())
+            task.ok_or_else(|| unknown("task", id).into())
         })
         .await
     }

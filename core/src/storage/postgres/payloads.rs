@@ -15,6 +15,7 @@ use super::values::Row;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -121,24 +122,40 @@ fn upload(link: &mut Link, desk: &Desk, org: OrgId, hash: ContentHash, content: 
 
 static REFERENCE: Set = Set::add("payload_reference", "org_id uuid, hash bytea, run bigint");
 
-/// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
-pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
-    let Some((hash, size)) = payload.stored() else { return Ok(()) };
-    let key = run.home.key;
-    let there = tx.first(
-        "SELECT complete FROM payload WHERE org_id = $1 AND hash = $2 AND size = $3",
-        row![key.org.0, &hash.0[..], size],
-        |row| row.get::<bool>(0),
-    )?;
-    if there != Some(true) {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
-        )
-        .into());
+impl Payloads for Tx<'_> {
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        let Some((hash, size)) = payload.stored() else { return Ok(()) };
+        let key = run.home.key;
+        let there = self.first(
+            "SELECT complete FROM payload WHERE org_id = $1 AND hash = $2 AND size = $3",
+            row![key.org.0, &hash.0[..], size],
+            |row| row.get::<bool>(0),
+        )?;
+        if there != Some(true) {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
+            )
+            .into());
+        }
+        self.put(&REFERENCE, row![key.org.0, &hash.0[..], key.run]);
+        Ok(())
     }
-    tx.put(&REFERENCE, row![key.org.0, &hash.0[..], key.run]);
-    Ok(())
+
+    fn content_hash(&self, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
+            Body::Stored { hash, .. } | Body::Kept { hash, .. } => {
+                match Stored::find(self, org, hash).and_then(|stored| stored.read(self, |_| ())) {
+                    Ok(()) => Ok(Some(hash.0)),
+                    // Damaged or gone: either way not what was saved.
+                    Err(Fault::Domain(_) | Fault::Unreadable(_)) => Ok(None),
+                    Err(fault) => Err(fault),
+                }
+            }
+            Body::Source(_) | Body::Row { .. } => Ok(None),
+        }
+    }
 }
 
 /// The bytes of a stored payload, checked against their hash.
@@ -234,22 +251,6 @@ impl Stored {
             self.size, self.hash
         ))
         .into()
-    }
-}
-
-/// The hash of a value's bytes; `None` when a stored one is damaged.
-pub(super) fn content_hash(tx: &Tx, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
-    match &payload.body {
-        Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => {
-            match Stored::find(tx, org, hash).and_then(|stored| stored.read(tx, |_| ())) {
-                Ok(()) => Ok(Some(hash.0)),
-                // Damaged or gone: either way not what was saved.
-                Err(Fault::Domain(_) | Fault::Unreadable(_)) => Ok(None),
-                Err(fault) => Err(fault),
-            }
-        }
-        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::id::OrgId;
 use crate::model::QueueLimit;
 use crate::storage::queues::{Gate, check};
-use crate::storage::sql::Statements;
+use crate::storage::sql::Dialect;
 use crate::storage::{ClaimRequest, Queues};
 use async_trait::async_trait;
 

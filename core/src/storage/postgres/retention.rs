@@ -9,6 +9,7 @@ use super::tx::Tx;
 use super::values::{Key, micros};
 use crate::id::{ExecutionId, OrgId};
 use crate::storage::directory::{RETENTION, check_removable, removals};
+use crate::storage::sql::Runs;
 use std::time::Duration;
 
 /// At most so many runs in one transaction.
@@ -47,7 +48,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
 
 /// Removes a run that has ended and that no other needs.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let key = run.home.key;
     let is_there = |sql| Ok::<_, Fault>(tx.first(sql, row![org.0, key.run], |row| row.get::<bool>(0))?.is_some());
     let forked = is_there("SELECT true FROM agent_execution WHERE org_id = $1 AND forked_run = $2 LIMIT 1")?;

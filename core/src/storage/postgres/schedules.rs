@@ -2,7 +2,6 @@
 
 use super::PostgresStorage;
 use super::catalog::{cursor, cut};
-use super::executions::unknown;
 use super::fault::Done;
 use super::sets::row;
 use super::values::{Row, json, text_of};
@@ -12,7 +11,8 @@ use crate::id::OrgId;
 use crate::model::{Page, PageRequest, Schedule, ScheduleSpec};
 use crate::storage::Schedules;
 use crate::storage::schedules::{SHARE, first_tick};
-use crate::storage::sql::Statements;
+use crate::storage::sql::Dialect;
+use crate::storage::sql::trouble::unknown;
 use async_trait::async_trait;
 
 /// The columns of [`read`], after which comes a condition.

@@ -3,18 +3,18 @@
 use super::PostgresStorage;
 use super::claims::{held_runs, held_tasks, lock_held};
 use super::committer::Before;
-use super::executions::{create, store_signal, unknown};
-use super::facts::{select_signal, signal};
-use super::fault::{Done, Fault};
-use super::run::{Run, execution_at};
 use super::sets::row;
+use super::signal::{select_signal, signal};
 use super::task::TaskRow;
-use super::tx::{Log, Tx};
+use super::tx::Log;
 use super::values::{json_opt, micros, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use crate::model::{Created, NewExecution, NewSignal, Signal, Task};
+use crate::model::{Created, NewExecution, Signal, Task};
 use crate::storage::Unfenced;
+use crate::storage::sql::Runs;
+use crate::storage::sql::executions::create;
+use crate::storage::sql::trouble::unknown;
 use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Unfenced for PostgresStorage {
 
     async fn cancel_task(&self, org: OrgId, execution: ExecutionId, task: TaskId) -> Result<(Task, bool)> {
         self.write("cancel a task", org, execution, move |tx| {
-            let mut run = Run::find(tx, org, execution)?;
+            let mut run = tx.find_run(org, execution)?;
             let row = TaskRow::find(tx, org, task)?.filter(|row| row.task.execution == execution);
             let mut row = row.ok_or_else(|| unknown("task", task))?;
             if row.task.status.is_terminal() {
@@ -127,7 +127,7 @@ impl Unfenced for PostgresStorage {
 
     async fn mailbox(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<Signal>> {
         self.read("read a mailbox", org, move |tx| {
-            let run = Run::find(tx, org, execution)?.home.key.run;
+            let run = tx.find_run(org, execution)?.home.key.run;
             let sql = concat!(
                 select_signal!(),
                 "WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL ORDER BY number"
@@ -141,8 +141,8 @@ impl Unfenced for PostgresStorage {
         new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write_after("start a child", new.id, Before::default(), move |tx| {
-            let above = Run::find(tx, new.org, parent)?;
-            let root = execution_at(tx, above.home.key)?.root;
+            let above = tx.find_run(new.org, parent)?;
+            let root = tx.execution(above.home.key)?.root;
             let mut created = create(tx, &new)?;
             if !created.existing {
                 tx.execute(
@@ -154,17 +154,5 @@ impl Unfenced for PostgresStorage {
             Ok(created)
         })
         .await
-    }
-}
-
-/// Tells the run that spawned one of its end. Its row is locked late: where two transactions are in each other's way, the
-/// database ends one of them and it is made again.
-pub(super) fn tell_parent(tx: &Tx, run: &Run) -> Done<()> {
-    let Some(parent) = run.home.last.as_ref().and_then(|last| last.parent) else { return Ok(()) };
-    let told = NewSignal::of_child(run.home.key.org, parent, run.id, run.status);
-    match store_signal(tx, &told) {
-        // One that has ended, or is gone, needs no word.
-        Ok(_) | Err(Fault::Domain(_)) => Ok(()),
-        Err(fault) => Err(fault),
     }
 }

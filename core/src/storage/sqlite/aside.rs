@@ -1,10 +1,11 @@
 //! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
 
 use super::SqliteStorage;
+use super::event::high;
 use super::fault::Done;
 use super::run::{Run, execution, select_execution};
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, high};
+use super::tx::{Log, Tx};
 use super::values::{SHIFT, id, span, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};

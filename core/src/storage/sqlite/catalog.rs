@@ -1,10 +1,12 @@
 //! Listings: keyset pages, every one scoped to an org.
 
-use super::facts::{place_of, select_signal, signal, start_of};
+use super::checkpoint::{checkpoint, select_checkpoint};
+use super::entry::{entry, select_entry};
+use super::facts::{place_of, start_of};
 use super::fault::Done;
-use super::op::{between, entry, select_entry};
+use super::op::between;
 use super::run::{Run, execution, select_execution};
-use super::segment::{checkpoint, select_checkpoint};
+use super::signal::{select_signal, signal};
 use super::task::{TaskRow, select_task};
 use super::tx::Tx;
 use super::values::{blob, id, json, json_opt, key, number_of, span};
@@ -15,6 +17,7 @@ use crate::model::{
     Checkpoint, Cursor, Entry, Event, EventKind, Execution, ExecutionFilter, KnownWorker, MAX_PAGE, Page, PageRequest,
     RecordedOp, Signal, Task,
 };
+use crate::storage::sql::Runs;
 use rusqlite::{Row, params};
 use std::str::FromStr;
 
@@ -92,21 +95,21 @@ fn by_place<T>(
 
 /// All entries a run appended.
 pub(super) fn entries(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Entry>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let sql = concat!(select_entry!(), "WHERE e.place BETWEEN ?1 AND ?2 ORDER BY e.place LIMIT ?3");
     by_place(tx, &run, page, sql, entry, |entry| entry.slot)
 }
 
 /// Tasks of a run.
 pub(super) fn tasks(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Task>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 ORDER BY t.place LIMIT ?3");
     by_place(tx, &run, page, sql, |row| TaskRow::read(row).map(|row| row.task), |task| task.slot)
 }
 
 /// Checkpoints of a run, oldest first.
 pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Checkpoint>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let after = cursor(page, parse_number::<u32>)?;
     let low = match after {
         Some(after) => key(run.home.run, i64::from(after))? + 1,
@@ -119,7 +122,7 @@ pub(super) fn checkpoints(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageReque
 
 /// Signals of a run, oldest first.
 pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) -> Done<Page<Signal>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let low = match cursor(page, parse_number::<i64>)? {
         Some(after) => key(run.home.run, after)? + 1,
         None => span(run.home.run).0,
@@ -131,7 +134,7 @@ pub(super) fn signals(tx: &Tx, org: OrgId, id: ExecutionId, page: &PageRequest) 
 
 /// Durable events of a run after a number, oldest first.
 pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Done<Vec<Event>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let (low, high) = span(run.home.run);
     let low = low.saturating_add(i64::try_from(after).unwrap_or(i64::MAX)).saturating_add(1);
     tx.all(
@@ -153,7 +156,7 @@ pub(super) fn events(tx: &Tx, org: OrgId, id: ExecutionId, after: u64, limit: us
 
 /// The ops of a segment as recorded.
 pub(super) fn journal(tx: &Tx, org: OrgId, id: ExecutionId, segment: u32) -> Done<Vec<RecordedOp>> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     if segment > run.segment {
         return Ok(Vec::new());
     }

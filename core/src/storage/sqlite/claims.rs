@@ -3,8 +3,7 @@
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::queues;
-use super::request::forget_requests;
-use super::run::{Run, execution_at};
+use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{blob, id, span, text_of};
@@ -12,7 +11,8 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::sql::Statements;
+use crate::storage::sql::request::forget_requests;
+use crate::storage::sql::{Dialect, Events, Payloads, Runs, Tasks};
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
 use rusqlite::params;
@@ -196,7 +196,7 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
 /// Hands a run to a worker; none if as many of its key RUN by now as may.
 fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     // A run that is stopping tidies up whatever else runs.
-    if run.status == Status::Pending && run.is_key_held(tx)? {
+    if run.status == Status::Pending && !tx.take_slot(&mut run)? {
         return Ok(None);
     }
     run.epoch += 1;
@@ -214,9 +214,9 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
     // What cannot be read is asked for, and refused, of this run alone.
-    let news = known.and_then(|known| super::facts::between(tx, &run, known, log.high, Some(run.segment)).ok());
+    let news = known.and_then(|known| tx.facts(&run, known, log.high, Some(run.segment)).ok());
     Ok(Some(Claim {
-        execution: execution_at(tx, run.home.run)?,
+        execution: tx.execution(run.home.run)?,
         lease: Lease { worker: claim.worker, epoch: run.epoch },
         high: log.high,
         news,
@@ -228,7 +228,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     saw(tx, claim)?;
     let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
     let only = match claim.only {
-        Some(only) => match Run::find(tx, claim.org, only) {
+        Some(only) => match tx.find_run(claim.org, only) {
             Ok(run) => Some(span(run.home.run)),
             Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
@@ -259,7 +259,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     found.sort_unstable();
     let mut claimed = Vec::new();
     for (.., place) in found.into_iter().take(claim.limit) {
-        let Some(mut row) = TaskRow::at(tx, place)? else { continue };
+        let Some(mut row) = tx.task_at(place)? else { continue };
         let Some(run) = Run::at(tx, place >> super::values::SHIFT)? else { continue };
         row.lease_expires = Some(tx.now.after(claim.ttl).0);
         row.sign_at = Some(tx.now.0);
@@ -290,7 +290,7 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, Op
     let mut run = Run::at(tx, row.place >> super::values::SHIFT)?.ok_or_else(superseded)?;
     let mut log = Log::open(tx, &run)?;
     if let AttemptResult::Completed(output) = &report.result {
-        super::payloads::refer(tx, &run, output)?;
+        tx.refer(&run, output)?;
     }
     let before = (run.status, run.wait.clone());
     row.end_attempt(&mut run, &mut log, report.result.clone())?;
@@ -311,7 +311,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let mut answer = HeartbeatAnswer::default();
     for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
-        let run = match Run::find(tx, beat.org, execution) {
+        let run = match tx.find_run(beat.org, execution) {
             Ok(run) => Some(run).filter(|run| run.check_lease(lease).is_ok()),
             Err(super::fault::Fault::Domain(_)) => None,
             Err(fault) => return Err(fault),
@@ -322,9 +322,9 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         };
         run.lease_expires = Some(expires);
         run.save(tx)?;
-        let high = super::tx::high(tx, run.home.run)?;
+        let high = tx.high(&run)?;
         // What cannot be read is asked for, and refused, of this run alone.
-        if high > known && super::facts::between(tx, &run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
+        if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
     }
@@ -358,7 +358,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
 
 /// Gives a run back unfinished.
 pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = Run::find(tx, org, execution)?;
+    let mut run = tx.find_run(org, execution)?;
     let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
     if !timed {
         run.check_lease(lease)?;

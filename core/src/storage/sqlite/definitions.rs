@@ -2,7 +2,6 @@
 
 use super::SqliteStorage;
 use super::catalog::{cursor, cut};
-use super::executions::unknown;
 use super::fault::Done;
 use super::tx::Tx;
 use super::values::{blob, id, json};
@@ -12,6 +11,7 @@ use crate::id::{DefinitionId, OrgId};
 use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
 use crate::storage::Definitions;
 use crate::storage::definitions::{taken, text_of};
+use crate::storage::sql::trouble::unknown;
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 

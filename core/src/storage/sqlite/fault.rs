@@ -4,6 +4,7 @@
 //! which the writer handles and turns into a typed error that says what was asked, what SQLite said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::Failing;
 use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use rusqlite::ErrorCode;
 
@@ -28,6 +29,19 @@ impl From<Error> for Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl Failing for Fault {
+    fn answer(self) -> Result<Error, Self> {
+        match self {
+            Self::Domain(error) => Ok(error),
+            Self::Sql(_) => Err(self),
+        }
+    }
+
+    fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Sql(rusqlite::Error::FromSqlConversionFailure(..)))
     }
 }
 

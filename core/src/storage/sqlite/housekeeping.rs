@@ -14,6 +14,7 @@ use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Tasks;
 use crate::storage::sql::run::{Cause, Ending};
 use rusqlite::params;
 use std::sync::Arc;
@@ -309,7 +310,7 @@ fn fire_timers(tx: &Tx) -> Done<()> {
 fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let Some(mut run) = Run::at(tx, row.place >> SHIFT)? else { return Ok(()) };
     // The ends of other tasks of the run may have changed it meanwhile.
-    let Some(fresh) = TaskRow::at(tx, row.place)? else { return Ok(()) };
+    let Some(fresh) = tx.task_at(row.place)? else { return Ok(()) };
     row.task.status = fresh.task.status;
     let mut log = Log::open(tx, &run)?;
     let passed = |limit: Option<Duration>, since: Option<Timestamp>| {

@@ -7,6 +7,7 @@ use super::tx::Tx;
 use super::values::payload_opt;
 use crate::id::OrgId;
 use crate::payload::RowOf;
+use crate::storage::sql::Runs;
 use bytes::Bytes;
 
 /// The results of some tasks, in the order asked.
@@ -16,7 +17,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
     for row in of {
         let found = match run.take() {
             Some(run) if run.id == row.execution => run,
-            _ => Run::find(tx, org, row.execution)?,
+            _ => tx.find_run(org, row.execution)?,
         };
         let place = place_of(tx, run.insert(found), row.slot)?;
         let sql = "SELECT output FROM task_execution WHERE place = ?1";

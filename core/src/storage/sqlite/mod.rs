@@ -8,15 +8,15 @@
 mod aside;
 mod backup;
 mod catalog;
+mod checkpoint;
 mod claims;
-mod commit;
 mod definitions;
 mod directory;
-mod executions;
+mod entry;
+mod event;
 mod facts;
 mod fault;
 mod files;
-mod fork;
 mod housekeeping;
 mod kept;
 mod left;
@@ -31,11 +31,10 @@ mod place;
 mod previews;
 mod queues;
 mod readers;
-mod request;
 mod retention;
 mod run;
 mod schedules;
-mod segment;
+mod signal;
 mod task;
 mod tx;
 mod unfenced;
@@ -47,6 +46,8 @@ pub use files::Synchronous;
 
 use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
+use super::sql::trouble::unknown;
+use super::sql::{Entries, Runs, executions, fork, segment};
 use super::stored::{check_part, part_of};
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
@@ -264,9 +265,8 @@ impl AgentStorage for SqliteStorage {
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
         loop {
-            let now = self.now();
-            let loaded =
-                self.read("load a run's segment", move |tx| segment::load(tx, org, execution, lease, now)).await?;
+            let load = move |tx: &Tx| segment::load(tx, org, execution, lease);
+            let loaded = self.read("load a run's segment", load).await?;
             match loaded {
                 segment::Loaded::Segment(segment) => return Ok(*segment),
                 segment::Loaded::NeedsWriting => {
@@ -281,8 +281,8 @@ impl AgentStorage for SqliteStorage {
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
         self.read("read a run's facts", move |tx| {
-            let run = run::Run::find(tx, org, execution)?;
-            let high = tx::high(tx, run.home.run)?;
+            let run = tx.find_run(org, execution)?;
+            let high = event::high(tx, run.home.run)?;
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
         })
         .await
@@ -385,7 +385,7 @@ impl AgentStorage for SqliteStorage {
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |tx| segment::branch(tx, org, leaf, after)).await
+        self.read("read a branch", move |tx| tx.branch(org, leaf, after)).await
     }
 }
 
@@ -446,7 +446,7 @@ impl WorkSource for SqliteStorage {
 #[async_trait]
 impl Catalog for SqliteStorage {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", move |tx| run::execution_of(tx, org, id)).await
+        self.read("read a run", move |tx| tx.execution_of(org, id)).await
     }
 
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
@@ -458,7 +458,7 @@ impl Catalog for SqliteStorage {
     }
 
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", move |tx| segment::one_entry(tx, org, id)).await
+        self.read("read an entry", move |tx| entry::one_entry(tx, org, id)).await
     }
 
     async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
@@ -468,7 +468,7 @@ impl Catalog for SqliteStorage {
     async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
         self.read("read a task", move |tx| {
             let row = task::TaskRow::of(tx, org, execution, id)?;
-            row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
+            row.map(|row| row.task).ok_or_else(|| unknown("task", id).into())
         })
         .await
     }

@@ -12,6 +12,7 @@ use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use rusqlite::blob::Blob;
@@ -143,28 +144,42 @@ fn closed() -> Error {
     Error::new(Code::StorageUnavailable, "a payload could not be stored: the database or the program is shutting down")
 }
 
-/// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
-pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
-    refer_from(tx, run.home.org, run.home.run, payload)
-}
+impl Payloads for Tx<'_> {
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        let Some((hash, size)) = payload.stored() else { return Ok(()) };
+        let found: Option<i64> = self.first(
+            "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
+            params![blob(&run.home.org.0), &hash.0, size],
+            |row| row.get(0),
+        )?;
+        let Some(payload) = found else {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
+            )
+            .into());
+        };
+        self.execute(
+            "INSERT OR IGNORE INTO payload_reference (payload, run) VALUES (?1, ?2)",
+            [payload, run.home.run],
+        )?;
+        Ok(())
+    }
 
-/// Like [`refer`], for a run whose row is being made.
-pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Done<()> {
-    let Some((hash, size)) = payload.stored() else { return Ok(()) };
-    let found: Option<i64> = tx.first(
-        "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
-        params![blob(&org.0), &hash.0, size],
-        |row| row.get(0),
-    )?;
-    let Some(payload) = found else {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
-        )
-        .into());
-    };
-    tx.execute("INSERT OR IGNORE INTO payload_reference (payload, run) VALUES (?1, ?2)", [payload, run])?;
-    Ok(())
+    fn content_hash(&self, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
+            Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(self, org, hash)
+                .and_then(|stored| stored.read(self, &mut Vec::with_capacity(PIECE), false))
+            {
+                Ok(()) => Ok(Some(hash.0)),
+                // Damaged or gone: either way not what was saved.
+                Err(Fault::Domain(_)) => Ok(None),
+                Err(fault) => Err(fault),
+            },
+            Body::Source(_) | Body::Row { .. } => Ok(None),
+        }
+    }
 }
 
 /// The bytes of a stored payload, checked against their hash.
@@ -301,22 +316,6 @@ impl Stored {
             self.size, self.hash
         ))
         .into()
-    }
-}
-
-/// The hash of a value's bytes; `None` when a stored one is damaged.
-pub(super) fn content_hash(tx: &Tx, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
-    match &payload.body {
-        Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(tx, org, hash)
-            .and_then(|stored| stored.read(tx, &mut Vec::with_capacity(PIECE), false))
-        {
-            Ok(()) => Ok(Some(hash.0)),
-            // Damaged or gone: either way not what was saved.
-            Err(Fault::Domain(_)) => Ok(None),
-            Err(fault) => Err(fault),
-        },
-        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::SqliteStorage;
 use super::claims;
-use super::commit;
 use super::fault::Done;
 use super::tx::Tx;
 use super::values::blob;
@@ -10,6 +9,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
+use crate::storage::sql::commit::commit;
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
 use async_trait::async_trait;
 use rusqlite::params;
@@ -147,7 +147,7 @@ impl Beside {
 
 /// Makes a batch durable, with the previews that were made before it and without those that it supersedes.
 pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mut Beside>) -> Done<CommitAnswer> {
-    let answer = commit::commit(tx, request)?;
+    let answer = commit(tx, request)?;
     let Some(Beside { chunks, run, rows, superseded }) = beside else { return Ok(answer) };
     insert(tx, *run, rows.get_or_insert_with(|| chunks.take_rows(*run)))?;
     let (org, execution) = (blob(&run.0.0), blob(&run.1.0));

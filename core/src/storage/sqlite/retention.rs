@@ -2,11 +2,11 @@
 
 use super::directory::audit;
 use super::fault::{Done, Fault};
-use super::run::Run;
 use super::tx::Tx;
 use super::values::{blob, id, micros, span};
 use crate::id::{ExecutionId, OrgId};
 use crate::storage::directory::{RETENTION, check_removable, removals};
+use crate::storage::sql::Runs;
 use rusqlite::params;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
 
 /// Removes a run that has ended and that no other needs.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let (first, last) = span(run.home.run);
     let is_there = |sql, given: [i64; 2]| Ok::<_, Fault>(!tx.all(sql, given, |row| row.get::<_, i64>(0))?.is_empty());
     let forked =

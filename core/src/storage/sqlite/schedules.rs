@@ -2,7 +2,6 @@
 
 use super::SqliteStorage;
 use super::catalog::{cursor, cut};
-use super::executions::unknown;
 use super::values::{blob, id, json, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -10,7 +9,8 @@ use crate::id::OrgId;
 use crate::model::{Page, PageRequest, Schedule, ScheduleSpec};
 use crate::storage::Schedules;
 use crate::storage::schedules::{SHARE, first_tick};
-use crate::storage::sql::Statements;
+use crate::storage::sql::Dialect;
+use crate::storage::sql::trouble::unknown;
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 

@@ -1,17 +1,17 @@
 //! What callers need whose calls name no claim.
 
-use super::executions::{create, store_signal, unknown};
-use super::facts::{select_signal, signal};
-use super::fault::{Done, Fault};
-use super::run::{Run, execution_at};
+use super::signal::{select_signal, signal};
 use super::task::TaskRow;
-use super::tx::{Log, Tx};
-use super::values::{blob, id_opt, json_opt, micros, text_of};
+use super::tx::Log;
+use super::values::{blob, json_opt, micros, text_of};
 use super::{SqliteStorage, claims};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use crate::model::{Created, NewExecution, NewSignal, Signal, Task};
+use crate::model::{Created, NewExecution, Signal, Task};
 use crate::storage::Unfenced;
+use crate::storage::sql::Runs;
+use crate::storage::sql::executions::create;
+use crate::storage::sql::trouble::unknown;
 use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
 use rusqlite::params;
@@ -92,7 +92,7 @@ impl Unfenced for SqliteStorage {
             if row.task.status.is_terminal() {
                 return Ok((row.task, false));
             }
-            let mut run = Run::find(tx, org, execution)?;
+            let mut run = tx.find_run(org, execution)?;
             let mut log = Log::open(tx, &run)?;
             row.cancel(&mut run, &mut log)?;
             run.save(tx)?;
@@ -103,7 +103,7 @@ impl Unfenced for SqliteStorage {
 
     async fn mailbox(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<Signal>> {
         self.read("read a mailbox", move |tx| {
-            let run = Run::find(tx, org, execution)?.home.run;
+            let run = tx.find_run(org, execution)?.home.run;
             let sql = concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL ORDER BY key");
             tx.all(sql, [run], signal)
         })
@@ -114,8 +114,8 @@ impl Unfenced for SqliteStorage {
         new.check()?;
         self.settle(new.org, &mut new.input).await?;
         self.write("start a child", move |tx| {
-            let above = Run::find(tx, new.org, parent)?;
-            let root = execution_at(tx, above.home.run)?.root;
+            let above = tx.find_run(new.org, parent)?;
+            let root = tx.execution(above.home.run)?.root;
             let mut created = create(tx, &new)?;
             if !created.existing {
                 tx.execute(
@@ -127,17 +127,5 @@ impl Unfenced for SqliteStorage {
             Ok(created)
         })
         .await
-    }
-}
-
-/// Tells the run that spawned one of its end.
-pub(super) fn tell_parent(tx: &Tx, run: &Run) -> Done<()> {
-    let sql = "SELECT parent_id FROM agent_execution WHERE run = ?1 AND parent_id IS NOT NULL";
-    let Some(parent) = tx.first(sql, [run.home.run], |row| id_opt(row, 0))?.flatten() else { return Ok(()) };
-    let told = NewSignal::of_child(run.home.org, ExecutionId(parent), run.id, run.status);
-    match store_signal(tx, &told) {
-        // One that has ended, or is gone, needs no word.
-        Ok(_) | Err(Fault::Domain(_)) => Ok(()),
-        Err(fault) => Err(fault),
     }
 }

@@ -3,13 +3,13 @@
 use super::claims::Serves;
 use super::fault::Done;
 use super::run::Run;
-use super::task::TaskRow;
 use super::tx::{Log, Tx};
 use super::values::{SHIFT, blob, id, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::OrgId;
 use crate::model::{EventKind, QueueLoad, Status};
 use crate::storage::NO_WORKER_AFTER;
+use crate::storage::sql::Tasks;
 use rusqlite::params;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,7 +135,7 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
         tx.execute("UPDATE agent_execution SET no_worker = epoch WHERE run = ?1", [run.home.run])?;
     }
     for place in waits.tasks {
-        let Some(row) = TaskRow::at(tx, place)? else { continue };
+        let Some(row) = tx.task_at(place)? else { continue };
         let Some(mut run) = Run::at(tx, place >> SHIFT)? else { continue };
         let mut log = Log::open(tx, &run)?;
         row.emit(&run, &mut log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;

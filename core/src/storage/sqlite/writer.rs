@@ -13,10 +13,11 @@ use super::lock::Locks;
 use super::log::Log;
 use super::place::Place;
 use super::readers::Readers;
-use super::tx::{News, Tx};
+use super::tx::Tx;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::id::ExecutionId;
+use crate::storage::sql::news::News;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -497,21 +498,4 @@ enum Outcome {
     Refused,
     /// Nobody's fault: every command gets the error.
     Failed(Error),
-}
-
-impl News {
-    fn publish(self, hints: &Hints, next_due: &AtomicI64) {
-        for change in self.changed {
-            hints.changed(change);
-        }
-        if self.agents {
-            hints.agents_ready();
-        }
-        if self.tasks {
-            hints.tasks_ready();
-        }
-        if self.due.is_some_and(|due| due < next_due.load(Ordering::Relaxed)) {
-            hints.timers_changed();
-        }
-    }
 }
