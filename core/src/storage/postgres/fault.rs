@@ -42,6 +42,13 @@ impl Failing for Fault {
         }
     }
 
+    fn refusal(self, asked: &str) -> Result<Error, Self> {
+        match self {
+            Self::Sql(_) => Err(self),
+            fault => Ok(fault.told(asked, "nothing was changed")),
+        }
+    }
+
     fn is_unreadable(&self) -> bool {
         matches!(self, Self::Unreadable(_))
     }

@@ -44,7 +44,7 @@ mod watcher;
 
 use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
-use super::sql::trouble::unknown;
+use super::sql::trouble::{closed, unknown};
 use super::sql::{Entries, Runs, executions, fork, segment};
 use super::stored::{check_part, part_of};
 use super::{
@@ -153,7 +153,7 @@ impl PostgresStorage {
         };
         let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());
         let (is_held, time) =
-            migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+            migrated.unwrap_or_else(|_| Err(closed("bring the database to this version's schema")))?;
         if !is_held {
             tracing::warn!(
                 user = reach.config.get_user(),

@@ -25,6 +25,8 @@ use std::cell::RefCell;
 pub(in crate::storage) trait Failing: From<Error> {
     /// The answer, where the database is fine; else the fault itself.
     fn answer(self) -> Result<Error, Self>;
+    /// What a caller is told who is refused with nothing changed; the fault itself, where it undoes the transaction.
+    fn refusal(self, asked: &str) -> Result<Error, Self>;
     /// Whether a stored row is not what it should be.
     fn is_unreadable(&self) -> bool;
 }

@@ -11,6 +11,7 @@ pub(super) mod dialect;
 pub(super) mod executions;
 pub(super) mod facts;
 pub(super) mod fork;
+pub(super) mod group;
 pub(super) mod log;
 pub(super) mod news;
 pub(super) mod op;

@@ -40,6 +40,10 @@ impl Failing for Fault {
         }
     }
 
+    fn refusal(self, _: &str) -> Result<Error, Self> {
+        self.answer()
+    }
+
     fn is_unreadable(&self) -> bool {
         matches!(self, Self::Sql(rusqlite::Error::FromSqlConversionFailure(..)))
     }

@@ -74,7 +74,7 @@ impl Previews for SqliteStorage {
             }
             Ok(())
         });
-        let written = written.await.unwrap_or_else(|_| Err(super::writer::stopped("write previews")));
+        let written = written.await.unwrap_or_else(|_| Err(crate::storage::sql::trouble::closed("write previews")));
         written.inspect_err(|_| self.0.chunks.rewind(run))
     }
 

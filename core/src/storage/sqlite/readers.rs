@@ -85,7 +85,7 @@ impl Readers {
         answer.await.unwrap_or_else(|_| {
             Err(match self.place.look() {
                 Err(lost) if self.place.is_open() => lost.told(asked, "nothing was read"),
-                _ => super::writer::stopped(asked),
+                _ => crate::storage::sql::trouble::closed(asked),
             })
         })
     }
