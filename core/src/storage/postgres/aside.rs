@@ -11,6 +11,7 @@ use super::values::{Key, Row, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
+use crate::storage::sql::Backend;
 use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, is_of_a_row, over_bounds, wait};
 use uuid::Uuid;
 

@@ -18,6 +18,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
+use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::{Dialect, Events, Payloads, Runs, if_there};
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
@@ -131,13 +132,13 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         give_up_preference(tx, claim.org, claim.worker)?;
         return Ok(Vec::new());
     }
-    let room = gate.as_ref().map_or(Ok(claim.limit), |gate| queues::room(tx, claim, gate))?;
+    let free = gate.as_ref().map_or(Ok(claim.limit), |gate| room(tx, claim, gate))?;
     let mut claims = Vec::new();
     let mut more = false;
     loop {
         let mut runs = found[0].iter().map(Run::read).collect::<Done<Vec<_>>>()?;
         let there: i64 = found[1].first().map_or(Ok(0), |row| row.get(0))?;
-        let left = room - claims.len();
+        let left = free - claims.len();
         if runs.len() < left && there > runs.len() as i64 {
             tx.agents_ready();
         }
@@ -146,13 +147,13 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let (found_all, before) = (runs.len(), claims.len());
         claims.extend(take(tx, runs, claim)?);
         // Of the runs of one concurrency key only the first ones are taken: then there is room for others.
-        if claims.len() == before || claims.len() - before == found_all || claims.len() == room {
+        if claims.len() == before || claims.len() - before == found_all || claims.len() == free {
             break;
         }
-        found = tx.ask_all(&look(room - claims.len()))?;
+        found = tx.ask_all(&look(free - claims.len()))?;
     }
     if let Some(gate) = gate {
-        queues::passed(tx, claim, gate, claims.len(), more)?;
+        passed(tx, claim, gate, claims.len(), more)?;
     }
     Ok(claims)
 }

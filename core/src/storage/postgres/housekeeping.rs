@@ -17,7 +17,9 @@ use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Backend;
 use crate::storage::sql::Tasks;
+use crate::storage::sql::queues;
 use crate::storage::sql::run::{Cause, Ending};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -145,7 +147,7 @@ static FIRED: Set = Set::update(
 
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
-    super::queues::open(tx)?;
+    queues::open(tx)?;
     sweep_runs(tx)?;
     for row in tx.ask(TIMING, row![])? {
         if row.get::<i64>(2)? <= tx.now.0 {

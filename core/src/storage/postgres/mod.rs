@@ -11,8 +11,6 @@ mod claims;
 mod clock;
 mod committer;
 mod config;
-mod definitions;
-mod directory;
 mod entry;
 mod event;
 mod facts;
@@ -31,10 +29,10 @@ mod previews;
 mod queues;
 mod retention;
 mod run;
-mod schedules;
 mod sets;
 mod signal;
 mod statements;
+mod tables;
 mod task;
 mod tx;
 mod unfenced;
@@ -44,20 +42,20 @@ mod watcher;
 
 use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
-use super::sql::trouble::{closed, unknown};
-use super::sql::{Entries, Runs, executions, fork, segment};
+use super::sql::trouble::closed;
+use super::sql::{Backend, Entries, Runs, executions, fork, segment};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    AttemptResult, Cancellation, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
+    Execution, Fact, ForkRequest, Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored,
+    Task, TaskReport,
 };
 use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -66,7 +64,7 @@ use bytes::Bytes;
 use clock::{DatabaseClock, Told};
 use committer::{Before, Committers, Desk, alone};
 use config::{Reach, describe};
-use fault::Done;
+use fault::{Done, Fault};
 use link::Link;
 use parking_lot::Mutex;
 use pool::Pool;
@@ -208,15 +206,6 @@ impl PostgresStorage {
         ))
     }
 
-    /// Runs a command about a run, together with what else waits.
-    async fn write<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
-    }
-
     /// Runs a command before which something else is done; one of a new run needs nothing.
     async fn write_after<T, F>(&self, asked: &'static str, run: ExecutionId, before: Before, command: F) -> Result<T>
     where
@@ -227,35 +216,6 @@ impl PostgresStorage {
         self.0.committers.run(asked, run, before, command).await
     }
 
-    /// Runs a command that finds its rows itself, in a transaction of its own.
-    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        let desk = self.0.desk.clone();
-        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
-    }
-
-    /// Reads on one snapshot of the database, in which there is nothing but the rows of an org.
-    async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.read_as(asked, Sees::Org(org), read).await
-    }
-
-    /// Reads on one snapshot of the database, whosever the rows are.
-    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.read_as(asked, Sees::All, read).await
-    }
-
     async fn read_as<T, F>(&self, asked: &'static str, sees: Sees, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -264,10 +224,6 @@ impl PostgresStorage {
         self.check_process()?;
         let now = self.now();
         self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, sees, now, &read, answer)).await
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.desk.clock.now()
     }
 
     /// Takes over the database's time.
@@ -303,6 +259,49 @@ impl PostgresStorage {
             }
         }
         Ok(())
+    }
+}
+
+impl Backend for PostgresStorage {
+    type Fault = Fault;
+    type Tx<'t> = Tx<'t>;
+
+    async fn write<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
+    }
+
+    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        let desk = self.0.desk.clone();
+        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
+    }
+
+    async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::Org(org), read).await
+    }
+
+    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::All, read).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.desk.clock.now()
     }
 }
 
@@ -476,63 +475,6 @@ impl WorkSource for PostgresStorage {
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
         self.0.chunks.gone(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
-    }
-}
-
-#[async_trait]
-impl Catalog for PostgresStorage {
-    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", org, move |tx| tx.execution_of(org, id)).await
-    }
-
-    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", org, move |tx| catalog::executions(tx, org, &filter, &page)).await
-    }
-
-    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", org, move |tx| catalog::entries(tx, org, execution, &page)).await
-    }
-
-    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", org, move |tx| entry::one_entry(tx, org, id)).await
-    }
-
-    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", org, move |tx| catalog::tasks(tx, org, execution, &page)).await
-    }
-
-    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", org, move |tx| {
-            let row = task::TaskRow::find(tx, org, id)?;
-            let task = row.map(|row| row.task).filter(|task| task.execution == execution);
-            task.ok_or_else(|| unknown("task", id).into())
-        })
-        .await
-    }
-
-    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", org, move |tx| catalog::checkpoints(tx, org, execution, &page)).await
-    }
-
-    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", org, move |tx| catalog::signals(tx, org, execution, &page)).await
-    }
-
-    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", org, move |tx| catalog::events(tx, org, execution, after, limit)).await
-    }
-
-    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", org, move |tx| catalog::journal(tx, org, execution, segment)).await
-    }
-
-    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
-        let now = self.now();
-        self.read("look at the queues", org, move |tx| unserved::queues(tx, org, now)).await
-    }
-
-    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
-        self.read("list workers", org, move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 

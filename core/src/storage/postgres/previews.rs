@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
+use crate::storage::sql::Backend;
 use crate::storage::sql::commit::commit;
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, WATCH_TTL};
 use async_trait::async_trait;

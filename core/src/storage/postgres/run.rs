@@ -82,10 +82,10 @@ static USED: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, u
 
 /// Where the rows of a run are.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(in crate::storage) struct Home {
     pub key: Key,
     /// What its events told when it was locked; nothing for a run that is only read.
-    pub last: Option<Last>,
+    pub(super) last: Option<Last>,
 }
 
 pub(super) type Run = sql::run::Run<Home>;

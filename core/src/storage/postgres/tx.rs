@@ -55,12 +55,12 @@ pub(super) type Question = (&'static str, Vec<Value>);
 const NAME: &str = "SELECT set_config('flovyn.org', $1, true)";
 
 /// An open transaction. It begins with the first statement.
-pub(super) struct Tx<'l> {
+pub(in crate::storage) struct Tx<'l> {
     link: RefCell<&'l mut Link>,
-    pub mode: Mode,
+    pub(super) mode: Mode,
     begun: Cell<bool>,
     /// The store's time, one for all commands that share the transaction.
-    pub now: Timestamp,
+    pub(super) now: Timestamp,
     /// Writes of commands that have succeeded, and of the current one.
     kept: RefCell<Writes>,
     own: RefCell<Writes>,
@@ -68,13 +68,13 @@ pub(super) struct Tx<'l> {
     sent: Cell<bool>,
     wrote: Cell<bool>,
     /// The transaction's own number, once it is known.
-    pub number: Cell<Option<i64>>,
+    pub(super) number: Cell<Option<i64>>,
     /// What the current command asked ahead, until it is looked at.
-    pub ahead: Cell<Option<Vec<Row>>>,
+    pub(super) ahead: Cell<Option<Vec<Row>>>,
     /// Runs that were locked and read ahead.
-    pub locked: RefCell<Locked>,
+    pub(super) locked: RefCell<Locked>,
     /// Depths of entries that the transaction has written.
-    pub depths: RefCell<HashMap<EntryId, u32>>,
+    pub(super) depths: RefCell<HashMap<EntryId, u32>>,
     news: RefCell<News>,
 }
 
@@ -166,6 +166,18 @@ impl<'l> Tx<'l> {
         self.sent.set(true);
         self.wrote.set(true);
         self.ask(sql, params).map(|_| ())
+    }
+
+    /// Runs a statement now; all rows that it returns.
+    pub(super) fn execute_all<T>(
+        &self,
+        sql: &'static str,
+        params: Vec<Value>,
+        read: impl FnMut(&Row) -> Done<T>,
+    ) -> Done<Vec<T>> {
+        self.sent.set(true);
+        self.wrote.set(true);
+        self.all(sql, params, read)
     }
 
     /// Runs a statement now, and tells the first row that it returns.

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, Signal, Task};
 use crate::storage::Unfenced;
+use crate::storage::sql::Backend;
 use crate::storage::sql::Runs;
 use crate::storage::sql::executions::create;
 use crate::storage::sql::trouble::unknown;

@@ -6,8 +6,12 @@
 //! transaction, how values are kept in columns.
 
 pub(super) mod aside;
+pub(super) mod backend;
+mod catalog;
 pub(super) mod commit;
+mod definitions;
 pub(super) mod dialect;
+pub(super) mod directory;
 pub(super) mod executions;
 pub(super) mod facts;
 pub(super) mod fork;
@@ -15,17 +19,24 @@ pub(super) mod group;
 pub(super) mod log;
 pub(super) mod news;
 pub(super) mod op;
+mod pages;
 pub(super) mod payloads;
+pub(super) mod queues;
 pub(super) mod reopen;
 pub(super) mod request;
 pub(super) mod run;
+mod schedules;
 pub(super) mod segment;
+pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;
 pub(super) mod trouble;
 pub(super) mod values;
 
+pub(super) use backend::Backend;
+pub(super) use catalog::{Listings, Place};
 pub(super) use dialect::{
     CheckpointRow, Checkpoints, Dialect, Entries, Events, Failing, OpRow, Ops, Payloads, RunOf, Runs, Signals,
     Statements, TaskOf, Tasks, if_there,
 };
+pub(super) use tables::{Columns, Tables};

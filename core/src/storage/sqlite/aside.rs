@@ -10,6 +10,7 @@ use super::values::{SHIFT, id, span, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
+use crate::storage::sql::Backend;
 use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, is_of_a_row, over_bounds, wait};
 use rusqlite::{Row, params};
 
@@ -24,15 +25,15 @@ impl SqliteStorage {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Clone + Send + 'static,
     {
-        match self.write(asked, command.clone()).await {
-            Err(error) if is_of_a_row(&error) && self.set_aside().await? => self.write(asked, command).await,
+        match self.write_alone(asked, command.clone()).await {
+            Err(error) if is_of_a_row(&error) && self.set_aside().await? => self.write_alone(asked, command).await,
             done => done,
         }
     }
 
     /// Whether there was anything.
     async fn set_aside(&self) -> Result<bool> {
-        let aside = self.write("set aside rows that cannot be used", set_aside).await?;
+        let aside = self.write_alone("set aside rows that cannot be used", set_aside).await?;
         Ok(self.0.aside.note(&aside))
     }
 }

@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
+use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::{Dialect, Events, Payloads, Runs, Tasks};
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
@@ -132,26 +133,26 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         return Ok(Vec::new());
     }
     let gate = queues::gate(tx, claim)?;
-    let room = match &gate {
+    let free = match &gate {
         None => claim.limit,
-        Some(gate) => gate.room(claim.limit, queues::held(tx, claim)?, tx.now),
+        Some(gate) => room(tx, claim, gate)?,
     };
     let mut claims = Vec::new();
     // Of the runs of one concurrency key only the first is taken: then there is room for others.
     loop {
         let before = claims.len();
-        for run in claimable(tx, claim, room - before)? {
+        for run in claimable(tx, claim, free - before)? {
             if let Some(run) = Run::at(tx, run)? {
                 claims.extend(take(tx, run, claim)?);
             }
         }
-        if claims.len() == before || claims.len() == room {
+        if claims.len() == before || claims.len() == free {
             break;
         }
     }
     if let Some(gate) = gate {
-        let more = claims.len() == room && room < claim.limit && !claimable(tx, claim, 1)?.is_empty();
-        queues::passed(tx, claim, gate, claims.len(), more)?;
+        let more = claims.len() == free && free < claim.limit && !claimable(tx, claim, 1)?.is_empty();
+        passed(tx, claim, gate, claims.len(), more)?;
     }
     Ok(claims)
 }

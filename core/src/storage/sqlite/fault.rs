@@ -10,7 +10,7 @@ use rusqlite::ErrorCode;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::storage) enum Fault {
     /// The answer is an error; the database is fine.
     Domain(Error),
     /// The database could not carry the command out.

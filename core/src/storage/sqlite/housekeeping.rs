@@ -14,7 +14,9 @@ use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Backend;
 use crate::storage::sql::Tasks;
+use crate::storage::sql::queues;
 use crate::storage::sql::run::{Cause, Ending};
 use rusqlite::params;
 use std::sync::Arc;
@@ -38,7 +40,7 @@ impl SqliteStorage {
         let jumped = self.0.pulse.lock().jumped(now) && clock.manual().is_none();
         let locks = self.0.locks.clone();
         let looks = self.0.pulse.lock().looks_for_unserved(now);
-        let state = self.read("look for work that time brings", move |tx| look(tx, &locks, looks, now)).await?;
+        let state = self.read_all("look for work that time brings", move |tx| look(tx, &locks, looks, now)).await?;
         let mut next = state.next;
         if jumped || state.due || state.unserved || !state.dead.is_empty() {
             let locks = self.0.locks.clone();
@@ -59,10 +61,10 @@ impl SqliteStorage {
                 .await?;
         }
         if state.lapsed {
-            self.write("forget readers of previews that are gone", previews::tidy).await?;
+            self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
         }
         if self.0.pulse.lock().collects(now) {
-            self.write("remove payloads nobody refers to", |tx| {
+            self.write_alone("remove payloads nobody refers to", |tx| {
                 // Workers of other machines or of the time before a restart: their leases are over long since.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
                 previews::tidy(tx)?;
@@ -238,7 +240,7 @@ fn timing_workers(tx: &Tx) -> Done<Vec<(OrgId, WorkerId, i64)>> {
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
     begin_delayed(tx)?;
-    super::queues::open(tx)?;
+    queues::open(tx)?;
     let mut runs = tx.all(
         "SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         [tx.now.0, SHARE],

@@ -10,8 +10,6 @@ mod backup;
 mod catalog;
 mod checkpoint;
 mod claims;
-mod definitions;
-mod directory;
 mod entry;
 mod event;
 mod facts;
@@ -33,8 +31,8 @@ mod queues;
 mod readers;
 mod retention;
 mod run;
-mod schedules;
 mod signal;
+mod tables;
 mod task;
 mod tx;
 mod unfenced;
@@ -46,26 +44,25 @@ pub use files::Synchronous;
 
 use super::sql::aside::Counted;
 use super::sql::payloads::{fits, payloads_of};
-use super::sql::trouble::unknown;
-use super::sql::{Entries, Runs, executions, fork, segment};
+use super::sql::{Backend, Entries, Runs, executions, fork, segment};
 use super::stored::{check_part, part_of};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    AttemptResult, Cancellation, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
+    Execution, Fact, ForkRequest, Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored,
+    Task, TaskReport,
 };
 use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
-use fault::Done;
+use fault::{Done, Fault};
 use lock::Locks;
 use parking_lot::Mutex;
 use readers::Readers;
@@ -203,28 +200,6 @@ impl SqliteStorage {
         ))
     }
 
-    async fn write<T, F>(&self, asked: &'static str, run: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        self.0.writer.run(asked, run).await
-    }
-
-    async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        self.0.readers.run(asked, self.now(), read).await
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.options.clock.now()
-    }
-
     async fn settle_result(&self, org: OrgId, result: &mut AttemptResult) -> Result<()> {
         match result {
             AttemptResult::Completed(output) => self.settle(org, output).await,
@@ -255,22 +230,66 @@ impl Drop for Shared {
     }
 }
 
+impl Backend for SqliteStorage {
+    type Fault = Fault;
+    type Tx<'t> = Tx<'t>;
+
+    async fn write<T, F>(&self, asked: &'static str, _: OrgId, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_alone(asked, command).await
+    }
+
+    /// Beside what else waits: there is one writer.
+    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.writer.run(asked, command).await
+    }
+
+    async fn read<T, F>(&self, asked: &'static str, _: OrgId, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_all(asked, read).await
+    }
+
+    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.readers.run(asked, self.now(), read).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.options.clock.now()
+    }
+}
+
 #[async_trait]
 impl AgentStorage for SqliteStorage {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
         new.check()?;
         self.settle(new.org, &mut new.input).await?;
-        self.write("start a run", move |tx| executions::create(tx, &new)).await
+        self.write_alone("start a run", move |tx| executions::create(tx, &new)).await
     }
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
         loop {
             let load = move |tx: &Tx| segment::load(tx, org, execution, lease);
-            let loaded = self.read("load a run's segment", load).await?;
+            let loaded = self.read_all("load a run's segment", load).await?;
             match loaded {
                 segment::Loaded::Segment(segment) => return Ok(*segment),
                 segment::Loaded::NeedsWriting => {
-                    self.write("settle a run before it is loaded", move |tx| {
+                    self.write_alone("settle a run before it is loaded", move |tx| {
                         segment::prepare(tx, org, execution, lease)
                     })
                     .await??;
@@ -280,7 +299,7 @@ impl AgentStorage for SqliteStorage {
     }
 
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read("read a run's facts", move |tx| {
+        self.read_all("read a run's facts", move |tx| {
             let run = tx.find_run(org, execution)?;
             let high = event::high(tx, run.home.run)?;
             Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
@@ -290,7 +309,7 @@ impl AgentStorage for SqliteStorage {
 
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
         let ids = executions.to_vec();
-        self.read("look how far runs have come", move |tx| tx::standings(tx, org, &ids)).await
+        self.read_all("look how far runs have come", move |tx| tx::standings(tx, org, &ids)).await
     }
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
@@ -312,33 +331,34 @@ impl AgentStorage for SqliteStorage {
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
         signal.check()?;
         self.settle(signal.org, &mut signal.payload).await?;
-        self.write("store a signal", move |tx| executions::store_signal(tx, &signal)).await
+        self.write_alone("store a signal", move |tx| executions::store_signal(tx, &signal)).await
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
+        self.write_alone("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
     }
 
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
-        self.write("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
+        self.write_alone("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
     }
 
     async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
         if let Some(message) = &mut request.message {
             self.settle(org, message).await?;
         }
-        self.write("resume a run", move |tx| executions::resume(tx, org, execution, &request)).await
+        self.write_alone("resume a run", move |tx| executions::resume(tx, org, execution, &request)).await
     }
 
     async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
         if let Resolution::Result(output) = &mut resolution {
             self.settle(org, output).await?;
         }
-        self.write("resolve a task", move |tx| executions::resolve_task(tx, org, &op, &resolution)).await
+        self.write_alone("resolve a task", move |tx| executions::resolve_task(tx, org, &op, &resolution)).await
     }
 
     async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
-        self.write("resolve a divergence", move |tx| executions::resolve_divergence(tx, org, execution, decision)).await
+        self.write_alone("resolve a divergence", move |tx| executions::resolve_divergence(tx, org, execution, decision))
+            .await
     }
 
     async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
@@ -348,7 +368,7 @@ impl AgentStorage for SqliteStorage {
         for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
             self.settle(org, payload).await?;
         }
-        self.write("fork a run", move |tx| fork::fork(tx, &request, digest)).await
+        self.write_alone("fork a run", move |tx| fork::fork(tx, &request, digest)).await
     }
 
     fn max_payload(&self) -> u64 {
@@ -362,7 +382,7 @@ impl AgentStorage for SqliteStorage {
 
     async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
         let of = of.to_vec();
-        self.read("read results of a run", move |tx| left::read(tx, org, &of)).await
+        self.read_all("read results of a run", move |tx| left::read(tx, org, &of)).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
@@ -370,7 +390,7 @@ impl AgentStorage for SqliteStorage {
             Body::Inline(bytes) => Ok(bytes.clone()),
             Body::Stored { hash, size } => {
                 let (hash, size) = (*hash, *size);
-                self.read("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
+                self.read_all("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
             }
             Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
             Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
@@ -381,11 +401,11 @@ impl AgentStorage for SqliteStorage {
     async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
         let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
         check_part(size, offset, length)?;
-        self.read("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
+        self.read_all("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |tx| tx.branch(org, leaf, after)).await
+        self.read_all("read a branch", move |tx| tx.branch(org, leaf, after)).await
     }
 }
 
@@ -397,14 +417,14 @@ impl WorkSource for SqliteStorage {
             self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         }
         self.0.chunks.heard_of(worker.org, worker.id);
-        self.write("register a worker", move |tx| claims::register(tx, &worker)).await
+        self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
+        if !self.read_all("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
@@ -413,7 +433,7 @@ impl WorkSource for SqliteStorage {
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
         claim.check()?;
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for tasks", move |tx| claims::anything(tx, &asked, now, true)).await? {
+        if !self.read_all("look for tasks", move |tx| claims::anything(tx, &asked, now, true)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
@@ -422,7 +442,7 @@ impl WorkSource for SqliteStorage {
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
         let chunks = self.0.chunks.clone();
-        self.write("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
+        self.write_alone("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
@@ -432,70 +452,14 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
-        self.write("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
+        self.write_alone("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
         self.0.chunks.gone(org, worker);
-        self.write("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
+        self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
         self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
-    }
-}
-
-#[async_trait]
-impl Catalog for SqliteStorage {
-    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", move |tx| tx.execution_of(org, id)).await
-    }
-
-    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", move |tx| catalog::executions(tx, org, &filter, &page)).await
-    }
-
-    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", move |tx| catalog::entries(tx, org, execution, &page)).await
-    }
-
-    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", move |tx| entry::one_entry(tx, org, id)).await
-    }
-
-    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", move |tx| catalog::tasks(tx, org, execution, &page)).await
-    }
-
-    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", move |tx| {
-            let row = task::TaskRow::of(tx, org, execution, id)?;
-            row.map(|row| row.task).ok_or_else(|| unknown("task", id).into())
-        })
-        .await
-    }
-
-    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", move |tx| catalog::checkpoints(tx, org, execution, &page)).await
-    }
-
-    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", move |tx| catalog::signals(tx, org, execution, &page)).await
-    }
-
-    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", move |tx| catalog::events(tx, org, execution, after, limit)).await
-    }
-
-    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", move |tx| catalog::journal(tx, org, execution, segment)).await
-    }
-
-    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
-        let now = self.now();
-        self.read("look at the queues", move |tx| unserved::queues(tx, org, now)).await
-    }
-
-    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
-        self.read("list workers", move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 
@@ -510,16 +474,16 @@ impl Housekeeping for SqliteStorage {
     }
 
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
+        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {
-        let queues = self.read("count what waits", load::queues).await?;
+        let queues = self.read_all("count what waits", load::queues).await?;
         Ok(Load { queues, set_aside: self.0.aside.total(), ..Load::default() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
-        self.write("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
+        self.write_alone("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
 }
 

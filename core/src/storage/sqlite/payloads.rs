@@ -12,6 +12,7 @@ use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::Backend;
 use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
@@ -73,7 +74,7 @@ impl SqliteStorage {
 
     /// Touches a payload, or announces it; its row and whether all its pieces are there.
     async fn pin(&self, org: OrgId, hash: ContentHash, size: u64) -> Result<(i64, bool)> {
-        self.write("look for a payload", move |tx| {
+        self.write_alone("look for a payload", move |tx| {
             tx.execute(
                 "INSERT INTO payload (org_id, hash, size, complete, touched_at) VALUES (?1, ?2, ?3, 0, ?4) \
                  ON CONFLICT (org_id, hash) DO UPDATE SET touched_at = excluded.touched_at",

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
+use crate::storage::sql::Backend;
 use crate::storage::sql::commit::commit;
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
 use async_trait::async_trait;
@@ -27,7 +28,7 @@ const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM agent_exec
 #[async_trait]
 impl Previews for SqliteStorage {
     async fn watch(&self, org: OrgId, execution: ExecutionId, process: Uuid, anew: bool) -> Result<()> {
-        self.write("say that a run is read here", move |tx| {
+        self.write_alone("say that a run is read here", move |tx| {
             tx.execute(
                 "INSERT INTO watch (org_id, execution, reader, served, expires_at) VALUES (?1, ?2, ?3, 0, ?4) \
                  ON CONFLICT (org_id, execution, reader) DO UPDATE SET expires_at = excluded.expires_at, served = served AND NOT ?5",
@@ -40,7 +41,7 @@ impl Previews for SqliteStorage {
 
     async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
         let now = self.now();
-        self.read("look who reads", move |tx| {
+        self.read_all("look who reads", move |tx| {
             tx.all(
                 "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
@@ -88,7 +89,7 @@ impl Previews for SqliteStorage {
         let known = |(op, told): (&OpKey, &Told)| (op.0, op.1, told.0, told.1);
         let known: Vec<_> = after.tasks.iter().map(known).collect();
         let (known, after) = (serde_json::to_string(&known).unwrap_or_else(|_| "[]".into()), after.id);
-        self.read("read previews", move |tx| {
+        self.read_all("read previews", move |tx| {
             let served = tx.first(
                 "SELECT w.served OR x.worker IS NULL FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
@@ -119,7 +120,7 @@ impl Previews for SqliteStorage {
     }
 
     async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
-        self.read("look who has tasks of a run", move |tx| {
+        self.read_all("look who has tasks of a run", move |tx| {
             tx.all(HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
                 Ok(((row.get(0)?, row.get(1)?), WorkerId(super::values::id(row, 2)?)))
             })

@@ -64,7 +64,7 @@ impl Readers {
     pub(super) async fn run<T, F>(&self, asked: &'static str, now: Timestamp, read: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Tx) -> Done<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> Done<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let place = self.place.clone();

@@ -49,7 +49,7 @@ pub(super) use select_execution;
 
 /// Where the rows of a run are.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(in crate::storage) struct Home {
     /// The number that leads the keys of its rows.
     pub run: i64,
     pub org: OrgId,

@@ -14,10 +14,10 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 use std::cell::RefCell;
 
 /// An open transaction.
-pub(super) struct Tx<'c> {
-    pub conn: &'c Connection,
+pub(in crate::storage) struct Tx<'c> {
+    pub(super) conn: &'c Connection,
     /// The store's time, one for the whole transaction.
-    pub now: Timestamp,
+    pub(super) now: Timestamp,
     news: RefCell<News>,
 }
 

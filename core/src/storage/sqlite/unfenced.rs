@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{Created, NewExecution, Signal, Task};
 use crate::storage::Unfenced;
+use crate::storage::sql::Backend;
 use crate::storage::sql::Runs;
 use crate::storage::sql::executions::create;
 use crate::storage::sql::trouble::unknown;
@@ -21,7 +22,7 @@ use std::time::Duration;
 impl Unfenced for SqliteStorage {
     async fn enroll(&self, org: OrgId, worker: WorkerId, serves: Serves) -> Result<()> {
         serves.check()?;
-        self.write("enroll a worker", move |tx| {
+        self.write_alone("enroll a worker", move |tx| {
             let forgotten = tx.now.0.saturating_sub(micros(REMEMBERED));
             tx.execute("DELETE FROM enrolled_worker WHERE seen_at < ?1", [forgotten])?;
             tx.execute(
@@ -35,7 +36,7 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn enrolled(&self, org: OrgId, worker: WorkerId) -> Result<Option<Serves>> {
-        self.read("look an enrolled worker up", move |tx| {
+        self.read_all("look an enrolled worker up", move |tx| {
             let sql = "SELECT serves FROM enrolled_worker WHERE org_id = ?1 AND id = ?2";
             Ok(tx.first(sql, [blob(&org.0), blob(&worker.0)], |row| json_opt(row, 0))?.flatten())
         })
@@ -53,11 +54,12 @@ impl Unfenced for SqliteStorage {
                  AND visible_at <= ?3"
             }
         };
-        self.read("look for work", move |tx| tx.all(sql, params![blob(&org.0), queue, now.0], |row| row.get(0))).await
+        self.read_all("look for work", move |tx| tx.all(sql, params![blob(&org.0), queue, now.0], |row| row.get(0)))
+            .await
     }
 
     async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
-        self.write("extend the leases of a worker", move |tx| {
+        self.write_alone("extend the leases of a worker", move |tx| {
             let expires = tx.now.after(ttl).0;
             tx.execute(
                 "UPDATE worker SET alive_until = max(alive_until, ?3), seen_at = ?4 WHERE org_id = ?1 AND id = ?2",
@@ -83,11 +85,11 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn open_task(&self, org: OrgId, task: TaskId) -> Result<Option<Task>> {
-        self.read("read an open task", move |tx| Ok(TaskRow::find(tx, org, task)?.map(|row| row.task))).await
+        self.read_all("read an open task", move |tx| Ok(TaskRow::find(tx, org, task)?.map(|row| row.task))).await
     }
 
     async fn cancel_task(&self, org: OrgId, execution: ExecutionId, task: TaskId) -> Result<(Task, bool)> {
-        self.write("cancel a task", move |tx| {
+        self.write_alone("cancel a task", move |tx| {
             let mut row = TaskRow::of(tx, org, execution, task)?.ok_or_else(|| unknown("task", task))?;
             if row.task.status.is_terminal() {
                 return Ok((row.task, false));
@@ -102,7 +104,7 @@ impl Unfenced for SqliteStorage {
     }
 
     async fn mailbox(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<Signal>> {
-        self.read("read a mailbox", move |tx| {
+        self.read_all("read a mailbox", move |tx| {
             let run = tx.find_run(org, execution)?.home.run;
             let sql = concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL ORDER BY key");
             tx.all(sql, [run], signal)
@@ -113,7 +115,7 @@ impl Unfenced for SqliteStorage {
     async fn spawn(&self, parent: ExecutionId, mut new: NewExecution) -> Result<Created> {
         new.check()?;
         self.settle(new.org, &mut new.input).await?;
-        self.write("start a child", move |tx| {
+        self.write_alone("start a child", move |tx| {
             let above = tx.find_run(new.org, parent)?;
             let root = tx.execution(above.home.run)?.root;
             let mut created = create(tx, &new)?;
