@@ -18,9 +18,11 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
+use crate::storage::sql::Workers;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::{Dialect, Events, Payloads, Runs, if_there};
+use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
 use serde_json::json;
@@ -447,37 +449,6 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     Ok(answer)
 }
 
-/// Gives a run back unfinished.
-pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = tx.find_run(org, execution)?;
-    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
-    if !timed {
-        run.check_lease(lease)?;
-    }
-    let mut log = Log::open(tx, &run)?;
-    if timed {
-        run.lose_host_timer(&mut log)?;
-    } else {
-        run.give_back(&mut log)?;
-    }
-    run.save(tx)
-}
-
-/// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
-    let cut = tx.now.after(left).0;
-    lock_held(tx, org, worker)?;
-    for mut run in held_runs(tx, org, worker)? {
-        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
-        run.save(tx)?;
-    }
-    for mut row in held_tasks(tx, org, worker)? {
-        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
-        row.save(tx)?;
-    }
-    Ok(())
-}
-
 /// Locks the runs of all that a worker holds.
 pub(super) fn lock_held(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Key>> {
     let mut keys: BTreeSet<Key> = held_runs(tx, org, worker)?.into_iter().map(|run| run.home.key).collect();
@@ -545,4 +516,48 @@ pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Task
     );
     let rows = tx.all(sql, row![worker.0, org.0], TaskRow::read)?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}
+
+/// The kinds of a condition one after the other, each found by one look at the index, however many rows wait.
+macro_rules! kinds {
+    ($table:literal, $condition:literal) => {
+        concat!(
+            "WITH RECURSIVE found(kind) AS (SELECT (SELECT min(kind) FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            ") UNION ALL SELECT (SELECT min(kind) FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            " AND kind > found.kind) FROM found WHERE found.kind IS NOT NULL) \
+             SELECT kind FROM found WHERE kind IS NOT NULL AND $3::bigint > 0"
+        )
+    };
+}
+
+const WAITING_AGENTS: &str = kinds!("agent_execution", "ready AND org_id = $1 AND queue = $2");
+const WAITING_TASKS: &str =
+    kinds!("task_execution", "status = 0 AND org_id = $1 AND queue = $2 AND visible_at <= $3::bigint");
+
+impl Workers for Tx<'_> {
+    fn lock_held(&self, org: OrgId, worker: WorkerId) -> Done<()> {
+        lock_held(self, org, worker).map(drop)
+    }
+
+    fn held_runs(&self, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+        held_runs(self, org, worker)
+    }
+
+    fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
+        held_tasks(self, org, worker)
+    }
+
+    fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {
+        let sql = match of {
+            Work::Agents => WAITING_AGENTS,
+            Work::Tasks => WAITING_TASKS,
+        };
+        self.all(sql, row![org.0, queue, now.0], |row| row.get(0))
+    }
 }

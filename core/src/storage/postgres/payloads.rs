@@ -29,15 +29,8 @@ const AHEAD: usize = 4;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl PostgresStorage {
-    /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
-    pub(super) async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.settle_and_keep(org, payload).await?;
-        payload.let_go();
-        Ok(())
-    }
-
-    /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
-    pub(super) async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+    /// Puts a value where a row can hold it, at hand for who gave it.
+    pub(super) async fn put_away(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.options.max_payload)?;
         let content = match &payload.body {
             Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
@@ -142,6 +135,14 @@ impl Payloads for Tx<'_> {
         Ok(())
     }
 
+    fn payload(&self, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+        read(self, org, hash, size)
+    }
+
+    fn payload_part(&self, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+        read_part(self, org, hash, offset, length)
+    }
+
     fn content_hash(&self, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
         match &payload.body {
             Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
@@ -159,7 +160,7 @@ impl Payloads for Tx<'_> {
 }
 
 /// The bytes of a stored payload, checked against their hash.
-pub(super) fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     if stored.size != size {
         return Err(stored.damaged());
@@ -172,7 +173,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<B
 }
 
 /// A part of a stored payload. Only reading the whole checks the hash.
-pub(super) fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
     while part.len() < length {

@@ -165,7 +165,7 @@ impl Beside {
 impl PostgresStorage {
     /// Makes a batch durable; where the run is read elsewhere, with the previews that were made before it and without
     /// those that it supersedes.
-    pub(super) async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
+    pub(super) async fn commit_beside(&self, request: CommitRequest) -> Result<CommitAnswer> {
         let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
         let mut beside = chunks.is_read(run).then(|| Beside {
             chunks: chunks.clone(),

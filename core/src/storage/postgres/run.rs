@@ -2,7 +2,7 @@
 
 use super::fault::Done;
 use super::locks::{self, Last};
-use super::sets::{Set, row};
+use super::sets::{Set, Value, row};
 use super::tx::{Mode, Tx};
 use super::values::{
     Key, Row, cell, duration, json as json_column, json_opt, micros, one_of, payload, payload_opt, text_of,
@@ -13,6 +13,7 @@ use crate::model::{
     CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
 };
 use crate::payload::{Digest, Payload};
+use crate::storage::Standing;
 use crate::storage::sql::run::{Origin, Stop, not_found};
 use crate::storage::sql::tail::Point;
 use crate::storage::sql::{self, Runs, if_there};
@@ -178,6 +179,17 @@ impl Runs for Tx<'_> {
     fn execution_of(&self, org: OrgId, id: ExecutionId) -> Done<Execution> {
         let sql = concat!(select_execution!(), "WHERE x.org_id = $1 AND x.id = $2");
         self.first(sql, row![org.0, id.0], execution)?.ok_or_else(|| not_found(id).into())
+    }
+
+    fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+        let sql = "SELECT x.id, x.status, h.number FROM (SELECT * FROM UNNEST($2::uuid[]) AS u(id) LIMIT cardinality($2)) k \
+                   JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
+                   CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
+                   ORDER BY number DESC LIMIT 1) h";
+        let ids: Vec<Value> = ids.iter().map(|id| Value::from(id.0)).collect();
+        self.all(sql, row![org.0, ids], |row| {
+            Ok(Standing::of(ExecutionId(row.get(0)?), row.get(2)?, one_of(&Status::ALL, 1, row)?))
+        })
     }
 
     fn insert_run(

@@ -93,6 +93,12 @@ impl Signals for Tx<'_> {
         Ok(())
     }
 
+    fn pending_signals(&self, run: &Run) -> Done<Vec<Signal>> {
+        let sql =
+            concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL ORDER BY number");
+        self.all(sql, row![run.home.key.org.0, run.home.key.run], signal)
+    }
+
     fn signals_since(&self, run: &Run, segment: u32) -> Done<Vec<Signal>> {
         let key = run.home.key;
         let pending = concat!(select_signal!(), "WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL");

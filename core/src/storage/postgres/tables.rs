@@ -1,11 +1,11 @@
 //! Statements whose text is the same in every dialect.
 
 use super::fault::{Done, Fault};
-use super::retention::remove_some;
+use super::retention::{remove_one, remove_some};
 use super::sets::{Value, row};
 use super::tx::Tx;
 use super::values::{Row, unreadable};
-use crate::id::OrgId;
+use crate::id::{ExecutionId, OrgId};
 use crate::storage::sql::{Columns, Tables};
 use uuid::Uuid;
 
@@ -56,6 +56,10 @@ impl Tables for Tx<'_> {
         let newest = "SELECT seal FROM audit WHERE org_id = $1 ORDER BY id DESC LIMIT 1";
         let asked = self.ask_all(&[(alone, row![org.0]), (newest, row![org.0])])?;
         asked.last().and_then(|rows| rows.first()).map_or(Ok(None), |row| row.get(0))
+    }
+
+    fn remove_one(&self, org: OrgId, id: ExecutionId) -> Done<()> {
+        remove_one(self, org, id)
     }
 
     fn remove_some(&self, org: OrgId) -> Done<usize> {

@@ -13,10 +13,12 @@ use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, OrgId, Slot, TaskId, Worke
 use crate::model::{
     Label, NewOp, NewTask, OpKind, Placement, RecordedBody, RecordedOp, SideEffects, Task, TaskOptions, TaskStatus,
 };
+use crate::payload::RowOf;
 use crate::storage::PAGE;
 use crate::storage::allowance::Allowance;
 use crate::storage::sql::task::TASK_STATUS;
 use crate::storage::sql::{self, Tasks};
+use bytes::Bytes;
 use uuid::Uuid;
 
 /// The columns of [`TaskRow`], after which comes a condition on `t`.
@@ -147,6 +149,18 @@ impl Tasks for Tx<'_> {
             )?,
         };
         slot.map_or(Ok(None), |slot| self.task_at(Place { key: run.home.key, slot }))
+    }
+
+    fn open_task(&self, org: OrgId, id: TaskId) -> Done<Option<TaskRow>> {
+        Ok(TaskRow::find(self, org, id)?.filter(|row| !row.task.status.is_terminal()))
+    }
+
+    fn task_by_id(&self, run: &Run, id: TaskId) -> Done<Option<TaskRow>> {
+        Ok(TaskRow::find(self, run.home.key.org, id)?.filter(|row| row.task.execution == run.id))
+    }
+
+    fn outputs(&self, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
+        super::left::read(self, org, of)
     }
 
     fn detached_ended(&self, run: &Run, before: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {

@@ -7,13 +7,11 @@ use super::fault::{Done, Fault};
 use super::link::{Ask, Link};
 use super::locks::{Last, Locked};
 use super::run::Home;
-use super::sets::{Set, Value, Writes, row};
-use super::values::{Key, Place, Row, one_of};
+use super::sets::{Set, Value, Writes};
+use super::values::{Key, Place, Row};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OrgId};
-use crate::model::Status;
-use crate::storage::Standing;
+use crate::id::{EntryId, OrgId};
 use crate::storage::sql::news::News;
 use crate::storage::sql::{self, Dialect};
 use std::cell::{Cell, RefCell};
@@ -226,18 +224,6 @@ impl<'l> Tx<'l> {
         }
         Ok((self.news.into_inner(), transaction))
     }
-}
-
-/// How far runs have come: their last event, their status.
-pub(super) fn standings(tx: &Tx, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
-    let sql = "SELECT x.id, x.status, h.number FROM (SELECT * FROM UNNEST($2::uuid[]) AS u(id) LIMIT cardinality($2)) k \
-               JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
-               CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
-               ORDER BY number DESC LIMIT 1) h";
-    let ids: Vec<Value> = ids.iter().map(|id| Value::from(id.0)).collect();
-    tx.all(sql, row![org.0, ids], |row| {
-        Ok(Standing::of(ExecutionId(row.get(0)?), row.get(2)?, one_of(&Status::ALL, 1, row)?))
-    })
 }
 
 /// The events of one run.

@@ -11,14 +11,16 @@ use super::tail::{Point, Recorded};
 use super::task::TaskRow;
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot};
+use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId};
 use crate::model::{
     Checkpoint, Entry, Execution, Fact, Failure, Label, NewCheckpoint, NewEntry, NewExecution, NewOp, NewSignal,
     OpKind, Signal, StartLimits, TaskStatus, UsageTotals,
 };
-use crate::payload::Payload;
+use crate::payload::{ContentHash, Payload, RowOf};
+use crate::storage::Standing;
 use crate::storage::allowance::Allowance;
 use crate::streaming::Change;
+use bytes::Bytes;
 use std::cell::RefCell;
 
 /// Why a statement did not do what it was asked.
@@ -89,6 +91,8 @@ pub(in crate::storage) trait Runs: Dialect {
     fn execution(&self, key: Self::Key) -> Result<Execution, Self::Fault>;
     /// The whole run of an id, or `ExecutionNotFound`.
     fn execution_of(&self, org: OrgId, id: ExecutionId) -> Result<Execution, Self::Fault>;
+    /// How far runs of an org have come: their last event, their status.
+    fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Result<Vec<Standing>, Self::Fault>;
     /// Writes a new run and gives it its number; false where its id is taken.
     fn insert_run(
         &self,
@@ -246,6 +250,12 @@ pub(in crate::storage) trait Tasks: Dialect {
         segment: u32,
         allowance: &mut Allowance,
     ) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
+    /// The task of an id that has not ended.
+    fn open_task(&self, org: OrgId, id: TaskId) -> Result<Option<TaskOf<Self>>, Self::Fault>;
+    /// The task of an id, of a run.
+    fn task_by_id(&self, run: &RunOf<Self>, id: TaskId) -> Result<Option<TaskOf<Self>>, Self::Fault>;
+    /// The results of some tasks of an org, in the order asked.
+    fn outputs(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>, Self::Fault>;
     /// Writes a new task as it is now. `due`: when housekeeping must look at it; `options`: where they are not the usual ones.
     fn put_task(
         &self,
@@ -291,6 +301,8 @@ pub(in crate::storage) trait Signals: Dialect {
     fn has_full_mailbox(&self, run: &RunOf<Self>) -> Result<bool, Self::Fault>;
     /// Writes a signal, whose event has a number.
     fn put_signal(&self, run: &RunOf<Self>, number: u64, new: &NewSignal) -> Result<(), Self::Fault>;
+    /// Signals of a run that nothing has consumed, oldest first.
+    fn pending_signals(&self, run: &RunOf<Self>) -> Result<Vec<Signal>, Self::Fault>;
     /// Signals of a run that are pending, and those consumed from a segment on.
     fn signals_since(&self, run: &RunOf<Self>, segment: u32) -> Result<Vec<Signal>, Self::Fault>;
     /// Signals that a fork's parent had consumed when the fork was made.
@@ -336,6 +348,10 @@ pub(in crate::storage) trait Checkpoints: Dialect {
 pub(in crate::storage) trait Payloads: Dialect {
     /// Lets a run's rows refer to a payload; one that is named must be there.
     fn refer(&self, run: &RunOf<Self>, payload: &Payload) -> Result<(), Self::Fault>;
+    /// The bytes of a stored payload, checked against their hash.
+    fn payload(&self, org: OrgId, hash: &ContentHash, size: u64) -> Result<Bytes, Self::Fault>;
+    /// A part of a stored payload. Only reading the whole checks the hash.
+    fn payload_part(&self, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Result<Bytes, Self::Fault>;
     /// The hash of a value's bytes; `None` when a stored one is damaged.
     fn content_hash(&self, org: OrgId, payload: &Payload) -> Result<Option<[u8; 32]>, Self::Fault>;
 }

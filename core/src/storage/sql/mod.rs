@@ -5,6 +5,7 @@
 //! a dialect does in its own way stays with it: how work is claimed and locked, what time brings, how commands share a
 //! transaction, how values are kept in columns.
 
+mod agents;
 pub(super) mod aside;
 pub(super) mod backend;
 mod catalog;
@@ -31,7 +32,9 @@ pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;
 pub(super) mod trouble;
+mod unfenced;
 pub(super) mod values;
+pub(super) mod workers;
 
 pub(super) use backend::Backend;
 pub(super) use catalog::{Listings, Place};
@@ -40,3 +43,4 @@ pub(super) use dialect::{
     Statements, TaskOf, Tasks, if_there,
 };
 pub(super) use tables::{Columns, Tables};
+pub(super) use workers::Workers;

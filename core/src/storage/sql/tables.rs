@@ -6,7 +6,7 @@
 use super::Dialect;
 use super::values::Value;
 use crate::clock::Timestamp;
-use crate::id::OrgId;
+use crate::id::{ExecutionId, OrgId};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -73,7 +73,9 @@ pub(in crate::storage) trait Tables: Dialect {
     ) -> Result<Vec<R>, Self::Fault>;
     /// The seal of the newest row of an org's audit. Nobody else adds one before the transaction ends.
     fn newest_seal(&self, org: OrgId) -> Result<Option<Vec<u8>>, Self::Fault>;
-    /// Removes some runs of an org with all their rows; tells how many.
+    /// Removes a run that has ended and that no other needs, with all its rows.
+    fn remove_one(&self, org: OrgId, id: ExecutionId) -> Result<(), Self::Fault>;
+    /// Removes some runs of an org, whose keys have ended, with all their rows; tells how many.
     fn remove_some(&self, org: OrgId) -> Result<usize, Self::Fault>;
 
     /// Changes rows.

@@ -11,9 +11,11 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
+use crate::storage::sql::Workers;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::{Dialect, Events, Payloads, Runs, Tasks};
+use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
 use rusqlite::params;
@@ -357,36 +359,6 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     Ok(answer)
 }
 
-/// Gives a run back unfinished.
-pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = tx.find_run(org, execution)?;
-    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
-    if !timed {
-        run.check_lease(lease)?;
-    }
-    let mut log = Log::open(tx, &run)?;
-    if timed {
-        run.lose_host_timer(&mut log)?;
-    } else {
-        run.give_back(&mut log)?;
-    }
-    run.save(tx)
-}
-
-/// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
-    let cut = tx.now.after(left).0;
-    for mut run in held_runs(tx, org, worker)? {
-        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
-        run.save(tx)?;
-    }
-    for mut row in held_tasks(tx, org, worker)? {
-        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
-        row.save(tx)?;
-    }
-    Ok(())
-}
-
 /// Removes a worker and gives back all it holds.
 pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     forget(tx, org, worker)?;
@@ -459,4 +431,32 @@ pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Task
         TaskRow::read,
     )?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}
+
+impl Workers for Tx<'_> {
+    /// There is one writer.
+    fn lock_held(&self, _: OrgId, _: WorkerId) -> Done<()> {
+        Ok(())
+    }
+
+    fn held_runs(&self, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+        held_runs(self, org, worker)
+    }
+
+    fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
+        held_tasks(self, org, worker)
+    }
+
+    fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {
+        let sql = match of {
+            Work::Agents => {
+                "SELECT DISTINCT kind FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND ?3 > 0"
+            }
+            Work::Tasks => {
+                "SELECT DISTINCT kind FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 \
+                 AND visible_at <= ?3"
+            }
+        };
+        self.all(sql, params![blob(&org.0), queue, now.0], |row| row.get(0))
+    }
 }

@@ -9,10 +9,11 @@ use super::fault::{explain, is_busy};
 use super::files;
 use super::log::Log;
 use super::place::{Folded, Lost, Written};
-use super::tx::{Tx, standings};
+use super::tx::Tx;
 use super::writer::{Loop, Open};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
+use crate::storage::sql::Runs;
 use crate::storage::sql::news::News;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -183,7 +184,7 @@ impl Loop {
             return Ok(Err(format!("is damaged: {found}")));
         }
         let Some((org, run, high)) = self.kept.last else { return Ok(Ok(())) };
-        let there = standings(&Tx::new(connection, self.setting.clock.now()), org, &[run]).unwrap_or_default();
+        let there = Tx::new(connection, self.setting.clock.now()).standings(org, &[run]).unwrap_or_default();
         if there.first().is_some_and(|standing| standing.high >= high) {
             return Ok(Ok(()));
         }

@@ -35,33 +35,29 @@ mod signal;
 mod tables;
 mod task;
 mod tx;
-mod unfenced;
 mod unserved;
 mod values;
 mod writer;
 
 pub use files::Synchronous;
 
+use super::sql::Backend;
 use super::sql::aside::Counted;
-use super::sql::payloads::{fits, payloads_of};
-use super::sql::{Backend, Entries, Runs, executions, fork, segment};
-use super::stored::{check_part, part_of};
+use super::sql::executions::store_signal;
+use super::sql::workers::{cut_leases, release};
 use super::{
-    AgentStorage, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
-    Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, WorkerId};
+use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Cancellation, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
-    Execution, Fact, ForkRequest, Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored,
-    Task, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
+use crate::payload::{MAX_PAYLOAD, Payload};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
-use bytes::Bytes;
 use fault::{Done, Fault};
 use lock::Locks;
 use parking_lot::Mutex;
@@ -206,21 +202,6 @@ impl SqliteStorage {
             _ => Ok(()),
         }
     }
-
-    async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
-        let org = request.org;
-        for report in &mut request.batch.attempts {
-            if let AttemptResult::Completed(output) = &mut report.result {
-                self.settle_and_keep(org, output).await?;
-            }
-        }
-        for payload in payloads_of(request) {
-            if !matches!(payload.body, Body::Kept { .. }) {
-                self.settle(org, payload).await?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Shared {
@@ -235,6 +216,14 @@ impl Backend for SqliteStorage {
     type Tx<'t> = Tx<'t>;
 
     async fn write<T, F>(&self, asked: &'static str, _: OrgId, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_alone(asked, command).await
+    }
+
+    async fn write_new<T, F>(&self, asked: &'static str, _: ExecutionId, command: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
@@ -269,53 +258,7 @@ impl Backend for SqliteStorage {
         self.0.readers.run(asked, self.now(), read).await
     }
 
-    fn now(&self) -> Timestamp {
-        self.0.options.clock.now()
-    }
-}
-
-#[async_trait]
-impl AgentStorage for SqliteStorage {
-    async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
-        new.check()?;
-        self.settle(new.org, &mut new.input).await?;
-        self.write_alone("start a run", move |tx| executions::create(tx, &new)).await
-    }
-
-    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
-        loop {
-            let load = move |tx: &Tx| segment::load(tx, org, execution, lease);
-            let loaded = self.read_all("load a run's segment", load).await?;
-            match loaded {
-                segment::Loaded::Segment(segment) => return Ok(*segment),
-                segment::Loaded::NeedsWriting => {
-                    self.write_alone("settle a run before it is loaded", move |tx| {
-                        segment::prepare(tx, org, execution, lease)
-                    })
-                    .await??;
-                }
-            }
-        }
-    }
-
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read_all("read a run's facts", move |tx| {
-            let run = tx.find_run(org, execution)?;
-            let high = event::high(tx, run.home.run)?;
-            Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
-        })
-        .await
-    }
-
-    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
-        let ids = executions.to_vec();
-        self.read_all("look how far runs have come", move |tx| tx::standings(tx, org, &ids)).await
-    }
-
-    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
-        if !payloads_of(&mut request).all(|payload| fits(payload)) {
-            self.settle_batch(&mut request).await?;
-        }
+    async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.check_process()?;
         let execution = request.execution;
         let mut beside = previews::Beside::of(&self.0.chunks, &request);
@@ -328,84 +271,20 @@ impl AgentStorage for SqliteStorage {
         })
     }
 
-    async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
-        signal.check()?;
-        self.settle(signal.org, &mut signal.payload).await?;
-        self.write_alone("store a signal", move |tx| executions::store_signal(tx, &signal)).await
+    async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
+        self.write_alone("store a signal", move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write_alone("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
-    }
-
-    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
-        self.write_alone("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
-    }
-
-    async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
-        if let Some(message) = &mut request.message {
-            self.settle(org, message).await?;
-        }
-        self.write_alone("resume a run", move |tx| executions::resume(tx, org, execution, &request)).await
-    }
-
-    async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
-        if let Resolution::Result(output) = &mut resolution {
-            self.settle(org, output).await?;
-        }
-        self.write_alone("resolve a task", move |tx| executions::resolve_task(tx, org, &op, &resolution)).await
-    }
-
-    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
-        self.write_alone("resolve a divergence", move |tx| executions::resolve_divergence(tx, org, execution, decision))
-            .await
-    }
-
-    async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
-        request.check()?;
-        let org = request.org;
-        let digest = request.input.as_ref().map(Payload::digest).transpose()?;
-        for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
-            self.settle(org, payload).await?;
-        }
-        self.write_alone("fork a run", move |tx| fork::fork(tx, &request, digest)).await
+    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+        self.put_away(org, payload).await
     }
 
     fn max_payload(&self) -> u64 {
         self.0.options.max_payload
     }
 
-    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
-        self.settle(org, &mut payload).await?;
-        Ok(payload)
-    }
-
-    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
-        let of = of.to_vec();
-        self.read_all("read results of a run", move |tx| left::read(tx, org, &of)).await
-    }
-
-    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        match &payload.body {
-            Body::Inline(bytes) => Ok(bytes.clone()),
-            Body::Stored { hash, size } => {
-                let (hash, size) = (*hash, *size);
-                self.read_all("read a payload", move |tx| payloads::read(tx, org, &hash, size)).await
-            }
-            Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
-            Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
-            Body::Source(_) => payload.bytes().cloned(),
-        }
-    }
-
-    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
-        let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
-        check_part(size, offset, length)?;
-        self.read_all("read a part of a payload", move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
-    }
-
-    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read_all("read a branch", move |tx| tx.branch(org, leaf, after)).await
+    fn now(&self) -> Timestamp {
+        self.0.options.clock.now()
     }
 }
 
@@ -452,7 +331,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
-        self.write_alone("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
+        self.write_alone("give a run back", move |tx| release(tx, org, execution, lease)).await
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
@@ -474,7 +353,7 @@ impl Housekeeping for SqliteStorage {
     }
 
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
+        self.write_alone("cut leases", move |tx| cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {

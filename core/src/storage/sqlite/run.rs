@@ -1,5 +1,6 @@
 //! The statements about runs: how a row is read and saved; its transitions are in `sql::run`.
 
+use super::event::high;
 use super::fault::Done;
 use super::tx::Tx;
 use super::values::{
@@ -12,6 +13,7 @@ use crate::model::{
     CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
 };
 use crate::payload::{Digest, Payload};
+use crate::storage::Standing;
 use crate::storage::sql::run::{Origin, Stop, not_found};
 use crate::storage::sql::tail::Point;
 use crate::storage::sql::{self, Runs};
@@ -125,6 +127,20 @@ impl Runs for Tx<'_> {
     fn execution_of(&self, org: OrgId, id: ExecutionId) -> Done<Execution> {
         let sql = concat!(select_execution!(), "WHERE x.org_id = ?1 AND x.id = ?2");
         self.first(sql, [blob(&org.0), blob(&id.0)], execution)?.ok_or_else(|| not_found(id).into())
+    }
+
+    fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+        let sql = "SELECT run, status FROM agent_execution WHERE org_id = ?1 AND id = ?2";
+        let mut there = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let found = self.first(sql, [blob(&org.0), blob(&id.0)], |row| {
+                Ok((row.get::<_, i64>(0)?, one_of(&Status::ALL, 1, row)?))
+            })?;
+            if let Some((run, status)) = found {
+                there.push(Standing::of(id, high(self, run)?, status));
+            }
+        }
+        Ok(there)
     }
 
     fn insert_run(

@@ -73,6 +73,11 @@ impl Signals for Tx<'_> {
         Ok(())
     }
 
+    fn pending_signals(&self, run: &Run) -> Done<Vec<Signal>> {
+        let sql = concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL ORDER BY key");
+        self.all(sql, [run.home.run], signal)
+    }
+
     fn signals_since(&self, run: &Run, segment: u32) -> Done<Vec<Signal>> {
         let run = run.home.run;
         let pending = concat!(select_signal!(), "WHERE run = ?1 AND consumed_segment IS NULL");

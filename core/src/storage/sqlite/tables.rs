@@ -1,10 +1,10 @@
 //! Statements whose text is the same in every dialect.
 
 use super::fault::{Done, Fault};
-use super::retention::remove_some;
+use super::retention::{remove_one, remove_some};
 use super::tx::Tx;
 use super::values::{blob, id, unreadable};
-use crate::id::OrgId;
+use crate::id::{ExecutionId, OrgId};
 use crate::storage::sql::values::Value;
 use crate::storage::sql::{Columns, Tables};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -78,6 +78,10 @@ impl Tables for Tx<'_> {
     fn newest_seal(&self, org: OrgId) -> Done<Option<Vec<u8>>> {
         let sql = "SELECT seal FROM audit WHERE org_id = ?1 ORDER BY id DESC LIMIT 1";
         Ok(self.first(sql, [blob(&org.0)], |row| row.get(0))?.flatten())
+    }
+
+    fn remove_one(&self, org: OrgId, id: ExecutionId) -> Done<()> {
+        remove_one(self, org, id)
     }
 
     fn remove_some(&self, org: OrgId) -> Done<usize> {

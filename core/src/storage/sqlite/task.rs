@@ -13,9 +13,11 @@ use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, OrgId, Slot, TaskId, Worke
 use crate::model::{
     Label, NewOp, NewTask, OpKind, Placement, RecordedBody, RecordedOp, SideEffects, Task, TaskOptions, TaskStatus,
 };
+use crate::payload::RowOf;
 use crate::storage::allowance::Allowance;
 use crate::storage::sql::task::TASK_STATUS;
 use crate::storage::sql::{self, Runs, Tasks, if_there};
+use bytes::Bytes;
 use rusqlite::{Row, params};
 
 /// The columns of [`TaskRow`], after which comes a condition on `t`.
@@ -75,9 +77,7 @@ impl TaskRow {
 
     /// The task of an id, of a run. Ended tasks are in no index of ids: a step is one row in one place.
     pub(super) fn of(tx: &Tx, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
-        let (low, high) = span(tx.find_run(org, execution)?.home.run);
-        let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
-        tx.first(sql, params![low, high, blob(&task.0)], Self::read)
+        tx.task_by_id(&tx.find_run(org, execution)?, task)
     }
 
     /// The open task of an id.
@@ -124,6 +124,20 @@ impl Tasks for Tx<'_> {
             |row| row.get(0),
         )?;
         place.map_or(Ok(None), |place| self.task_at(place))
+    }
+
+    fn open_task(&self, org: OrgId, id: TaskId) -> Done<Option<TaskRow>> {
+        TaskRow::find(self, org, id)
+    }
+
+    fn task_by_id(&self, run: &Run, id: TaskId) -> Done<Option<TaskRow>> {
+        let (low, high) = span(run.home.run);
+        let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
+        self.first(sql, params![low, high, blob(&id.0)], TaskRow::read)
+    }
+
+    fn outputs(&self, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
+        super::left::read(self, org, of)
     }
 
     fn detached_ended(&self, run: &Run, before: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {

@@ -1,13 +1,9 @@
 //! One transaction as commands see it: statements, the present moment, event numbers, and the news to announce afterwards.
 
-use super::event::high;
 use super::fault::{Done, Fault};
 use super::run::Home;
-use super::values::{blob, one_of};
 use crate::clock::Timestamp;
-use crate::id::{ExecutionId, OrgId};
-use crate::model::Status;
-use crate::storage::Standing;
+use crate::id::OrgId;
 use crate::storage::sql::news::News;
 use crate::storage::sql::{self, Dialect};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -56,21 +52,6 @@ impl<'c> Tx<'c> {
         let rows = statement.query_map(params, read)?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
-}
-
-/// How far runs have come: their last event, their status.
-pub(super) fn standings(tx: &Tx, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
-    let sql = "SELECT run, status FROM agent_execution WHERE org_id = ?1 AND id = ?2";
-    let mut there = Vec::with_capacity(ids.len());
-    for &id in ids {
-        let found = tx.first(sql, [blob(&org.0), blob(&id.0)], |row| {
-            Ok((row.get::<_, i64>(0)?, one_of(&Status::ALL, 1, row)?))
-        })?;
-        if let Some((run, status)) = found {
-            there.push(Standing::of(id, high(tx, run)?, status));
-        }
-    }
-    Ok(there)
 }
 
 /// The events of one run.
