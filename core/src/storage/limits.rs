@@ -1,8 +1,13 @@
-//! How much may be open of a run at once: signals that wait for it, and tasks.
+//! What a run may have: signals that wait for it and tasks that are open at once, steps, ops of a tail.
 
 use crate::error::{Code, Error};
 use crate::id::ExecutionId;
 use crate::model::Batch;
+
+/// Cumulative steps after which `resume` is refused, where steps are limited.
+pub(super) const DEFAULT_TOTAL_STEPS: u32 = 500;
+/// Ops of a tail at which a run pauses.
+pub(super) const DEFAULT_TAIL: u32 = 50_000;
 
 /// Signals that a run has not consumed yet; one more is refused with `RateLimited` until it has taken some.
 pub const PENDING_SIGNALS: usize = 10_000;

@@ -12,13 +12,8 @@ use crate::model::{
     Status, TaskStatus, UNDONE, UsageTotals, WaitReason,
 };
 use crate::payload::Payload;
-use crate::storage::limits;
+use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
 use serde_json::json;
-
-/// Cumulative steps after which `resume` is refused, where steps are limited.
-const DEFAULT_TOTAL_STEPS: u32 = 500;
-/// Ops of a tail at which a run pauses.
-const DEFAULT_TAIL: u32 = 50_000;
 
 /// A run as it stands when it is started.
 pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {

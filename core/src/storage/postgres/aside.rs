@@ -1,15 +1,17 @@
 //! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
 
 use super::PostgresStorage;
+use super::event::high;
 use super::fault::{Done, Fault};
 use super::run::{Run, execution, select_execution};
 use super::sets::row;
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, high};
+use super::tx::{Log, Tx};
 use super::values::{Key, Row, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
+use crate::storage::sql::Backend;
 use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, is_of_a_row, over_bounds, wait};
 use uuid::Uuid;
 

@@ -7,11 +7,10 @@ use super::facts;
 use super::fault::Done;
 use super::locks;
 use super::queues;
-use super::request::forget_requests;
 use super::run::{Run, run_columns, select_execution};
 use super::sets::{Value, row};
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, none};
+use super::tx::{Log, Tx};
 use super::values::{Key, json, text_of};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
@@ -19,7 +18,11 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
 };
-use crate::storage::sql::Statements;
+use crate::storage::sql::Workers;
+use crate::storage::sql::queues::{passed, room};
+use crate::storage::sql::request::forget_requests;
+use crate::storage::sql::{Dialect, Events, Payloads, Runs, if_there};
+use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
 use serde_json::json;
@@ -131,13 +134,13 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         give_up_preference(tx, claim.org, claim.worker)?;
         return Ok(Vec::new());
     }
-    let room = gate.as_ref().map_or(Ok(claim.limit), |gate| queues::room(tx, claim, gate))?;
+    let free = gate.as_ref().map_or(Ok(claim.limit), |gate| room(tx, claim, gate))?;
     let mut claims = Vec::new();
     let mut more = false;
     loop {
         let mut runs = found[0].iter().map(Run::read).collect::<Done<Vec<_>>>()?;
         let there: i64 = found[1].first().map_or(Ok(0), |row| row.get(0))?;
-        let left = room - claims.len();
+        let left = free - claims.len();
         if runs.len() < left && there > runs.len() as i64 {
             tx.agents_ready();
         }
@@ -146,13 +149,13 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let (found_all, before) = (runs.len(), claims.len());
         claims.extend(take(tx, runs, claim)?);
         // Of the runs of one concurrency key only the first ones are taken: then there is room for others.
-        if claims.len() == before || claims.len() - before == found_all || claims.len() == room {
+        if claims.len() == before || claims.len() - before == found_all || claims.len() == free {
             break;
         }
-        found = tx.ask_all(&look(room - claims.len()))?;
+        found = tx.ask_all(&look(free - claims.len()))?;
     }
     if let Some(gate) = gate {
-        queues::passed(tx, claim, gate, claims.len(), more)?;
+        passed(tx, claim, gate, claims.len(), more)?;
     }
     Ok(claims)
 }
@@ -224,7 +227,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         if run.status == Status::Pending {
             run.status = Status::Running;
         }
-        forget_requests(tx, &mut run);
+        forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;
         let data = json!({ "epoch": run.epoch, "worker": claim.worker.to_string() });
         run.claim_number = log.event(EventKind::Resumed, &data)?;
@@ -368,14 +371,14 @@ pub(super) fn superseded(report: &TaskReport) -> Error {
 
 /// Records the end of a claimed attempt of a task of a run; tells the task's op.
 pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<OpKey> {
-    let mut run = none(Run::find(tx, report.org, execution))?.ok_or_else(|| superseded(report))?;
+    let mut run = if_there(tx.find_run(report.org, execution))?.ok_or_else(|| superseded(report))?;
     let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
     if !row.can_end() || row.task.attempt != report.attempt {
         return Err(superseded(report).into());
     }
     let mut log = Log::open(tx, &run)?;
     if let AttemptResult::Completed(output) = &report.result {
-        super::payloads::refer(tx, &run, output)?;
+        tx.refer(&run, output)?;
     }
     let before = (run.status, run.wait.clone());
     row.end_attempt(&mut run, &mut log, report.result.clone())?;
@@ -402,7 +405,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let mut answer = HeartbeatAnswer::default();
     for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
-        let run = none(Run::find(tx, org, execution))?.filter(|run| run.check_lease(lease).is_ok());
+        let run = if_there(tx.find_run(org, execution))?.filter(|run| run.check_lease(lease).is_ok());
         let Some(mut run) = run else {
             answer.lost_executions.push(execution);
             continue;
@@ -411,7 +414,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.save(tx)?;
         let high = run.home.last.as_ref().map_or(0, |last| last.high);
         // What cannot be read is asked for, and refused, of this run alone.
-        if high > known && facts::between(tx, &run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
+        if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
     }
@@ -444,37 +447,6 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         )?;
     }
     Ok(answer)
-}
-
-/// Gives a run back unfinished.
-pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = Run::find(tx, org, execution)?;
-    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
-    if !timed {
-        run.check_lease(lease)?;
-    }
-    let mut log = Log::open(tx, &run)?;
-    if timed {
-        run.lose_host_timer(&mut log)?;
-    } else {
-        run.give_back(&mut log)?;
-    }
-    run.save(tx)
-}
-
-/// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
-    let cut = tx.now.after(left).0;
-    lock_held(tx, org, worker)?;
-    for mut run in held_runs(tx, org, worker)? {
-        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
-        run.save(tx)?;
-    }
-    for mut row in held_tasks(tx, org, worker)? {
-        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
-        row.save(tx)?;
-    }
-    Ok(())
 }
 
 /// Locks the runs of all that a worker holds.
@@ -544,4 +516,48 @@ pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Task
     );
     let rows = tx.all(sql, row![worker.0, org.0], TaskRow::read)?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}
+
+/// The kinds of a condition one after the other, each found by one look at the index, however many rows wait.
+macro_rules! kinds {
+    ($table:literal, $condition:literal) => {
+        concat!(
+            "WITH RECURSIVE found(kind) AS (SELECT (SELECT min(kind) FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            ") UNION ALL SELECT (SELECT min(kind) FROM ",
+            $table,
+            " WHERE ",
+            $condition,
+            " AND kind > found.kind) FROM found WHERE found.kind IS NOT NULL) \
+             SELECT kind FROM found WHERE kind IS NOT NULL AND $3::bigint > 0"
+        )
+    };
+}
+
+const WAITING_AGENTS: &str = kinds!("agent_execution", "ready AND org_id = $1 AND queue = $2");
+const WAITING_TASKS: &str =
+    kinds!("task_execution", "status = 0 AND org_id = $1 AND queue = $2 AND visible_at <= $3::bigint");
+
+impl Workers for Tx<'_> {
+    fn lock_held(&self, org: OrgId, worker: WorkerId) -> Done<()> {
+        lock_held(self, org, worker).map(drop)
+    }
+
+    fn held_runs(&self, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+        held_runs(self, org, worker)
+    }
+
+    fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
+        held_tasks(self, org, worker)
+    }
+
+    fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {
+        let sql = match of {
+            Work::Agents => WAITING_AGENTS,
+            Work::Tasks => WAITING_TASKS,
+        };
+        self.all(sql, row![org.0, queue, now.0], |row| row.get(0))
+    }
 }

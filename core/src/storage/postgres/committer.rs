@@ -9,25 +9,24 @@ use super::config::Reach;
 use super::fault::{Done, Fault, is_conflict};
 use super::link::Link;
 use super::locks;
-use super::pool::{closed, spawn};
-use super::tx::{Mode, News, Question, Tx};
+use super::pool::spawn;
+use super::tx::{Mode, Question, Tx};
 use super::watcher::Own;
 use crate::clock::Clock;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::id::{ExecutionId, OrgId};
+use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
+use crate::storage::sql::trouble::closed;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use tokio::sync::{mpsc, oneshot};
+use std::sync::atomic::AtomicI64;
+use tokio::sync::mpsc;
 
 /// At most so many commands share a transaction.
 const GROUP: usize = 256;
-/// How often a command is tried again when other writers were in its way.
-const TRIES: usize = 5;
 
 /// What is done before a command begins.
 #[derive(Default)]
@@ -51,7 +50,7 @@ pub(super) struct Desk {
 
 /// The sending side of the committers.
 pub(super) struct Committers {
-    queues: Mutex<Vec<mpsc::UnboundedSender<Box<dyn Work>>>>,
+    queues: Mutex<Vec<mpsc::UnboundedSender<Box<dyn Work<Postgres>>>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -74,7 +73,7 @@ impl Committers {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        let (work, answer) = command(asked, before, run);
+        let (work, answer) = command::<Postgres, F, T>(asked, before, run);
         {
             let queues = self.queues.lock();
             let mut hasher = DefaultHasher::new();
@@ -109,79 +108,23 @@ where
     T: Send + 'static,
     F: FnMut(&Tx) -> Done<T> + Send + 'static,
 {
-    let (work, mut answer) = command(asked, Before::default(), run);
-    carry_out(link, desk, vec![work]);
+    let (work, mut answer) = command::<Postgres, F, T>(asked, Before::default(), run);
+    Committer { link, desk }.serve(vec![work]);
     answer.try_recv().unwrap_or_else(|_| Err(closed(asked)))
 }
 
-/// How one attempt of a command went.
-enum Attempt {
-    Kept,
-    Refused,
-    Broken(Fault),
-}
+/// The dialect, by name.
+struct Postgres;
 
-trait Work: Send {
-    fn attempt(&mut self, tx: &Tx) -> Attempt;
-    /// Answers with what the last attempt gave, or with the error that undid it.
-    fn answer(self: Box<Self>, undone: Option<Error>);
-    fn asked(&self) -> &'static str;
-    fn before(&self) -> &Before;
-}
-
-struct Command<F, T> {
-    asked: &'static str,
-    before: Before,
-    run: F,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
-}
-
-fn command<T, F>(asked: &'static str, before: Before, run: F) -> (Box<dyn Work>, oneshot::Receiver<Result<T>>)
-where
-    T: Send + 'static,
-    F: FnMut(&Tx) -> Done<T> + Send + 'static,
-{
-    let (reply, answer) = oneshot::channel();
-    (Box::new(Command { asked, before, run, result: None, reply }), answer)
-}
-
-impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
-    fn attempt(&mut self, tx: &Tx) -> Attempt {
-        let (result, attempt) = match catch_unwind(AssertUnwindSafe(|| (self.run)(tx))) {
-            Ok(Ok(value)) => (Some(Ok(value)), Attempt::Kept),
-            Ok(Err(Fault::Sql(error))) => (None, Attempt::Broken(Fault::Sql(error))),
-            Ok(Err(fault)) => (Some(Err(fault.told(self.asked, "nothing was changed"))), Attempt::Refused),
-            Err(_) => {
-                let message = format!("{}: the storage backend met a bug; please report it with this run", self.asked);
-                (Some(Err(Error::new(Code::Internal, message))), Attempt::Refused)
-            }
-        };
-        self.result = result;
-        attempt
-    }
-
-    fn answer(self: Box<Self>, undone: Option<Error>) {
-        let result = match (undone, self.result) {
-            (Some(error), _) => Err(error),
-            (None, Some(result)) => result,
-            (None, None) => Err(closed(self.asked)),
-        };
-        let _ = self.reply.send(result);
-    }
-
-    fn asked(&self) -> &'static str {
-        self.asked
-    }
-
-    fn before(&self) -> &Before {
-        &self.before
-    }
+impl Grouped for Postgres {
+    type Tx<'t> = Tx<'t>;
+    type Fault = Fault;
+    type Wants = Before;
 }
 
 /// A committer's life.
-fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work>>, desk: &Desk) {
-    let mut waiting: VecDeque<Box<dyn Work>> = VecDeque::new();
+fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgres>>>, desk: &Desk) {
+    let mut waiting: VecDeque<Box<dyn Work<Postgres>>> = VecDeque::new();
     loop {
         if waiting.is_empty() {
             match link.wait(queue.recv()) {
@@ -193,17 +136,17 @@ fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work>>, desk
             waiting.push_back(work);
         }
         let group = next_group(&mut waiting);
-        carry_out(&mut link, desk, group);
+        Committer { link: &mut link, desk }.serve(group);
     }
 }
 
 /// Takes what can share a transaction: one command a run, in the order they came.
-fn next_group(waiting: &mut VecDeque<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
+fn next_group(waiting: &mut VecDeque<Box<dyn Work<Postgres>>>) -> Group<Postgres> {
     let mut group = Vec::new();
     let mut taken = HashSet::new();
     let mut later = VecDeque::new();
     while let Some(work) = waiting.pop_front() {
-        let free = work.before().target.is_none_or(|target| taken.insert(target));
+        let free = work.wants().target.is_none_or(|target| taken.insert(target));
         if free && group.len() < GROUP {
             group.push(work);
         } else {
@@ -214,89 +157,74 @@ fn next_group(waiting: &mut VecDeque<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
     group
 }
 
-enum Outcome {
-    /// Durable.
-    Committed(News),
-    /// Undone because of one of the commands, or of the connection; the same may be tried again.
-    Undone { error: Error, again: bool },
-    /// The only command wrote, then refused; it was undone and its own answer stands.
-    Refused,
-    /// Nobody's fault: every command gets the error.
-    Failed(Error),
+/// A connection that runs groups.
+struct Committer<'a> {
+    link: &'a mut Link,
+    desk: &'a Desk,
 }
 
-fn carry_out(link: &mut Link, desk: &Desk, mut group: Vec<Box<dyn Work>>) {
-    for tried in 1.. {
-        match transaction(link, desk, &mut group) {
-            Outcome::Committed(news) => {
-                group.into_iter().for_each(|work| work.answer(None));
-                return news.publish(desk);
-            }
-            // One of them is to blame, or stands in the way: alone, the others can be kept.
-            Outcome::Undone { .. } if group.len() > 1 => {
-                return group.into_iter().for_each(|work| carry_out(link, desk, vec![work]));
-            }
-            Outcome::Undone { again: true, .. } if tried < TRIES => {}
-            Outcome::Refused => return group.into_iter().for_each(|work| work.answer(None)),
-            Outcome::Undone { error, .. } | Outcome::Failed(error) => {
-                desk.hints.outage().refused(&error);
-                return group.into_iter().for_each(|work| work.answer(Some(error.clone())));
-            }
+impl Serves<Postgres> for Committer<'_> {
+    fn transaction(&mut self, group: &mut Group<Postgres>) -> Outcome {
+        let Self { link, desk } = self;
+        let asked = group[0].asked();
+        if let Err(error) = link.connect() {
+            return Outcome::Failed(error);
         }
-    }
-}
-
-fn transaction(link: &mut Link, desk: &Desk, group: &mut [Box<dyn Work>]) -> Outcome {
-    let asked = group[0].asked();
-    if let Err(error) = link.connect() {
-        return Outcome::Failed(error);
-    }
-    let alone = group.len() == 1;
-    let mut tx = Tx::new(link, Mode::Write, desk.clock.now());
-    let targets: Vec<_> = group.iter().filter_map(|work| work.before().target).collect();
-    let ahead: Vec<_> = group.iter().filter_map(|work| work.before().ahead.clone()).collect();
-    let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
-        Ok(answers) => answers,
-        Err(fault) => {
-            drop(tx);
-            return undone(link, asked, fault);
-        }
-    };
-    // What is judged now is judged after everything that held the locks before.
-    tx.now = desk.clock.now();
-    for work in group.iter_mut() {
-        tx.ahead.set(work.before().ahead.as_ref().and_then(|_| answers.next()));
-        match work.attempt(&tx) {
-            Attempt::Kept => tx.keep(),
-            Attempt::Refused if tx.forget() => {}
-            // It wrote before it refused: only a rollback undoes that.
-            Attempt::Refused => {
-                drop(tx);
-                link.rollback();
-                let error = closed(work.asked());
-                return if alone { Outcome::Refused } else { Outcome::Undone { error, again: false } };
-            }
-            Attempt::Broken(fault) => {
-                let asked = work.asked();
+        let alone = group.len() == 1;
+        let mut tx = Tx::new(link, Mode::Write, desk.clock.now());
+        let targets: Vec<_> = group.iter().filter_map(|work| work.wants().target).collect();
+        let ahead: Vec<_> = group.iter().filter_map(|work| work.wants().ahead.clone()).collect();
+        let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
+            Ok(answers) => answers,
+            Err(fault) => {
                 drop(tx);
                 return undone(link, asked, fault);
             }
+        };
+        // What is judged now is judged after everything that held the locks before.
+        tx.now = desk.clock.now();
+        for work in group.iter_mut() {
+            tx.ahead.set(work.wants().ahead.as_ref().and_then(|_| answers.next()));
+            match work.attempt(&tx) {
+                Attempt::Kept => tx.keep(),
+                Attempt::Refused if tx.forget() => {}
+                // It wrote before it refused: only a rollback undoes that.
+                Attempt::Refused => {
+                    drop(tx);
+                    link.rollback();
+                    let error = closed(work.asked());
+                    return if alone { Outcome::Refused } else { Outcome::Undone { error, again: false } };
+                }
+                Attempt::Broken(fault) => {
+                    let asked = work.asked();
+                    drop(tx);
+                    return undone(link, asked, fault);
+                }
+            }
+        }
+        let committing = tx.has_written().then(|| desk.own.commit());
+        match tx.commit() {
+            Ok((news, transaction)) => {
+                if let Some(committing) = committing {
+                    committing.ended(transaction);
+                }
+                Outcome::Committed(news)
+            }
+            // An answer of the server says that the transaction is undone; silence says nothing.
+            Err(Fault::Sql(error)) if error.as_db_error().is_some() => undone(link, asked, Fault::Sql(error)),
+            Err(fault) => {
+                link.rollback();
+                Outcome::Failed(fault.told(asked, "the outcome is unknown"))
+            }
         }
     }
-    let committing = tx.has_written().then(|| desk.own.commit());
-    match tx.commit() {
-        Ok(news) => {
-            if let Some(committing) = committing {
-                committing.ended(news.transaction);
-            }
-            Outcome::Committed(news)
-        }
-        // An answer of the server says that the transaction is undone; silence says nothing.
-        Err(Fault::Sql(error)) if error.as_db_error().is_some() => undone(link, asked, Fault::Sql(error)),
-        Err(fault) => {
-            link.rollback();
-            Outcome::Failed(fault.told(asked, "the outcome is unknown"))
-        }
+
+    fn hints(&self) -> &Hints {
+        &self.desk.hints
+    }
+
+    fn next_due(&self) -> &AtomicI64 {
+        &self.desk.next_due
     }
 }
 
@@ -307,22 +235,4 @@ fn undone(link: &mut Link, asked: &str, fault: Fault) -> Outcome {
         _ => false,
     };
     Outcome::Undone { error: fault.told(asked, "nothing was changed"), again }
-}
-
-impl News {
-    fn publish(self, desk: &Desk) {
-        let hints = &desk.hints;
-        for change in self.changed {
-            hints.changed(change);
-        }
-        if self.agents {
-            hints.agents_ready();
-        }
-        if self.tasks {
-            hints.tasks_ready();
-        }
-        if self.due.is_some_and(|due| due < desk.next_due.load(Ordering::Relaxed)) {
-            hints.timers_changed();
-        }
-    }
 }

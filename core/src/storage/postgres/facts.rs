@@ -1,56 +1,17 @@
 //! Facts of a run: what its events point at, in their order. A fact's number is its event's number.
 
-use super::fault::Done;
+use super::fault::{Done, Fault};
 use super::run::Run;
 use super::sets::row;
+use super::signal::{select_signal, signal};
 use super::task::{TaskRow, select_task};
 use super::tx::{Question, Tx};
-use super::values::{Row, one_of, payload};
+use super::values::Row;
 use crate::clock::Timestamp;
-use crate::id::{SignalId, Slot};
-use crate::model::{Delivery, EventKind, Fact, FactKind, Signal};
-use crate::storage::limits::PENDING_SIGNALS;
+use crate::id::Slot;
+use crate::model::{EventKind, Fact, Signal};
+use crate::storage::sql::facts::Mark;
 use std::collections::HashMap;
-
-const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
-
-/// The number of a delivery, as its column holds it.
-pub(super) fn delivery_number(delivery: Delivery) -> u8 {
-    delivery as u8
-}
-
-/// The columns of [`signal`], after which comes a condition.
-macro_rules! select_signal {
-    () => {
-        "SELECT number, id, name, delivery, consumed_segment, consumed_sequence, created_at, payload FROM agent_signal "
-    };
-}
-pub(super) use select_signal;
-
-/// Reads the columns of `select_signal!`.
-pub(super) fn signal(row: &Row) -> Done<Signal> {
-    let consumed_by = match (row.get(4)?, row.get(5)?) {
-        (Some(segment), Some(sequence)) => Some(Slot { segment, sequence }),
-        _ => None,
-    };
-    Ok(Signal {
-        id: SignalId(row.get(1)?),
-        name: row.get(2)?,
-        payload: payload(row, 7)?,
-        delivery: one_of(&DELIVERIES, 3, row)?,
-        number: row.get(0)?,
-        consumed_by,
-        created_at: Timestamp(row.get(6)?),
-    })
-}
-
-/// Whether as many signals of a run are pending as may be.
-pub(super) fn has_full_mailbox(tx: &Tx, run: &Run) -> Done<bool> {
-    let last =
-        "SELECT TRUE FROM agent_signal WHERE org_id = $1 AND run = $2 AND consumed_segment IS NULL LIMIT 1 OFFSET $3";
-    let key = run.home.key;
-    Ok(!tx.ask(last, row![key.org.0, key.run, PENDING_SIGNALS as i64 - 1])?.is_empty())
-}
 
 /// The questions for facts above a number and up to `$4`: marks, signals, tasks.
 macro_rules! facts {
@@ -111,30 +72,19 @@ pub(super) fn told(run: &Run, from: Option<u32>, answers: &[Vec<Row>]) -> Done<V
     let mut tasks: HashMap<_, TaskRow> = tasks.into_iter().map(|row| (row.ended_number, row)).collect();
     let mut facts = Vec::with_capacity(marks.len());
     for row in marks {
-        let (number, at): (u64, _) = (row.get(0)?, Timestamp(row.get(1)?));
-        let (segment, sequence): (u32, Option<u32>) = (row.get(3)?, row.get(4)?);
-        let slot = sequence.map(|sequence| Slot { segment, sequence });
-        let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from);
-        let fact = match (EventKind::from_number(row.get(2)?), slot) {
-            (Some(EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled), Some(slot)) => tasks
-                .remove(&Some(number))
-                .filter(|row| counts(slot) || row.task.new.options.detached)
-                .and_then(|row| row.fact()),
-            (Some(EventKind::Timer), Some(slot)) => {
-                counts(slot).then_some(Fact { number, at, kind: FactKind::Timer { slot } })
-            }
-            (Some(EventKind::Signal), _) => signals
-                .remove(&number)
-                .filter(|signal| signal.consumed_by.is_none_or(counts))
-                .map(|signal| Fact { number, at, kind: FactKind::Signal(signal) }),
-            (Some(EventKind::Cancelling), _) => run.stop.filter(|stop| stop.number == number).map(|stop| Fact {
-                number,
-                at,
-                kind: FactKind::Cancel(stop.cancellation),
-            }),
-            _ => None,
+        let (number, segment): (u64, u32) = (row.get(0)?, row.get(3)?);
+        let mark = Mark {
+            number,
+            at: Timestamp(row.get(1)?),
+            kind: EventKind::from_number(row.get(2)?),
+            slot: row.get::<Option<u32>>(4)?.map(|sequence| Slot { segment, sequence }),
         };
-        facts.extend(fact);
+        facts.extend(mark.fact::<_, _, Fault>(
+            run,
+            from,
+            |_| Ok(tasks.remove(&Some(number))),
+            || Ok(signals.remove(&number)),
+        )?);
     }
     Ok(facts)
 }

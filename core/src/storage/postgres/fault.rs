@@ -4,12 +4,13 @@
 //! which the committer handles and turns into a typed error that says what was asked, what PostgreSQL said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::Failing;
 use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use tokio_postgres::error::SqlState;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::storage) enum Fault {
     /// The answer is an error; the database is fine.
     Domain(Error),
     /// The database could not carry the command out.
@@ -30,6 +31,26 @@ impl From<Error> for Fault {
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl Failing for Fault {
+    fn answer(self) -> Result<Error, Self> {
+        match self {
+            Self::Domain(error) => Ok(error),
+            Self::Sql(_) | Self::Unreadable(_) => Err(self),
+        }
+    }
+
+    fn refusal(self, asked: &str) -> Result<Error, Self> {
+        match self {
+            Self::Sql(_) => Err(self),
+            fault => Ok(fault.told(asked, "nothing was changed")),
+        }
+    }
+
+    fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable(_))
     }
 }
 

@@ -17,6 +17,9 @@ use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Backend;
+use crate::storage::sql::Tasks;
+use crate::storage::sql::queues;
 use crate::storage::sql::run::{Cause, Ending};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -144,7 +147,7 @@ static FIRED: Set = Set::update(
 
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
-    super::queues::open(tx)?;
+    queues::open(tx)?;
     sweep_runs(tx)?;
     for row in tx.ask(TIMING, row![])? {
         if row.get::<i64>(2)? <= tx.now.0 {
@@ -191,7 +194,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
         let Some((run, log)) = due.get_mut(&row.place.key) else { continue };
         if before == Some(row.place.key) {
             // The end of another task of the run may have changed it meanwhile.
-            let Some(fresh) = TaskRow::at(tx, row.place)? else { continue };
+            let Some(fresh) = tx.task_at(row.place)? else { continue };
             row.task.status = fresh.task.status;
         }
         before = Some(row.place.key);

@@ -1,12 +1,12 @@
 //! Results that a load left in their rows, read in pages as replay comes to them.
 
 use super::fault::Done;
-use super::run::Run;
 use super::sets::{Value, row};
 use super::tx::Tx;
 use super::values::payload;
 use crate::id::{OrgId, Slot};
 use crate::payload::RowOf;
+use crate::storage::sql::Runs;
 use bytes::Bytes;
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
         }
         // A fork's tail has rows of its parents too.
         let execution = row.execution;
-        let key = Run::find(tx, org, execution)?.home.key;
+        let key = tx.find_run(org, execution)?.home.key;
         let (segments, sequences): (Vec<Value>, Vec<Value>) = of
             .iter()
             .filter(|row| row.execution == execution)

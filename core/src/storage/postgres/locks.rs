@@ -4,13 +4,14 @@
 //! events say of each run, which nobody else can change any more. The locks have given the transaction its number; the
 //! second statement tells it too.
 
+use super::event::{read_opt, request_columns};
 use super::fault::Done;
-use super::request::{Request, request_columns};
 use super::run::{Run, run_columns};
 use super::sets::{Value, row};
 use super::tx::{Question, Tx};
 use super::values::{Key, Row};
 use crate::id::{EntryId, ExecutionId, OrgId};
+use crate::storage::sql::request::Request;
 use std::collections::HashMap;
 use std::vec::IntoIter;
 use uuid::Uuid;
@@ -120,7 +121,7 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
             high: row.get::<Option<u64>>(2)?.unwrap_or(0),
             leaf: row.get::<Option<Uuid>>(4)?.map(EntryId).zip(row.get(3)?),
             parent: row.get::<Option<Uuid>>(5)?.map(ExecutionId),
-            request: Request::read_opt(row, 6)?,
+            request: read_opt(row, 6)?,
         };
         told.insert(key, last);
         tx.number.set(row.get(15)?);

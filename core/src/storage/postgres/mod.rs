@@ -6,17 +6,15 @@
 
 mod aside;
 mod catalog;
+mod checkpoint;
 mod claims;
 mod clock;
-mod commit;
 mod committer;
 mod config;
-mod definitions;
-mod directory;
-mod executions;
+mod entry;
+mod event;
 mod facts;
 mod fault;
-mod fork;
 mod housekeeping;
 mod left;
 mod link;
@@ -29,43 +27,40 @@ mod pipeline;
 mod pool;
 mod previews;
 mod queues;
-mod request;
 mod retention;
 mod run;
-mod schedules;
-mod segment;
 mod sets;
+mod signal;
 mod statements;
+mod tables;
 mod task;
 mod tx;
-mod unfenced;
 mod unserved;
 mod values;
 mod watcher;
 
+use super::sql::Backend;
 use super::sql::aside::Counted;
-use super::sql::payloads::{fits, payloads_of};
-use super::stored::{check_part, part_of};
+use super::sql::executions::store_signal;
+use super::sql::trouble::closed;
+use super::sql::workers::{cut_leases, release};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
+use crate::payload::{MAX_PAYLOAD, Payload};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
-use bytes::Bytes;
 use clock::{DatabaseClock, Told};
 use committer::{Before, Committers, Desk, alone};
 use config::{Reach, describe};
-use fault::Done;
+use fault::{Done, Fault};
 use link::Link;
 use parking_lot::Mutex;
 use pool::Pool;
@@ -152,7 +147,7 @@ impl PostgresStorage {
         };
         let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());
         let (is_held, time) =
-            migrated.unwrap_or_else(|_| Err(pool::closed("bring the database to this version's schema")))?;
+            migrated.unwrap_or_else(|_| Err(closed("bring the database to this version's schema")))?;
         if !is_held {
             tracing::warn!(
                 user = reach.config.get_user(),
@@ -207,15 +202,6 @@ impl PostgresStorage {
         ))
     }
 
-    /// Runs a command about a run, together with what else waits.
-    async fn write<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
-    }
-
     /// Runs a command before which something else is done; one of a new run needs nothing.
     async fn write_after<T, F>(&self, asked: &'static str, run: ExecutionId, before: Before, command: F) -> Result<T>
     where
@@ -226,35 +212,6 @@ impl PostgresStorage {
         self.0.committers.run(asked, run, before, command).await
     }
 
-    /// Runs a command that finds its rows itself, in a transaction of its own.
-    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        let desk = self.0.desk.clone();
-        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
-    }
-
-    /// Reads on one snapshot of the database, in which there is nothing but the rows of an org.
-    async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.read_as(asked, Sees::Org(org), read).await
-    }
-
-    /// Reads on one snapshot of the database, whosever the rows are.
-    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.read_as(asked, Sees::All, read).await
-    }
-
     async fn read_as<T, F>(&self, asked: &'static str, sees: Sees, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -263,10 +220,6 @@ impl PostgresStorage {
         self.check_process()?;
         let now = self.now();
         self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, sees, now, &read, answer)).await
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.desk.clock.now()
     }
 
     /// Takes over the database's time.
@@ -288,151 +241,74 @@ impl PostgresStorage {
             _ => Ok(()),
         }
     }
-
-    async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
-        let org = request.org;
-        for report in &mut request.batch.attempts {
-            if let AttemptResult::Completed(output) = &mut report.result {
-                self.settle_and_keep(org, output).await?;
-            }
-        }
-        for payload in payloads_of(request) {
-            if !matches!(payload.body, Body::Kept { .. }) {
-                self.settle(org, payload).await?;
-            }
-        }
-        Ok(())
-    }
 }
 
-#[async_trait]
-impl AgentStorage for PostgresStorage {
-    async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
-        new.check()?;
-        self.settle(new.org, &mut new.input).await?;
-        self.write_after("start a run", new.id, Before::default(), move |tx| executions::create(tx, &new)).await
+impl Backend for PostgresStorage {
+    type Fault = Fault;
+    type Tx<'t> = Tx<'t>;
+
+    async fn write<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
     }
 
-    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
-        loop {
-            let now = self.now();
-            let loaded =
-                self.read("load a run's segment", org, move |tx| segment::load(tx, org, execution, lease, now)).await?;
-            match loaded {
-                segment::Loaded::Segment(segment) => return Ok(*segment),
-                segment::Loaded::NeedsWriting => {
-                    self.write("settle a run before it is loaded", org, execution, move |tx| {
-                        segment::prepare(tx, org, execution, lease)
-                    })
-                    .await??;
-                }
-            }
-        }
+    async fn write_new<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_after(asked, run, Before::default(), command).await
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read("read a run's facts", org, move |tx| {
-            let run = run::Run::find(tx, org, execution)?;
-            let high = tx::high(tx, run.home.key)?;
-            Ok((facts::between(tx, &run, after, high, Some(run.segment))?, high))
-        })
-        .await
+    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        let desk = self.0.desk.clone();
+        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
     }
 
-    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
-        let ids = executions.to_vec();
-        self.read("look how far runs have come", org, move |tx| tx::standings(tx, org, &ids)).await
+    async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::Org(org), read).await
     }
 
-    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
-        if !payloads_of(&mut request).all(|payload| fits(payload)) {
-            self.settle_batch(&mut request).await?;
-        }
-        self.commit_batch(request).await
+    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_as(asked, Sees::All, read).await
     }
 
-    async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
-        signal.check()?;
-        self.settle(signal.org, &mut signal.payload).await?;
+    async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
+        self.commit_beside(request).await
+    }
+
+    async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
         let (org, run) = (signal.org, signal.execution);
-        let before = Before { target: Some((org, run)), ahead: Some(executions::known_signal(&signal)) };
-        self.write_after("store a signal", run, before, move |tx| executions::store_signal(tx, &signal)).await
+        let before = Before { target: Some((org, run)), ahead: Some(signal::known_signal(&signal)) };
+        self.write_after("store a signal", run, before, move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write("cancel a run", org, execution, move |tx| executions::request_cancel(tx, org, execution, cancel))
-            .await
-    }
-
-    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
-        self.write_alone("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
-    }
-
-    async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
-        if let Some(message) = &mut request.message {
-            self.settle(org, message).await?;
-        }
-        self.write("resume a run", org, execution, move |tx| executions::resume(tx, org, execution, &request)).await
-    }
-
-    async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
-        if let Resolution::Result(output) = &mut resolution {
-            self.settle(org, output).await?;
-        }
-        self.write("resolve a task", org, op.execution, move |tx| executions::resolve_task(tx, org, &op, &resolution))
-            .await
-    }
-
-    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
-        let asked = "resolve a divergence";
-        self.write(asked, org, execution, move |tx| executions::resolve_divergence(tx, org, execution, decision)).await
-    }
-
-    async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
-        request.check()?;
-        let org = request.org;
-        let digest = request.input.as_ref().map(Payload::digest).transpose()?;
-        for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
-            self.settle(org, payload).await?;
-        }
-        self.write("fork a run", org, request.execution, move |tx| fork::fork(tx, &request, digest)).await
+    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+        self.put_away(org, payload).await
     }
 
     fn max_payload(&self) -> u64 {
         self.0.options.max_payload
     }
 
-    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
-        self.settle(org, &mut payload).await?;
-        Ok(payload)
-    }
-
-    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
-        let of = of.to_vec();
-        self.read("read results of a run", org, move |tx| left::read(tx, org, &of)).await
-    }
-
-    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        match &payload.body {
-            Body::Inline(bytes) => Ok(bytes.clone()),
-            Body::Stored { hash, size } => {
-                let (hash, size) = (*hash, *size);
-                self.read("read a payload", org, move |tx| payloads::read(tx, org, &hash, size)).await
-            }
-            Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
-            Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
-            Body::Source(_) => payload.bytes().cloned(),
-        }
-    }
-
-    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
-        let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
-        check_part(size, offset, length)?;
-        self.read("read a part of a payload", org, move |tx| payloads::read_part(tx, org, &hash, offset, length)).await
-    }
-
-    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", org, move |tx| segment::branch(tx, org, leaf, after)).await
+    fn now(&self) -> Timestamp {
+        self.0.desk.clock.now()
     }
 }
 
@@ -470,69 +346,12 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
-        self.write("give a run back", org, execution, move |tx| claims::release(tx, org, execution, lease)).await
+        self.write("give a run back", org, execution, move |tx| release(tx, org, execution, lease)).await
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
         self.0.chunks.gone(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
-    }
-}
-
-#[async_trait]
-impl Catalog for PostgresStorage {
-    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", org, move |tx| run::execution_of(tx, org, id)).await
-    }
-
-    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", org, move |tx| catalog::executions(tx, org, &filter, &page)).await
-    }
-
-    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", org, move |tx| catalog::entries(tx, org, execution, &page)).await
-    }
-
-    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", org, move |tx| segment::one_entry(tx, org, id)).await
-    }
-
-    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", org, move |tx| catalog::tasks(tx, org, execution, &page)).await
-    }
-
-    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", org, move |tx| {
-            let row = task::TaskRow::find(tx, org, id)?;
-            let task = row.map(|row| row.task).filter(|task| task.execution == execution);
-            task.ok_or_else(|| executions::unknown("task", id).into())
-        })
-        .await
-    }
-
-    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", org, move |tx| catalog::checkpoints(tx, org, execution, &page)).await
-    }
-
-    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", org, move |tx| catalog::signals(tx, org, execution, &page)).await
-    }
-
-    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", org, move |tx| catalog::events(tx, org, execution, after, limit)).await
-    }
-
-    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", org, move |tx| catalog::journal(tx, org, execution, segment)).await
-    }
-
-    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
-        let now = self.now();
-        self.read("look at the queues", org, move |tx| unserved::queues(tx, org, now)).await
-    }
-
-    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
-        self.read("list workers", org, move |tx| catalog::workers(tx, org, &page)).await
     }
 }
 
@@ -543,7 +362,7 @@ impl Housekeeping for PostgresStorage {
     }
 
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write_alone("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
+        self.write_alone("cut leases", move |tx| cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {

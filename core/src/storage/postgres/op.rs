@@ -4,202 +4,14 @@ use super::fault::Done;
 use super::run::Run;
 use super::sets::{Set, Value, row};
 use super::task::{recorded as recorded_task, select_task_op};
-use super::tx::{Log, Tx};
-use super::values::{
-    Key, Place, Row, cell, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, text_of,
-};
-use crate::clock::Timestamp;
-use crate::error::{Code, Error};
-use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId};
-use crate::model::{
-    Entry, EventKind, Label, LabelKey, NewEntry, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, UNDONE,
-};
+use super::tx::Tx;
+use super::values::{Key, Place, Row, cell, label_key, payload, read_label_key, read_once, read_seen, seen_bytes};
+use crate::id::{EntryId, Slot, TaskId};
+use crate::model::{Label, LabelKey, NewOp, OnceResult, OpKind, RecordedBody, RecordedOp, Seen, UNDONE};
 use crate::payload::Digest;
-use crate::storage::sql::Statements;
 use crate::storage::sql::tail::Recorded;
-use serde_json::value::RawValue;
+use crate::storage::sql::{OpRow, Ops};
 use uuid::Uuid;
-
-/// The columns of an [`Entry`], after which comes a condition on `e`.
-macro_rules! select_entry {
-    () => {
-        "SELECT e.segment, e.sequence, e.id, e.parent_id, e.depth, e.thread, e.role, e.entry_type, e.turn_id, e.metadata, \
-         e.created_at, e.content, x.id FROM agent_entry e \
-         JOIN agent_execution x ON x.org_id = e.org_id AND x.run = e.run "
-    };
-}
-pub(super) use select_entry;
-
-/// Reads the columns of `select_entry!`.
-pub(super) fn entry(row: &Row) -> Done<Entry> {
-    Ok(Entry {
-        new: NewEntry {
-            id: EntryId(row.get(2)?),
-            parent: row.get::<Option<Uuid>>(3)?.map(EntryId),
-            thread: row.get(5)?,
-            role: row.get(6)?,
-            entry_type: row.get(7)?,
-            content: payload(row, 11)?,
-            turn_id: row.get(8)?,
-            metadata: row.get(9)?,
-        },
-        execution: ExecutionId(row.get(12)?),
-        slot: Slot { segment: row.get(0)?, sequence: row.get(1)? },
-        depth: row.get(4)?,
-        created_at: Timestamp(row.get(10)?),
-    })
-}
-
-/// The depth of an entry of an org.
-pub(super) fn depth_of(tx: &Tx, org: OrgId, entry: EntryId) -> Done<Option<u32>> {
-    tx.first("SELECT depth FROM agent_entry WHERE org_id = $1 AND id = $2", row![org.0, entry.0], |row| row.get(0))
-}
-
-/// The depth of what a new entry follows: known from the transaction or the run's lock, or looked up.
-fn depth_above(tx: &Tx, run: &Run, parent: EntryId) -> Done<Option<u32>> {
-    if let Some(depth) = tx.depths.borrow().get(&parent) {
-        return Ok(Some(*depth));
-    }
-    match run.home.last.as_ref().and_then(|last| last.leaf) {
-        Some((leaf, depth)) if leaf == parent => Ok(Some(depth)),
-        _ => depth_of(tx, run.home.key.org, parent),
-    }
-}
-
-static ENTRY: Set = Set::insert(
-    "agent_entry",
-    "org_id uuid, run bigint, segment int, sequence int, id uuid, parent_id uuid, depth int, thread text, role text, \
-     entry_type text, turn_id text, metadata text, label_name text, label_key bytea, seen bytea, once_name text, \
-     once_n int, created_at bigint, content bytea",
-);
-
-/// Stores an entry with its event; the main thread's moves the run's leaf.
-pub(super) fn append(
-    tx: &Tx,
-    run: &mut Run,
-    log: &mut Log<'_, '_>,
-    slot: Slot,
-    op: &NewOp,
-    new: &NewEntry,
-) -> Done<()> {
-    let depth = match new.parent {
-        None => 0,
-        Some(parent) => depth_above(tx, run, parent)?.map(|depth| depth + 1).ok_or_else(|| {
-            Error::new(
-                Code::InvalidArgument,
-                format!("{} follows the entry {parent}, which does not exist; append that first", op.label),
-            )
-        })?,
-    };
-    super::payloads::refer(tx, run, &new.content)?;
-    tx.put(
-        &ENTRY,
-        row![
-            run.home.key.org.0,
-            run.home.key.run,
-            slot.segment,
-            slot.sequence,
-            new.id.0,
-            new.parent.map(|parent| parent.0),
-            depth,
-            &new.thread,
-            &new.role,
-            &new.entry_type,
-            new.turn_id.as_deref(),
-            new.metadata.as_deref(),
-            (*op.label.name != *new.role).then_some(&*op.label.name),
-            label_key(&op.label.key),
-            seen_bytes(&op.seen),
-            op.once.as_ref().map(|once| &*once.name),
-            op.once.as_ref().map(|once| once.n),
-            tx.now,
-            cell(&new.content)?,
-        ],
-    );
-    tx.depths.borrow_mut().insert(new.id, depth);
-    if new.thread.is_empty() {
-        run.leaf = Some(new.id);
-    }
-    let metadata = new.metadata.as_deref().filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
-    let data = format!(
-        r#"{{"entry":"{}","role":{},"entry_type":{}{}{}}}"#,
-        new.id,
-        text_of(&new.role)?,
-        text_of(&new.entry_type)?,
-        if metadata.is_some() { r#","metadata":"# } else { "" },
-        metadata.unwrap_or_default(),
-    );
-    log.about(EventKind::Entry, slot, data)?;
-    Ok(())
-}
-
-/// Stores an op that leaves no other row.
-pub(super) fn insert(tx: &Tx, run: &Run, slot: Slot, op: &NewOp) -> Done<()> {
-    let mut due: Option<Timestamp> = None;
-    let mut count = None;
-    let mut data = None;
-    let mut id: Option<Vec<u8>> = None;
-    let mut value = None;
-    let kind = match &op.body {
-        OpBody::Signal { timeout } => {
-            due = timeout.map(|timeout| tx.now.after(timeout));
-            OpKind::Signal
-        }
-        OpBody::Timer { duration } => {
-            due = Some(tx.now.after(*duration));
-            OpKind::Timer
-        }
-        OpBody::Read { answer, count: times } => {
-            (value, count) = (Some(answer), Some(*times));
-            OpKind::Read
-        }
-        OpBody::Abandon { target } => {
-            count = Some(*target);
-            OpKind::Abandon
-        }
-        OpBody::Attach { task } => {
-            id = Some(task.0.as_bytes().to_vec());
-            OpKind::Attach
-        }
-        OpBody::Usage { model, usage } => {
-            data = Some(text_of(&(model, usage))?);
-            OpKind::Usage
-        }
-        OpBody::Once { digest, value: result } => {
-            (id, value) = (Some(digest.0.to_vec()), Some(result));
-            OpKind::Once
-        }
-        OpBody::Step => OpKind::Step,
-        OpBody::Flush | OpBody::Entry(_) | OpBody::Task(_) => OpKind::Flush,
-    };
-    if let Some(value) = value {
-        super::payloads::refer(tx, run, value)?;
-    }
-    if let Some(due) = due {
-        tx.due(due.0);
-    }
-    tx.put(
-        &OP,
-        row![
-            run.home.key.org.0,
-            run.home.key.run,
-            slot.segment,
-            slot.sequence,
-            kind as u8,
-            &*op.label.name,
-            label_key(&op.label.key),
-            seen_bytes(&op.seen),
-            op.once.as_ref().map(|once| &*once.name),
-            op.once.as_ref().map(|once| once.n),
-            due,
-            count,
-            data,
-            id,
-            value.map(cell).transpose()?,
-        ],
-    );
-    Ok(())
-}
 
 static OP: Set = Set::insert(
     "agent_op",
@@ -220,46 +32,6 @@ static UNDONE_OP: Set =
 static COUNTED: Set =
     Set::update("agent_op", 5, "org_id uuid, run bigint, segment int, sequence int, kind smallint, count int");
 
-/// The place of an op of the run's current segment.
-pub(super) fn place(run: &Run, sequence: u32) -> Place {
-    Place { key: run.home.key, slot: Slot { segment: run.segment, sequence } }
-}
-
-/// What holds a slot of the run's own current segment.
-pub(super) fn label_at(tx: &Tx, place: Place) -> Done<Option<Label>> {
-    Ok(between(tx, place.key, place.slot, place.slot)?.into_iter().next().map(|op| op.op.label))
-}
-
-/// The timers of a run that are armed do not fire any more; when they would have is kept.
-pub(super) fn disarm_all(tx: &Tx, run: &Run) {
-    tx.put(&ALL_DISARMED, row![run.home.key.org.0, run.home.key.run, None::<i64>]);
-}
-
-/// The timer of an op does not fire any more; when it would have is kept.
-pub(super) fn disarm(tx: &Tx, place: Place) {
-    let Place { key, slot } = place;
-    tx.put(&DISARMED, row![key.org.0, key.run, slot.segment, slot.sequence, None::<i64>]);
-}
-
-/// The timer of an op fires after all, if it was disarmed.
-pub(super) fn rearm(tx: &Tx, place: Place) {
-    let Place { key, slot } = place;
-    tx.put(&REARMED, row![key.org.0, key.run, slot.segment, slot.sequence, None::<i64>]);
-}
-
-/// The op that gave an await up counts no more.
-pub(super) fn undo(tx: &Tx, place: Place) {
-    let Place { key, slot } = place;
-    let undone = label_key(&LabelKey::Key(UNDONE.into()));
-    tx.put(&UNDONE_OP, row![key.org.0, key.run, slot.segment, slot.sequence, undone]);
-}
-
-/// A shared read was answered so many times.
-pub(super) fn count_reads(tx: &Tx, place: Place, count: u32) {
-    let Place { key, slot } = place;
-    tx.put(&COUNTED, row![key.org.0, key.run, slot.segment, slot.sequence, OpKind::Read as u8, count]);
-}
-
 /// The three selections of the ops of a run, by the same condition.
 macro_rules! select_ops {
     ($condition:literal) => {
@@ -279,18 +51,124 @@ macro_rules! select_ops {
     };
 }
 
+impl Ops for Tx<'_> {
+    fn place(run: &Run, sequence: u32) -> Done<Place> {
+        Ok(place_of(run, Slot { segment: run.segment, sequence }))
+    }
+
+    fn label_at(&self, place: Place) -> Done<Option<Label>> {
+        Ok(between(self, place.key, place.slot, place.slot)?.into_iter().next().map(|op| op.op.label))
+    }
+
+    fn put_op(&self, run: &Run, slot: Slot, op: &NewOp, own: OpRow<'_>) -> Done<()> {
+        self.put(
+            &OP,
+            row![
+                run.home.key.org.0,
+                run.home.key.run,
+                slot.segment,
+                slot.sequence,
+                own.kind as u8,
+                &*op.label.name,
+                label_key(&op.label.key),
+                seen_bytes(&op.seen),
+                op.once.as_ref().map(|once| &*once.name),
+                op.once.as_ref().map(|once| once.n),
+                own.due,
+                own.count,
+                own.data,
+                own.target,
+                own.value.map(cell).transpose()?,
+            ],
+        );
+        Ok(())
+    }
+
+    fn count_reads(&self, place: Place, count: u32) -> Done<()> {
+        self.put(&COUNTED, op_row(place, row![OpKind::Read as u8, count]));
+        Ok(())
+    }
+
+    fn disarm(&self, place: Place) -> Done<()> {
+        self.put(&DISARMED, op_row(place, row![None::<i64>]));
+        Ok(())
+    }
+
+    fn disarm_all(&self, run: &Run) -> Done<()> {
+        self.put(&ALL_DISARMED, row![run.home.key.org.0, run.home.key.run, None::<i64>]);
+        Ok(())
+    }
+
+    fn rearm(&self, run: &Run, slot: Slot) -> Done<()> {
+        self.put(&REARMED, op_row(place_of(run, slot), row![None::<i64>]));
+        Ok(())
+    }
+
+    fn undo(&self, run: &Run, slot: Slot) -> Done<()> {
+        let undone = label_key(&LabelKey::Key(UNDONE.into()));
+        self.put(&UNDONE_OP, op_row(place_of(run, slot), row![undone]));
+        Ok(())
+    }
+
+    fn ops_from(&self, run: &Run, segment: u32) -> Done<Vec<Recorded>> {
+        between(self, run.home.key, Slot { segment, sequence: 0 }, LAST)
+    }
+
+    fn ops_until(&self, run: &Run, last: Slot) -> Done<Vec<Recorded>> {
+        between(self, run.home.key, Slot::default(), last)
+    }
+
+    fn ops_of_onces(&self, run: &Run) -> Done<Vec<Recorded>> {
+        let condition = select_ops!("WHERE org_id = $1 AND run = $2 AND once_name IS NOT NULL");
+        query(self, condition, row![run.home.key.org.0, run.home.key.run])
+    }
+
+    fn last_sequence(&self, run: &Run) -> Done<Option<u32>> {
+        let last = self.first(
+            "SELECT max(sequence) FROM (SELECT max(sequence) AS sequence FROM agent_op WHERE org_id = $1 AND run = $2 \
+             UNION ALL SELECT max(sequence) FROM agent_entry WHERE org_id = $1 AND run = $2 \
+             UNION ALL SELECT max(sequence) FROM task_execution WHERE org_id = $1 AND run = $2) AS ops",
+            row![run.home.key.org.0, run.home.key.run],
+            |row| row.get(0),
+        )?;
+        Ok(last.flatten())
+    }
+
+    fn told_to_stop(&self, run: &Run) -> Done<Option<u32>> {
+        let told = self.first(
+            "SELECT min(sequence) FROM (SELECT sequence, seen FROM agent_op WHERE org_id = $1 AND run = $2 \
+             UNION ALL SELECT sequence, seen FROM agent_entry WHERE org_id = $1 AND run = $2 \
+             UNION ALL SELECT sequence, seen FROM task_execution WHERE org_id = $1 AND run = $2) AS ops \
+             WHERE position($3 IN seen) > 0",
+            row![run.home.key.org.0, run.home.key.run, seen_bytes(&[Seen::CANCEL])],
+            |row| row.get(0),
+        )?;
+        Ok(told.flatten())
+    }
+}
+
+/// The last place a run can have.
+const LAST: Slot = Slot { segment: i32::MAX as u32, sequence: i32::MAX as u32 };
+
+/// The place of an op of a run.
+fn place_of(run: &Run, slot: Slot) -> Place {
+    Place { key: run.home.key, slot }
+}
+
+/// A row about an op: where it is, then more.
+fn op_row(place: Place, more: Vec<Value>) -> Vec<Value> {
+    let Place { key, slot } = place;
+    let mut row = row![key.org.0, key.run, slot.segment, slot.sequence];
+    row.extend(more);
+    row
+}
+
 /// The ops of a run from a slot to another, in order.
 pub(super) fn between(tx: &Tx, key: Key, low: Slot, high: Slot) -> Done<Vec<Recorded>> {
     let condition = select_ops!(
         "WHERE org_id = $1 AND run = $2 AND (segment, sequence) >= ($3, $4) AND (segment, sequence) <= ($5, $6)"
     );
     query(tx, condition, row![key.org.0, key.run, low.segment, low.sequence, high.segment, high.sequence])
-}
-
-/// The ops of a run that are inside a `once`, in order.
-pub(super) fn of_onces(tx: &Tx, key: Key) -> Done<Vec<Recorded>> {
-    let condition = select_ops!("WHERE org_id = $1 AND run = $2 AND once_name IS NOT NULL");
-    query(tx, condition, row![key.org.0, key.run])
 }
 
 fn query(tx: &Tx, selections: [&'static str; 3], params: Vec<Value>) -> Done<Vec<Recorded>> {

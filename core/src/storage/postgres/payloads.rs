@@ -15,6 +15,7 @@ use super::values::Row;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -28,15 +29,8 @@ const AHEAD: usize = 4;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl PostgresStorage {
-    /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
-    pub(super) async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.settle_and_keep(org, payload).await?;
-        payload.let_go();
-        Ok(())
-    }
-
-    /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
-    pub(super) async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+    /// Puts a value where a row can hold it, at hand for who gave it.
+    pub(super) async fn put_away(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.options.max_payload)?;
         let content = match &payload.body {
             Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
@@ -121,28 +115,52 @@ fn upload(link: &mut Link, desk: &Desk, org: OrgId, hash: ContentHash, content: 
 
 static REFERENCE: Set = Set::add("payload_reference", "org_id uuid, hash bytea, run bigint");
 
-/// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
-pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
-    let Some((hash, size)) = payload.stored() else { return Ok(()) };
-    let key = run.home.key;
-    let there = tx.first(
-        "SELECT complete FROM payload WHERE org_id = $1 AND hash = $2 AND size = $3",
-        row![key.org.0, &hash.0[..], size],
-        |row| row.get::<bool>(0),
-    )?;
-    if there != Some(true) {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
-        )
-        .into());
+impl Payloads for Tx<'_> {
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        let Some((hash, size)) = payload.stored() else { return Ok(()) };
+        let key = run.home.key;
+        let there = self.first(
+            "SELECT complete FROM payload WHERE org_id = $1 AND hash = $2 AND size = $3",
+            row![key.org.0, &hash.0[..], size],
+            |row| row.get::<bool>(0),
+        )?;
+        if there != Some(true) {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
+            )
+            .into());
+        }
+        self.put(&REFERENCE, row![key.org.0, &hash.0[..], key.run]);
+        Ok(())
     }
-    tx.put(&REFERENCE, row![key.org.0, &hash.0[..], key.run]);
-    Ok(())
+
+    fn payload(&self, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+        read(self, org, hash, size)
+    }
+
+    fn payload_part(&self, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+        read_part(self, org, hash, offset, length)
+    }
+
+    fn content_hash(&self, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
+            Body::Stored { hash, .. } | Body::Kept { hash, .. } => {
+                match Stored::find(self, org, hash).and_then(|stored| stored.read(self, |_| ())) {
+                    Ok(()) => Ok(Some(hash.0)),
+                    // Damaged or gone: either way not what was saved.
+                    Err(Fault::Domain(_) | Fault::Unreadable(_)) => Ok(None),
+                    Err(fault) => Err(fault),
+                }
+            }
+            Body::Source(_) | Body::Row { .. } => Ok(None),
+        }
+    }
 }
 
 /// The bytes of a stored payload, checked against their hash.
-pub(super) fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     if stored.size != size {
         return Err(stored.damaged());
@@ -155,7 +173,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<B
 }
 
 /// A part of a stored payload. Only reading the whole checks the hash.
-pub(super) fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
     while part.len() < length {
@@ -234,22 +252,6 @@ impl Stored {
             self.size, self.hash
         ))
         .into()
-    }
-}
-
-/// The hash of a value's bytes; `None` when a stored one is damaged.
-pub(super) fn content_hash(tx: &Tx, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
-    match &payload.body {
-        Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => {
-            match Stored::find(tx, org, hash).and_then(|stored| stored.read(tx, |_| ())) {
-                Ok(()) => Ok(Some(hash.0)),
-                // Damaged or gone: either way not what was saved.
-                Err(Fault::Domain(_) | Fault::Unreadable(_)) => Ok(None),
-                Err(fault) => Err(fault),
-            }
-        }
-        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

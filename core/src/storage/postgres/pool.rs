@@ -6,6 +6,7 @@ use super::config::Reach;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
 use crate::storage::PoolLoad;
+use crate::storage::sql::trouble::closed;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -147,9 +148,4 @@ pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<
         Error::new(Code::StorageUnavailable, format!("no thread for a connection to PostgreSQL: {error}"))
             .caused_by(error)
     })
-}
-
-/// The answer of a backend that is closed.
-pub(super) fn closed(asked: &str) -> Error {
-    Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
 }

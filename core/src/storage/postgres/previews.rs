@@ -2,7 +2,6 @@
 
 use super::PostgresStorage;
 use super::claims;
-use super::commit;
 use super::committer::Before;
 use super::fault::Done;
 use super::sets::{Set, Value, row};
@@ -11,6 +10,8 @@ use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
+use crate::storage::sql::Backend;
+use crate::storage::sql::commit::commit;
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, WATCH_TTL};
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -164,7 +165,7 @@ impl Beside {
 impl PostgresStorage {
     /// Makes a batch durable; where the run is read elsewhere, with the previews that were made before it and without
     /// those that it supersedes.
-    pub(super) async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
+    pub(super) async fn commit_beside(&self, request: CommitRequest) -> Result<CommitAnswer> {
         let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
         let mut beside = chunks.is_read(run).then(|| Beside {
             chunks: chunks.clone(),
@@ -174,7 +175,7 @@ impl PostgresStorage {
         });
         let read = beside.is_some();
         let commit = self.write("commit a batch", run.0, run.1, move |tx| {
-            let answer = commit::commit(tx, &request)?;
+            let answer = commit(tx, &request)?;
             if let Some(beside) = &mut beside {
                 beside.put(tx);
             }

@@ -1,7 +1,6 @@
 //! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
 
 use super::claims::split;
-use super::directory::audit;
 use super::fault::{Done, Fault};
 use super::run::{Run, run_columns};
 use super::sets::row;
@@ -9,6 +8,8 @@ use super::tx::Tx;
 use super::values::{Key, micros};
 use crate::id::{ExecutionId, OrgId};
 use crate::storage::directory::{RETENTION, check_removable, removals};
+use crate::storage::sql::Runs;
+use crate::storage::sql::directory::audit;
 use std::time::Duration;
 
 /// At most so many runs in one transaction.
@@ -47,7 +48,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
 
 /// Removes a run that has ended and that no other needs.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
-    let run = Run::find(tx, org, id)?;
+    let run = tx.find_run(org, id)?;
     let key = run.home.key;
     let is_there = |sql| Ok::<_, Fault>(tx.first(sql, row![org.0, key.run], |row| row.get::<bool>(0))?.is_some());
     let forked = is_there("SELECT true FROM agent_execution WHERE org_id = $1 AND forked_run = $2 LIMIT 1")?;
@@ -62,26 +63,6 @@ pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
     let keys = tx.all(sql, row![org.0, SHARE], |row| Ok(Key { org: OrgId(row.get(0)?), run: row.get(1)? }))?;
     remove(tx, &keys)?;
     Ok(keys.len())
-}
-
-/// Removes an organization that has no runs, with all else of it. Its payloads go when nobody refers to them.
-pub(super) fn remove_rest(tx: &Tx, org: OrgId) -> Done<()> {
-    for sql in [
-        "DELETE FROM agent_definition WHERE org_id = $1",
-        "DELETE FROM schedule WHERE org_id = $1",
-        "DELETE FROM queue_limit WHERE org_id = $1",
-        "DELETE FROM worker WHERE org_id = $1",
-        "DELETE FROM enrolled_worker WHERE org_id = $1",
-        "DELETE FROM watch WHERE org_id = $1",
-        "DELETE FROM preview WHERE org_id = $1",
-        "DELETE FROM task_preview WHERE org_id = $1",
-        "DELETE FROM api_key WHERE org_id = $1",
-        "DELETE FROM audit WHERE org_id = $1",
-        "DELETE FROM organization WHERE org_id = $1",
-    ] {
-        tx.execute(sql, row![org.0])?;
-    }
-    Ok(())
 }
 
 fn remove(tx: &Tx, keys: &[Key]) -> Done<()> {

@@ -2,15 +2,21 @@
 
 use super::fault::Done;
 use super::locks::{self, Last};
-use super::sets::{Set, row};
-use super::tx::{Mode, Tx, none};
-use super::values::{Key, Row, duration, json as json_column, json_opt, micros, one_of, payload, payload_opt};
+use super::sets::{Set, Value, row};
+use super::tx::{Mode, Tx};
+use super::values::{
+    Key, Row, cell, duration, json as json_column, json_opt, micros, one_of, payload, payload_opt, text_of,
+};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
-use crate::model::{CancelMode, Cancellation, Execution, ForkPoint, NewExecution, Status};
-use crate::payload::Digest;
-use crate::storage::sql;
-use crate::storage::sql::run::{Stop, not_found};
+use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
+use crate::model::{
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
+};
+use crate::payload::{Digest, Payload};
+use crate::storage::Standing;
+use crate::storage::sql::run::{Origin, Stop, not_found};
+use crate::storage::sql::tail::Point;
+use crate::storage::sql::{self, Runs, if_there};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -67,54 +73,35 @@ static PROGRESS: Set = Set::update(
     "org_id uuid, run bigint, leaf uuid, step_count int, code text, losses int, updated_at bigint",
 );
 
+static ENDED: Set =
+    Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
+static FAILURE: Set =
+    Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text").changing("ended_at = NULL");
+static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, limits text");
+static RESUMED: Set = Set::insert("resume_request", "org_id uuid, run bigint, request_id uuid");
+static USED: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, usage text");
+
 /// Where the rows of a run are.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(in crate::storage) struct Home {
     pub key: Key,
     /// What its events told when it was locked; nothing for a run that is only read.
-    pub last: Option<Last>,
+    pub(super) last: Option<Last>,
 }
 
 pub(super) type Run = sql::run::Run<Home>;
 
 impl Run {
-    /// The run of an org with an id, or `ExecutionNotFound`. Locked, where the transaction writes.
-    pub(super) fn find(tx: &Tx, org: OrgId, execution: ExecutionId) -> Done<Self> {
-        let taken = tx.locked.borrow_mut().take(org, execution);
-        let found = match (taken, tx.mode) {
-            (Some(run), _) => Some(run),
-            (None, Mode::Write) => {
-                locks::lock(tx, &[(org, execution)])?;
-                tx.locked.borrow_mut().take(org, execution)
-            }
-            (None, Mode::Read(_)) => tx.first(
-                concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = $1 AND x.id = $2"),
-                row![org.0, execution.0],
-                Self::read,
-            )?,
-        };
-        found.ok_or_else(|| not_found(execution).into())
-    }
-
     /// The run of a row's key; locked, where the transaction writes.
     pub(super) fn at(tx: &Tx, key: Key) -> Done<Option<Self>> {
         if let Some(run) = tx.locked.borrow_mut().take_at(key) {
             return Ok(Some(run));
         }
-        let found = Self::peek(tx, key)?;
+        let found = tx.peek_run(key)?;
         match (found, tx.mode) {
-            (Some(run), Mode::Write) => none(Self::find(tx, key.org, run.id)),
+            (Some(run), Mode::Write) => if_there(tx.find_run(key.org, run.id)),
             (found, _) => Ok(found),
         }
-    }
-
-    /// The run of a row's key as it is, not locked.
-    pub(super) fn peek(tx: &Tx, key: Key) -> Done<Option<Self>> {
-        tx.first(
-            concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = $1 AND x.run = $2"),
-            row![key.org.0, key.run],
-            Self::read,
-        )
     }
 
     /// Reads the columns of `run_columns!`.
@@ -154,7 +141,7 @@ impl Run {
             ends_at: row.get(24)?,
             wait: row.get(25)?,
             quarantined: row.get(26)?,
-            forked: row.get(27)?,
+            forked: row.get::<Option<i64>>(27)?.is_some(),
             claim_number: row.get(28)?,
             concurrency_key: row.get(29)?,
             prefer_until: row.get(30)?,
@@ -163,77 +150,7 @@ impl Run {
         })
     }
 
-    /// Writes everything that may have changed and announces what follows from it.
-    pub(super) fn save(&self, tx: &Tx) -> Done<()> {
-        let stop = self.stop.as_ref();
-        tx.put(
-            &SAVED,
-            row![
-                self.home.key.org.0,
-                self.home.key.run,
-                self.status as u8,
-                self.is_ready(tx.now),
-                self.epoch,
-                self.worker.map(|id| id.0),
-                self.last_worker.map(|id| id.0),
-                self.lease_expires,
-                self.lease_ttl,
-                self.segment,
-                self.base,
-                self.top,
-                self.fact_high,
-                self.losses,
-                self.step_count,
-                self.step_limit,
-                self.tail_limit,
-                self.leaf.map(|id| id.0),
-                self.code.as_deref(),
-                stop.map(|stop| stop.number),
-                stop.map(|stop| u8::from(stop.cancellation.mode == CancelMode::Hard)),
-                stop.map(|stop| micros(stop.cancellation.grace)),
-                stop.map(|stop| stop.until),
-                self.begins_at,
-                self.ends_at,
-                self.wait.as_deref(),
-                self.due(tx.now.0),
-                tx.now,
-                self.quarantined,
-                self.claim_number,
-                self.status == Status::Waiting && self.wait().is_some_and(|wait| wait.host_timer),
-                self.prefer_until,
-                self.concurrency_slot,
-            ],
-        );
-        self.announce(tx);
-        Ok(())
-    }
-
-    /// Writes what a commit changes without a transition.
-    pub(super) fn save_progress(&self, tx: &Tx) {
-        tx.put(
-            &PROGRESS,
-            row![
-                self.home.key.org.0,
-                self.home.key.run,
-                self.leaf.map(|id| id.0),
-                self.step_count,
-                self.code.as_deref(),
-                self.losses,
-                tx.now,
-            ],
-        );
-    }
-
-    /// Takes a place among the RUNNING runs of its concurrency key; false where as many run as may.
-    pub(super) fn take_slot(&mut self, tx: &Tx) -> Done<bool> {
-        let Some(key) = self.concurrency_key.as_deref() else { return Ok(true) };
-        let sql = "SELECT concurrency_slot FROM agent_execution \
-                   WHERE org_id = $1 AND concurrency_key = $2 AND status = 1 AND run <> $3";
-        let held = tx.all(sql, row![self.home.key.org.0, key, self.home.key.run], |row| row.get(0))?;
-        Ok(self.take_slot_beside(&mut held.into_iter().collect()))
-    }
-
-    /// As [`take_slot`](Self::take_slot), of the places that are held.
+    /// Takes a place among the RUNNING runs of its concurrency key beside those that are held; false where as many run as may.
     pub(super) fn take_slot_beside(&mut self, held: &mut BTreeSet<u32>) -> bool {
         if held.len() >= self.key_limit() {
             return false;
@@ -241,6 +158,233 @@ impl Run {
         let free = (0..).find(|slot| !held.contains(slot)).unwrap_or_default();
         self.concurrency_slot = free;
         held.insert(free)
+    }
+}
+
+impl Runs for Tx<'_> {
+    fn peek_run(&self, key: Key) -> Done<Option<Run>> {
+        self.first(
+            concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = $1 AND x.run = $2"),
+            row![key.org.0, key.run],
+            Run::read,
+        )
+    }
+
+    fn execution(&self, key: Key) -> Done<Execution> {
+        let sql = concat!(select_execution!(), "WHERE x.org_id = $1 AND x.run = $2");
+        self.first(sql, row![key.org.0, key.run], execution)?
+            .ok_or_else(|| super::values::missing("the row of a run").into())
+    }
+
+    fn execution_of(&self, org: OrgId, id: ExecutionId) -> Done<Execution> {
+        let sql = concat!(select_execution!(), "WHERE x.org_id = $1 AND x.id = $2");
+        self.first(sql, row![org.0, id.0], execution)?.ok_or_else(|| not_found(id).into())
+    }
+
+    fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+        let sql = "SELECT x.id, x.status, h.number FROM (SELECT * FROM UNNEST($2::uuid[]) AS u(id) LIMIT cardinality($2)) k \
+                   JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
+                   CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
+                   ORDER BY number DESC LIMIT 1) h";
+        let ids: Vec<Value> = ids.iter().map(|id| Value::from(id.0)).collect();
+        self.all(sql, row![org.0, ids], |row| {
+            Ok(Standing::of(ExecutionId(row.get(0)?), row.get(2)?, one_of(&Status::ALL, 1, row)?))
+        })
+    }
+
+    fn insert_run(
+        &self,
+        run: &mut Run,
+        new: &NewExecution,
+        limits: &StartLimits,
+        origin: Option<&Origin<Key>>,
+    ) -> Done<bool> {
+        let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
+        let made = self.execute_returning(
+            "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
+             queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
+             forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit) \
+             VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $2, $18, $19, $20, $21, \
+             $22, $23, $24, $24, $25, $26) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+            row![
+                new.org.0,
+                new.id.0,
+                run.is_ready(self.now),
+                run.step_limit,
+                run.tail_limit,
+                run.begins_at,
+                run.ends_at,
+                run.due(self.now.0),
+                &new.kind,
+                &new.queue,
+                new.priority,
+                new.key.as_deref(),
+                &new.input_digest.0[..],
+                text_of(limits)?,
+                metadata,
+                new.concurrency_key.as_deref(),
+                new.traceparent.as_deref(),
+                origin.map(|origin| origin.parent.run),
+                origin.map(|origin| origin.id.0),
+                origin.map(|origin| origin.point.segment),
+                origin.and_then(|origin| origin.point.sequence),
+                origin.map(|origin| origin.point.high),
+                origin.map(|origin| origin.point.base),
+                self.now,
+                cell(&new.input)?,
+                new.concurrency_limit,
+            ],
+            |row| row.get(0),
+        )?;
+        run.home.key.run = made.unwrap_or_default();
+        Ok(made.is_some())
+    }
+
+    fn origin(&self, fork: Key) -> Done<Option<Origin<Key>>> {
+        self.first(
+            "SELECT forked_run, forked_id, forked_segment, forked_sequence, forked_high, forked_base FROM agent_execution \
+             WHERE org_id = $1 AND run = $2 AND forked_run IS NOT NULL",
+            row![fork.org.0, fork.run],
+            |row| {
+                let point = Point { segment: row.get(2)?, sequence: row.get(3)?, high: row.get(4)?, base: row.get(5)? };
+                Ok(Origin { parent: Key { run: row.get(0)?, ..fork }, id: ExecutionId(row.get(1)?), point })
+            },
+        )
+    }
+
+    fn forked_since(&self, run: &Run, end: u64) -> Done<Option<ExecutionId>> {
+        let sql = "SELECT id FROM agent_execution WHERE org_id = $1 AND forked_run = $2 AND forked_high >= $3 LIMIT 1";
+        self.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
+    }
+
+    /// As it was when the run was locked.
+    fn parent(&self, run: &Run) -> Done<Option<ExecutionId>> {
+        Ok(run.home.last.as_ref().and_then(|last| last.parent))
+    }
+
+    fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
+        let taken = self.locked.borrow_mut().take(org, execution);
+        let found = match (taken, self.mode) {
+            (Some(run), _) => Some(run),
+            (None, Mode::Write) => {
+                locks::lock(self, &[(org, execution)])?;
+                self.locked.borrow_mut().take(org, execution)
+            }
+            (None, Mode::Read(_)) => self.first(
+                concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = $1 AND x.id = $2"),
+                row![org.0, execution.0],
+                Run::read,
+            )?,
+        };
+        found.ok_or_else(|| not_found(execution).into())
+    }
+
+    fn save_run(&self, run: &Run) -> Done<()> {
+        let stop = run.stop.as_ref();
+        self.put(
+            &SAVED,
+            row![
+                run.home.key.org.0,
+                run.home.key.run,
+                run.status as u8,
+                run.is_ready(self.now),
+                run.epoch,
+                run.worker.map(|id| id.0),
+                run.last_worker.map(|id| id.0),
+                run.lease_expires,
+                run.lease_ttl,
+                run.segment,
+                run.base,
+                run.top,
+                run.fact_high,
+                run.losses,
+                run.step_count,
+                run.step_limit,
+                run.tail_limit,
+                run.leaf.map(|id| id.0),
+                run.code.as_deref(),
+                stop.map(|stop| stop.number),
+                stop.map(|stop| u8::from(stop.cancellation.mode == CancelMode::Hard)),
+                stop.map(|stop| micros(stop.cancellation.grace)),
+                stop.map(|stop| stop.until),
+                run.begins_at,
+                run.ends_at,
+                run.wait.as_deref(),
+                run.due(self.now.0),
+                self.now,
+                run.quarantined,
+                run.claim_number,
+                run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.host_timer),
+                run.prefer_until,
+                run.concurrency_slot,
+            ],
+        );
+        Ok(())
+    }
+
+    fn save_progress(&self, run: &Run) -> Done<()> {
+        self.put(
+            &PROGRESS,
+            row![
+                run.home.key.org.0,
+                run.home.key.run,
+                run.leaf.map(|id| id.0),
+                run.step_count,
+                run.code.as_deref(),
+                run.losses,
+                self.now,
+            ],
+        );
+        Ok(())
+    }
+
+    fn take_slot(&self, run: &mut Run) -> Done<bool> {
+        let Some(key) = run.concurrency_key.as_deref() else { return Ok(true) };
+        let sql = "SELECT concurrency_slot FROM agent_execution \
+                   WHERE org_id = $1 AND concurrency_key = $2 AND status = 1 AND run <> $3";
+        let held = self.all(sql, row![run.home.key.org.0, key, run.home.key.run], |row| row.get(0))?;
+        Ok(run.take_slot_beside(&mut held.into_iter().collect()))
+    }
+
+    fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
+        let (output, failure) = (output.map(cell).transpose()?, failure.map(text_of).transpose()?);
+        self.put(&ENDED, row![run.home.key.org.0, run.home.key.run, output, failure, self.now]);
+        Ok(())
+    }
+
+    fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
+        self.put(&FAILURE, row![run.home.key.org.0, run.home.key.run, failure.map(text_of).transpose()?]);
+        Ok(())
+    }
+
+    fn usage(&self, run: &Run) -> Done<UsageTotals> {
+        let sql = "SELECT usage FROM agent_execution WHERE org_id = $1 AND run = $2";
+        let found = self.first(sql, row![run.home.key.org.0, run.home.key.run], |row| json_column(row, 0))?;
+        Ok(found.unwrap_or_default())
+    }
+
+    fn put_usage(&self, run: &Run, totals: &UsageTotals) -> Done<()> {
+        self.put(&USED, row![run.home.key.org.0, run.home.key.run, text_of(totals)?]);
+        Ok(())
+    }
+
+    fn put_limits(&self, run: &Run, limits: &StartLimits) -> Done<()> {
+        self.put(&LIMITS, row![run.home.key.org.0, run.home.key.run, text_of(limits)?]);
+        Ok(())
+    }
+
+    fn has_resumed(&self, run: &Run, request: RequestId) -> Done<bool> {
+        let made = self.first(
+            "SELECT run FROM resume_request WHERE org_id = $1 AND run = $2 AND request_id = $3",
+            row![run.home.key.org.0, run.home.key.run, request.0],
+            |row| row.get::<i64>(0),
+        )?;
+        Ok(made.is_some())
+    }
+
+    fn put_resume(&self, run: &Run, request: RequestId) -> Done<()> {
+        self.put(&RESUMED, row![run.home.key.org.0, run.home.key.run, request.0]);
+        Ok(())
     }
 }
 
@@ -297,16 +441,4 @@ pub(super) fn execution(row: &Row) -> Done<Execution> {
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
         ended_at: row.get::<Option<i64>>(49)?.map(Timestamp),
     })
-}
-
-/// The whole run of a key.
-pub(super) fn execution_at(tx: &Tx, key: Key) -> Done<Execution> {
-    tx.first(concat!(select_execution!(), "WHERE x.org_id = $1 AND x.run = $2"), row![key.org.0, key.run], execution)?
-        .ok_or_else(|| super::values::missing("the row of a run").into())
-}
-
-/// The whole run of an id, or `ExecutionNotFound`.
-pub(super) fn execution_of(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<Execution> {
-    tx.first(concat!(select_execution!(), "WHERE x.org_id = $1 AND x.id = $2"), row![org.0, id.0], execution)?
-        .ok_or_else(|| not_found(id).into())
 }

@@ -4,68 +4,11 @@
 //! again. So the cost of a transaction grows with the tables it touches, not with the runs that share it. A lone row goes
 //! without arrays, which costs the database less.
 
-use crate::clock::Timestamp;
+pub(super) use crate::storage::sql::values::{Value, row};
 use bytes::{BufMut, BytesMut};
 use std::error::Error;
 use std::sync::OnceLock;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
-use uuid::Uuid;
-
-/// A column value.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
-    Null,
-    Bool(bool),
-    Int(i64),
-    Id(Uuid),
-    Text(String),
-    Bytes(Vec<u8>),
-    /// An array parameter.
-    List(Vec<Value>),
-}
-
-macro_rules! values {
-    ($($from:ty => $make:expr;)+) => {$(
-        impl From<$from> for Value {
-            fn from(value: $from) -> Self {
-                #[allow(clippy::redundant_closure_call)]
-                ($make)(value)
-            }
-        }
-    )+};
-}
-
-values! {
-    bool => Value::Bool;
-    u8 => |value| Value::Int(i64::from(value));
-    i32 => |value| Value::Int(i64::from(value));
-    u32 => |value| Value::Int(i64::from(value));
-    i64 => Value::Int;
-    // Counters never come near the sign.
-    u64 => |value| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
-    Uuid => Value::Id;
-    String => Value::Text;
-    &String => |value: &String| Value::Text(value.clone());
-    &str => |value: &str| Value::Text(value.to_owned());
-    Vec<u8> => Value::Bytes;
-    &[u8] => |value: &[u8]| Value::Bytes(value.to_vec());
-    Vec<Value> => Value::List;
-    Timestamp => |value: Timestamp| Value::Int(value.0);
-}
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Value::Null, Into::into)
-    }
-}
-
-/// A list of values, as parameters or as a row.
-macro_rules! row {
-    ($($value:expr),* $(,)?) => {
-        vec![$($crate::storage::postgres::sets::Value::from($value)),*]
-    };
-}
-pub(super) use row;
 
 type Encoded = Result<IsNull, Box<dyn Error + Sync + Send>>;
 

@@ -2,19 +2,23 @@
 
 use super::fault::Done;
 use super::run::Run;
-use super::sets::{Set, row};
+use super::sets::{Set, Value, row};
 use super::tx::Tx;
 use super::values::{
     Key, Place, Row, cell, json_opt, label_key, one_of, payload, payload_opt, read_label_key, read_once, read_seen,
     seen_bytes, text_of,
 };
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OnceSlot, OrgId, Slot, TaskId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
     Label, NewOp, NewTask, OpKind, Placement, RecordedBody, RecordedOp, SideEffects, Task, TaskOptions, TaskStatus,
 };
-use crate::storage::sql;
+use crate::payload::RowOf;
+use crate::storage::PAGE;
+use crate::storage::allowance::Allowance;
 use crate::storage::sql::task::TASK_STATUS;
+use crate::storage::sql::{self, Tasks};
+use bytes::Bytes;
 use uuid::Uuid;
 
 /// The columns of [`TaskRow`], after which comes a condition on `t`.
@@ -91,47 +95,108 @@ impl TaskRow {
         })
     }
 
-    /// The task of a place.
-    pub(super) fn at(tx: &Tx, place: Place) -> Done<Option<Self>> {
-        let Place { key, slot } = place;
-        tx.first(
-            concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.segment = $3 AND t.sequence = $4"),
-            row![key.org.0, key.run, slot.segment, slot.sequence],
-            Self::read,
-        )
-    }
-
     /// The task of an id.
     pub(super) fn find(tx: &Tx, org: OrgId, task: TaskId) -> Done<Option<Self>> {
         tx.first(concat!(select_task!(), "WHERE t.org_id = $1 AND t.id = $2"), row![org.0, task.0], Self::read)
     }
+}
 
-    /// Stores a new task as it is now.
-    pub(super) fn insert(&self, tx: &Tx, run: &Run, op: &NewOp) -> Done<()> {
-        let task = &self.task;
-        let label = &op.label;
-        let due = self.due(tx.now.0);
-        super::payloads::refer(tx, run, &task.new.input)?;
-        if let Some(output) = &task.output {
-            super::payloads::refer(tx, run, output)?;
+/// A task whose values are kept as far as there is room for them.
+fn within(row: &Row, allowance: &mut Allowance) -> Done<TaskRow> {
+    let mut read = TaskRow::read(row)?;
+    allowance.task(&mut read.task);
+    Ok(read)
+}
+
+impl Tasks for Tx<'_> {
+    fn task_at(&self, place: Place) -> Done<Option<TaskRow>> {
+        let Place { key, slot } = place;
+        self.first(
+            concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.segment = $3 AND t.sequence = $4"),
+            row![key.org.0, key.run, slot.segment, slot.sequence],
+            TaskRow::read,
+        )
+    }
+
+    /// In pages.
+    fn tasks_at(&self, run: &Run, slots: &[Slot], allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        let key = run.home.key;
+        let mut found = Vec::with_capacity(slots.len());
+        for page in slots.chunks(PAGE) {
+            let (segments, sequences): (Vec<Value>, Vec<Value>) =
+                page.iter().map(|slot| (Value::from(slot.segment), Value::from(slot.sequence))).unzip();
+            found.extend(self.all(
+                concat!(
+                    select_task!(),
+                    "JOIN UNNEST($3::int[], $4::int[]) AS k(segment, sequence) \
+                     ON t.segment = k.segment AND t.sequence = k.sequence WHERE t.org_id = $1 AND t.run = $2"
+                ),
+                row![key.org.0, key.run, segments, sequences],
+                |row| within(row, allowance),
+            )?);
         }
-        let options = (task.new.options != TaskOptions::default()).then(|| text_of(&task.new.options)).transpose()?;
-        tx.put(
+        Ok(found)
+    }
+
+    fn task_of(&self, run: &Run, op: &OpId) -> Done<Option<TaskRow>> {
+        let slot = match &op.once {
+            None => Some(op.slot),
+            Some(once) => self.first(
+                "SELECT segment, sequence FROM task_execution WHERE org_id = $1 AND run = $2 AND once_name = $3 \
+                 AND once_n = $4",
+                row![run.home.key.org.0, run.home.key.run, &*once.name, once.n],
+                |row| Ok(Slot { segment: row.get(0)?, sequence: row.get(1)? }),
+            )?,
+        };
+        slot.map_or(Ok(None), |slot| self.task_at(Place { key: run.home.key, slot }))
+    }
+
+    fn open_task(&self, org: OrgId, id: TaskId) -> Done<Option<TaskRow>> {
+        Ok(TaskRow::find(self, org, id)?.filter(|row| !row.task.status.is_terminal()))
+    }
+
+    fn task_by_id(&self, run: &Run, id: TaskId) -> Done<Option<TaskRow>> {
+        Ok(TaskRow::find(self, run.home.key.org, id)?.filter(|row| row.task.execution == run.id))
+    }
+
+    fn outputs(&self, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
+        super::left::read(self, org, of)
+    }
+
+    fn detached_ended(&self, run: &Run, before: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        self.all(
+            concat!(
+                select_task!(),
+                "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment < $3 AND t.ended_number IS NOT NULL"
+            ),
+            row![run.home.key.org.0, run.home.key.run, before],
+            |row| within(row, allowance),
+        )
+    }
+
+    fn detached_until(&self, run: &Run, segment: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        let sql = concat!(select_task!(), "WHERE t.org_id = $1 AND t.run = $2 AND t.detached AND t.segment <= $3");
+        self.all(sql, row![run.home.key.org.0, run.home.key.run, segment], |row| within(row, allowance))
+    }
+
+    fn put_task(&self, stored: &TaskRow, op: &NewOp, due: Option<i64>, options: Option<String>) -> Done<()> {
+        let (task, label) = (&stored.task, &op.label);
+        self.put(
             &SCHEDULED,
             row![
-                self.place.key.org.0,
-                self.place.key.run,
+                stored.place.key.org.0,
+                stored.place.key.run,
                 task.slot.segment,
                 task.slot.sequence,
                 task.new.id.0,
                 task.status as u8,
-                self.placement(),
+                stored.placement(),
                 task.attempt,
                 task.failed_attempts,
                 task.losses,
-                self.reconcile.then_some(true),
-                self.epoch,
-                self.ended_number,
+                stored.reconcile.then_some(true),
+                stored.epoch,
+                stored.ended_number,
                 task.new.options.detached.then_some(true),
                 &task.new.kind,
                 &task.new.queue,
@@ -153,34 +218,31 @@ impl TaskRow {
                 task.output.as_ref().map(cell).transpose()?,
             ],
         );
-        self.announce(tx, due);
         Ok(())
     }
 
-    /// Stores what may have changed of an existing task.
-    pub(super) fn save(&self, tx: &Tx) -> Done<()> {
-        let task = &self.task;
-        let due = self.due(tx.now.0);
-        tx.put(
+    fn save_task(&self, stored: &TaskRow, due: Option<i64>) -> Done<()> {
+        let task = &stored.task;
+        self.put(
             &SAVED,
             row![
-                self.place.key.org.0,
-                self.place.key.run,
+                stored.place.key.org.0,
+                stored.place.key.run,
                 task.slot.segment,
                 task.slot.sequence,
                 task.status as u8,
-                self.placement(),
+                stored.placement(),
                 task.attempt,
                 task.failed_attempts,
                 task.losses,
-                self.reconcile.then_some(true),
-                self.epoch,
-                self.ended_number,
+                stored.reconcile.then_some(true),
+                stored.epoch,
+                stored.ended_number,
                 task.visible_at,
                 task.worker.map(|worker| worker.0),
-                self.lease_expires,
-                self.sign_at,
-                self.stop.then_some(true),
+                stored.lease_expires,
+                stored.sign_at,
+                stored.stop.then_some(true),
                 due,
                 task.started_at,
                 task.ended_at,
@@ -188,34 +250,31 @@ impl TaskRow {
                 task.output.as_ref().map(cell).transpose()?,
             ],
         );
-        self.announce(tx, due);
         Ok(())
     }
-}
 
-/// Open tasks of a run, in order of their place.
-pub(super) fn open(tx: &Tx, run: &Run) -> Done<Vec<TaskRow>> {
-    let sql = concat!(
-        select_task!(),
-        "WHERE t.org_id = $1 AND t.run = $2 AND t.ended_at IS NULL ORDER BY t.segment, t.sequence"
-    );
-    tx.all(sql, row![run.home.key.org.0, run.home.key.run], TaskRow::read)
-}
+    fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
+        let sql = concat!(
+            select_task!(),
+            "WHERE t.org_id = $1 AND t.run = $2 AND t.ended_at IS NULL ORDER BY t.segment, t.sequence"
+        );
+        self.all(sql, row![run.home.key.org.0, run.home.key.run], TaskRow::read)
+    }
 
-/// Whether an open task has a status.
-pub(super) fn has_open(tx: &Tx, run: &Run, status: TaskStatus) -> Done<bool> {
-    let found = tx.first(
-        "SELECT TRUE FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL AND status = $3 LIMIT 1",
-        row![run.home.key.org.0, run.home.key.run, status as u8],
-        |row| row.get::<bool>(0),
-    )?;
-    Ok(found.is_some())
-}
+    fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
+        let found = self.first(
+            "SELECT TRUE FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL AND status = $3 LIMIT 1",
+            row![run.home.key.org.0, run.home.key.run, status as u8],
+            |row| row.get::<bool>(0),
+        )?;
+        Ok(found.is_some())
+    }
 
-/// Whether a run has more open tasks than so many.
-pub(super) fn has_more_open(tx: &Tx, run: &Run, most: usize) -> Done<bool> {
-    let one = "SELECT TRUE FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL LIMIT 1 OFFSET $3";
-    Ok(!tx.ask(one, row![run.home.key.org.0, run.home.key.run, most as i64])?.is_empty())
+    fn has_more_open(&self, run: &Run, most: usize) -> Done<bool> {
+        let one =
+            "SELECT TRUE FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL LIMIT 1 OFFSET $3";
+        Ok(!self.ask(one, row![run.home.key.org.0, run.home.key.run, most as i64])?.is_empty())
+    }
 }
 
 /// The columns of [`recorded`], after which comes a condition.

@@ -5,23 +5,15 @@
 
 use super::fault::{Done, Fault};
 use super::link::{Ask, Link};
-use super::locks::Locked;
-use super::request::Request;
-use super::run::{Home, Run};
-use super::sets::{Set, Value, Writes, row};
-use super::task::TaskRow;
-use super::values::{Key, Place, Row, cell, one_of, text_of};
+use super::locks::{Last, Locked};
+use super::run::Home;
+use super::sets::{Set, Value, Writes};
+use super::values::{Key, Place, Row};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, ExecutionId, OrgId, Slot};
-use crate::model::{Failure, Status, TaskStatus};
-use crate::payload::Payload;
-use crate::storage::Standing;
-use crate::storage::allowance::Allowance;
-use crate::storage::sql::log::Numbered;
-use crate::storage::sql::tail::{Recorded, Tail};
-use crate::storage::sql::{self, Statements};
-use crate::streaming::Change;
+use crate::id::{EntryId, OrgId};
+use crate::storage::sql::news::News;
+use crate::storage::sql::{self, Dialect};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,12 +53,12 @@ pub(super) type Question = (&'static str, Vec<Value>);
 const NAME: &str = "SELECT set_config('flovyn.org', $1, true)";
 
 /// An open transaction. It begins with the first statement.
-pub(super) struct Tx<'l> {
+pub(in crate::storage) struct Tx<'l> {
     link: RefCell<&'l mut Link>,
-    pub mode: Mode,
+    pub(super) mode: Mode,
     begun: Cell<bool>,
     /// The store's time, one for all commands that share the transaction.
-    pub now: Timestamp,
+    pub(super) now: Timestamp,
     /// Writes of commands that have succeeded, and of the current one.
     kept: RefCell<Writes>,
     own: RefCell<Writes>,
@@ -74,25 +66,14 @@ pub(super) struct Tx<'l> {
     sent: Cell<bool>,
     wrote: Cell<bool>,
     /// The transaction's own number, once it is known.
-    pub number: Cell<Option<i64>>,
+    pub(super) number: Cell<Option<i64>>,
     /// What the current command asked ahead, until it is looked at.
-    pub ahead: Cell<Option<Vec<Row>>>,
+    pub(super) ahead: Cell<Option<Vec<Row>>>,
     /// Runs that were locked and read ahead.
-    pub locked: RefCell<Locked>,
+    pub(super) locked: RefCell<Locked>,
     /// Depths of entries that the transaction has written.
-    pub depths: RefCell<HashMap<EntryId, u32>>,
+    pub(super) depths: RefCell<HashMap<EntryId, u32>>,
     news: RefCell<News>,
-}
-
-/// What to announce once the transaction is durable.
-#[derive(Debug, Default)]
-pub(super) struct News {
-    pub changed: Vec<Change>,
-    pub agents: bool,
-    pub tasks: bool,
-    pub due: Option<i64>,
-    /// The transaction's own number, where it has written.
-    pub transaction: Option<i64>,
 }
 
 const NUMBER: &str = "SELECT pg_current_xact_id_if_assigned()::text::bigint";
@@ -185,6 +166,18 @@ impl<'l> Tx<'l> {
         self.ask(sql, params).map(|_| ())
     }
 
+    /// Runs a statement now; all rows that it returns.
+    pub(super) fn execute_all<T>(
+        &self,
+        sql: &'static str,
+        params: Vec<Value>,
+        read: impl FnMut(&Row) -> Done<T>,
+    ) -> Done<Vec<T>> {
+        self.sent.set(true);
+        self.wrote.set(true);
+        self.all(sql, params, read)
+    }
+
     /// Runs a statement now, and tells the first row that it returns.
     pub(super) fn execute_returning<T>(
         &self,
@@ -219,8 +212,9 @@ impl<'l> Tx<'l> {
         self.wrote.get() || !self.kept.borrow().is_empty()
     }
 
-    /// Sends what waits and the COMMIT. An error before the COMMIT was answered is told with the news lost.
-    pub(super) fn commit(self) -> Done<News> {
+    /// Sends what waits and the COMMIT; tells the news and the transaction's own number, where it has written. An error before
+    /// the COMMIT was answered is told with the news lost.
+    pub(super) fn commit(self) -> Done<(News, Option<i64>)> {
         let mut transaction = self.number.get().filter(|_| self.has_written());
         if self.has_written() && transaction.is_none() {
             let answers = self.exchange(&[(NUMBER, Vec::new())], Some("COMMIT"))?;
@@ -228,93 +222,21 @@ impl<'l> Tx<'l> {
         } else if self.begun.get() {
             self.exchange(&[], Some("COMMIT"))?;
         }
-        Ok(News { transaction, ..self.news.into_inner() })
+        Ok((self.news.into_inner(), transaction))
     }
 }
-
-/// The number of a run's last event; 0 before the first.
-pub(super) fn high(tx: &Tx, key: Key) -> Done<u64> {
-    let sql = "SELECT number FROM event WHERE org_id = $1 AND run = $2 ORDER BY number DESC LIMIT 1";
-    Ok(tx.first(sql, row![key.org.0, key.run], |row| row.get(0))?.unwrap_or(0))
-}
-
-/// How far runs have come: their last event, their status.
-pub(super) fn standings(tx: &Tx, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
-    let sql = "SELECT x.id, x.status, h.number FROM (SELECT * FROM UNNEST($2::uuid[]) AS u(id) LIMIT cardinality($2)) k \
-               JOIN agent_execution x ON x.org_id = $1 AND x.id = k.id \
-               CROSS JOIN LATERAL (SELECT number FROM event WHERE org_id = x.org_id AND run = x.run \
-               ORDER BY number DESC LIMIT 1) h";
-    let ids: Vec<Value> = ids.iter().map(|id| Value::from(id.0)).collect();
-    tx.all(sql, row![org.0, ids], |row| {
-        Ok(Standing::of(ExecutionId(row.get(0)?), row.get(2)?, one_of(&Status::ALL, 1, row)?))
-    })
-}
-
-static EVENT: Set = Set::insert(
-    "event",
-    "org_id uuid, run bigint, number bigint, at bigint, kind smallint, segment int, sequence int, data text, \
-     commit_number bigint, committed_at bigint, request_id uuid, digest bytea, top int, known bigint, fact_high bigint, \
-     outcome smallint",
-);
 
 /// The events of one run.
 pub(super) type Log<'t, 'l> = sql::log::Log<'t, Tx<'l>>;
 
-fn event_row(tx: &Tx, key: Key, event: Numbered, commit: Option<&Request>) -> Vec<Value> {
-    let mut row =
-        row![key.org.0, key.run, event.number, tx.now, event.kind as u8, event.segment, event.sequence, event.data];
-    match commit {
-        Some(request) => row.extend(request.columns()),
-        None => row.extend(std::iter::repeat_n(Value::Null, 8)),
-    }
-    row
-}
-
-impl Log<'_, '_> {
-    /// Records a commit on the run's last event. `before` is the commit before it.
-    pub(super) fn record(mut self, request: &Request, before: Option<&Request>) -> Done<()> {
-        match self.held.take() {
-            Some(event) => self.tx.put(&EVENT, event_row(self.tx, self.key, event, Some(request))),
-            None => request.attach(self.tx, self.key, before),
-        }
-        Ok(())
-    }
-}
-
-static ENDED: Set =
-    Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
-static FAILURE: Set =
-    Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text").changing("ended_at = NULL");
-
-impl Statements for Tx<'_> {
+impl Dialect for Tx<'_> {
     type Fault = Fault;
     type Home = Home;
     type Key = Key;
     type Place = Place;
 
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    fn changed(&self, change: Change) {
-        let changed = &mut self.news.borrow_mut().changed;
-        match changed.last_mut() {
-            Some(last) if last.is_of(&change) => last.join(change),
-            _ => changed.push(change),
-        }
-    }
-
-    fn agents_ready(&self) {
-        self.news.borrow_mut().agents = true;
-    }
-
-    fn tasks_ready(&self) {
-        self.news.borrow_mut().tasks = true;
-    }
-
-    fn due(&self, at: i64) {
-        let due = &mut self.news.borrow_mut().due;
-        *due = Some(due.map_or(at, |before| before.min(at)));
+    fn home(org: OrgId) -> Home {
+        Home { key: Key { org, run: 0 }, last: Some(Last::default()) }
     }
 
     fn org(home: &Home) -> OrgId {
@@ -325,66 +247,12 @@ impl Statements for Tx<'_> {
         home.key
     }
 
-    fn high(&self, run: &Run) -> Done<u64> {
-        match &run.home.last {
-            Some(last) => Ok(last.high),
-            None => high(self, run.home.key),
-        }
+    fn now(&self) -> Timestamp {
+        self.now
     }
 
-    fn put_event(&self, key: Key, event: Numbered) -> Done<()> {
-        self.put(&EVENT, event_row(self, key, event, None));
-        Ok(())
-    }
-
-    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
-        super::payloads::refer(self, run, payload)
-    }
-
-    fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
-        let (output, failure) = (output.map(cell).transpose()?, failure.map(text_of).transpose()?);
-        self.put(&ENDED, row![run.home.key.org.0, run.home.key.run, output, failure, self.now]);
-        super::unfenced::tell_parent(self, run)
-    }
-
-    fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
-        self.put(&FAILURE, row![run.home.key.org.0, run.home.key.run, failure.map(text_of).transpose()?]);
-        Ok(())
-    }
-
-    fn disarm_all(&self, run: &Run) -> Done<()> {
-        super::op::disarm_all(self, run);
-        Ok(())
-    }
-
-    fn rearm(&self, run: &Run, slot: Slot) -> Done<()> {
-        super::op::rearm(self, Place { key: run.home.key, slot });
-        Ok(())
-    }
-
-    fn undo(&self, run: &Run, slot: Slot) -> Done<()> {
-        super::op::undo(self, Place { key: run.home.key, slot });
-        Ok(())
-    }
-
-    fn tail(&self, run: &Run) -> Done<Vec<Recorded>> {
-        super::segment::own(self, run.home.key, run.segment, &mut Tail::default())
-    }
-
-    fn tasks_at(&self, run: &Run, slots: &[Slot]) -> Done<Vec<TaskRow>> {
-        super::segment::tasks_at(self, run.home.key, slots, &mut Allowance::default())
-    }
-
-    fn save_task(&self, task: &TaskRow) -> Done<()> {
-        task.save(self)
-    }
-
-    fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
-        super::task::open(self, run)
-    }
-
-    fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
-        super::task::has_open(self, run, status)
+    fn news(&self) -> &RefCell<News> {
+        &self.news
     }
 }
 
@@ -424,14 +292,5 @@ pub(super) fn snapshot<T>(
                 return answer(Err(Error::new(Code::Internal, message)));
             }
         }
-    }
-}
-
-/// What a command that found nothing to answer with is told.
-pub(super) fn none<T>(found: Done<T>) -> Done<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(Fault::Domain(_)) => Ok(None),
-        Err(fault) => Err(fault),
     }
 }

@@ -5,13 +5,13 @@ use super::fault::Done;
 use super::locks;
 use super::run::Run;
 use super::sets::{Set, row};
-use super::task::TaskRow;
 use super::tx::{Log, Tx};
 use super::values::{Place, Row, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::{EventKind, QueueLoad, Status};
 use crate::storage::NO_WORKER_AFTER;
+use crate::storage::sql::Tasks;
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -172,7 +172,7 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
     }
     for (target, slot) in waits.tasks {
         let Some((run, log)) = logs.get_mut(&target) else { continue };
-        let Some(row) = TaskRow::at(tx, Place { key: run.home.key, slot })? else { continue };
+        let Some(row) = tx.task_at(Place { key: run.home.key, slot })? else { continue };
         row.emit(run, log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;
         tx.put(
             &TOLD_TASK,

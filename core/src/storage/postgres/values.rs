@@ -19,14 +19,14 @@ use zstd::bulk::Compressor;
 
 /// Where the rows of a run are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key {
+pub(in crate::storage) struct Key {
     pub org: OrgId,
     pub run: i64,
 }
 
 /// Where an op is: its run and its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
+pub(in crate::storage) struct Place {
     pub key: Key,
     pub slot: Slot,
 }
@@ -160,7 +160,8 @@ fn payload_of(bytes: &[u8]) -> Option<Payload> {
     }
 }
 
-fn unreadable(index: usize, what: &str) -> Fault {
+/// The error for a column that does not hold what it should.
+pub(super) fn unreadable(index: usize, what: &str) -> Fault {
     Fault::Unreadable(format!("column {index} holds no {what}"))
 }
 

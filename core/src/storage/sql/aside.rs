@@ -1,6 +1,6 @@
 //! Work that cannot be read is set aside alone, so that the work beside it goes on: its run is PAUSED and says why.
 
-use super::Statements;
+use super::Events;
 use super::log::Numbered;
 use super::run::Run;
 use crate::error::{Code, Error, Kind};
@@ -43,10 +43,14 @@ impl Aside {
     }
 
     /// Writes the event of the pause, by hand: the run itself may not be readable.
-    pub(in crate::storage) fn put_event<T: Statements>(&self, tx: &T, key: T::Key, high: u64) -> Result<(), T::Fault> {
+    pub(in crate::storage) fn put_event<T: Events>(&self, tx: &T, key: T::Key, high: u64) -> Result<(), T::Fault> {
         let data = json!({ "reason": WaitReason::Quarantined, "error": self.failure() }).to_string();
         let number = high + 1;
-        tx.put_event(key, Numbered { number, kind: EventKind::Paused, segment: 0, sequence: None, data: Some(data) })?;
+        tx.put_event(
+            key,
+            Numbered { number, kind: EventKind::Paused, segment: 0, sequence: None, data: Some(data) },
+            None,
+        )?;
         tx.changed(Change { org: self.org, execution: self.run, high: number, ended: Some(false), here: true });
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The events of one run: each gets the next number, and the run is announced when the log is dropped.
 
-use super::Statements;
+use super::request::Request;
 use super::run::Run;
+use super::{Dialect, Events};
 use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::EventKind;
 use crate::streaming::Change;
@@ -17,9 +18,9 @@ pub(in crate::storage) struct Numbered {
 }
 
 /// The events of one run, as a command writes them.
-pub(in crate::storage) struct Log<'t, T: Statements> {
+pub(in crate::storage) struct Log<'t, T: Dialect> {
     pub tx: &'t T,
-    pub key: T::Key,
+    key: T::Key,
     org: OrgId,
     id: ExecutionId,
     /// The run's current segment.
@@ -28,11 +29,11 @@ pub(in crate::storage) struct Log<'t, T: Statements> {
     pub high: u64,
     ended: bool,
     /// The last event, held back because a commit will be recorded on it.
-    pub held: Option<Numbered>,
+    held: Option<Numbered>,
     holds: bool,
 }
 
-impl<'t, T: Statements> Log<'t, T> {
+impl<'t, T: Events> Log<'t, T> {
     /// Continues a run's events.
     pub fn open(tx: &'t T, run: &Run<T::Home>) -> Result<Self, T::Fault> {
         Ok(Self::after(tx, run, tx.high(run)?, false))
@@ -79,13 +80,21 @@ impl<'t, T: Statements> Log<'t, T> {
         };
         let event = if self.holds { self.held.replace(event) } else { Some(event) };
         if let Some(event) = event {
-            self.tx.put_event(self.key, event)?;
+            self.tx.put_event(self.key, event, None)?;
         }
         Ok(self.high)
     }
+
+    /// Records a commit on the run's last event. `before` is the commit before it.
+    pub fn record(mut self, commit: &Request, before: Option<&Request>) -> Result<(), T::Fault> {
+        match self.held.take() {
+            Some(event) => self.tx.put_event(self.key, event, Some(commit)),
+            None => self.tx.attach(self.key, commit, before),
+        }
+    }
 }
 
-impl<T: Statements> Drop for Log<'_, T> {
+impl<T: Dialect> Drop for Log<'_, T> {
     fn drop(&mut self) {
         let Self { org, id, high, ended, .. } = *self;
         self.tx.changed(Change { org, execution: id, high, ended: Some(ended), here: true });

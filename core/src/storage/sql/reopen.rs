@@ -3,8 +3,11 @@
 use super::Statements;
 use super::log::Log;
 use super::run::Run;
+use super::segment::own;
+use super::tail::Tail;
 use crate::journal::retry::{after_error, unheard};
 use crate::model::{Status, TaskStatus};
+use crate::storage::allowance::Allowance;
 use std::time::Duration;
 
 impl<H> Run<H> {
@@ -22,7 +25,7 @@ impl<H> Run<H> {
         &mut self,
         log: &mut Log<'_, T>,
     ) -> Result<(), T::Fault> {
-        let tail = log.tx.tail(self)?;
+        let tail = own(log.tx, self, self.segment, &mut Tail::default())?;
         let unheard = unheard(&tail.iter().map(|op| &op.op).collect::<Vec<_>>());
         for slot in unheard.undone {
             log.tx.undo(self, slot)?;
@@ -30,14 +33,14 @@ impl<H> Run<H> {
         for slot in unheard.timers {
             log.tx.rearm(self, slot)?;
         }
-        for mut row in log.tx.tasks_at(self, &unheard.tasks)? {
+        for mut row in log.tx.tasks_at(self, &unheard.tasks, &mut Allowance::default())? {
             let Some(verdict) = after_error(&row.task) else { continue };
             let task = &mut row.task;
             (task.status, task.ended_at, task.output) = (TaskStatus::Running, None, None);
             (task.failed_attempts, task.losses) = (0, 0);
             (row.ended_number, row.stop) = (None, false);
             row.carry_out(self, log, verdict, None)?;
-            log.tx.save_task(&row)?;
+            row.save(log.tx)?;
         }
         log.tx.due(log.tx.now().0);
         Ok(())

@@ -1,18 +1,21 @@
 //! The row of a run in memory: what decides its life, and the transitions that several commands share.
 
-use super::Statements;
+use super::executions::store_signal;
 use super::log::Log;
+use super::tail::Point;
 use super::values::text_of;
+use super::{Dialect, RunOf, Runs, Statements, if_there};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, OpBody, Status, Task, TaskStatus, Wait,
-    WaitReason, runners,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, NewSignal, OpBody, Status,
+    Task, TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::PREFERENCE;
+use crate::storage::limits::DEFAULT_TAIL;
 use serde_json::{Value, json};
 
 /// A stop that was asked for.
@@ -59,8 +62,8 @@ pub(in crate::storage) struct Run<H> {
     pub wait: Option<String>,
     /// It may have a quarantined task.
     pub quarantined: bool,
-    /// The number of the run it was forked from.
-    pub forked: Option<i64>,
+    /// It is a fork.
+    pub forked: bool,
     /// The event of the last claim.
     pub claim_number: u64,
     pub concurrency_key: Option<String>,
@@ -71,7 +74,50 @@ pub(in crate::storage) struct Run<H> {
     pub prefer_until: Option<i64>,
 }
 
+/// Where a fork comes from: its parent, and the place there.
+#[derive(Debug)]
+pub(in crate::storage) struct Origin<K> {
+    pub parent: K,
+    pub id: ExecutionId,
+    pub point: Point,
+}
+
 impl<H> Run<H> {
+    /// One that is being made.
+    pub(in crate::storage) fn new(home: H, new: &NewExecution, now: Timestamp) -> Self {
+        Self {
+            home,
+            id: new.id,
+            status: Status::Pending,
+            epoch: 0,
+            worker: None,
+            last_worker: None,
+            lease_expires: None,
+            lease_ttl: 0,
+            segment: 0,
+            base: 0,
+            top: 0,
+            fact_high: 0,
+            losses: 0,
+            step_count: 0,
+            step_limit: new.limits.max_steps,
+            tail_limit: new.limits.max_tail.unwrap_or(DEFAULT_TAIL),
+            leaf: None,
+            code: None,
+            stop: None,
+            begins_at: new.delay.map(|delay| now.after(delay).0),
+            ends_at: new.limits.timeout.map(|timeout| now.after(timeout).0),
+            wait: None,
+            quarantined: false,
+            forked: false,
+            claim_number: 0,
+            concurrency_key: new.concurrency_key.clone(),
+            concurrency_limit: new.concurrency_limit,
+            concurrency_slot: 0,
+            prefer_until: None,
+        }
+    }
+
     /// What it waits for.
     pub(in crate::storage) fn wait(&self) -> Option<Wait> {
         self.wait.as_deref().and_then(|text| serde_json::from_str(text).ok())
@@ -114,8 +160,15 @@ impl<H> Run<H> {
         self.wait = None;
     }
 
+    /// Writes everything that may have changed and announces what follows from it.
+    pub(in crate::storage) fn save<T: Runs<Home = H>>(&self, tx: &T) -> Result<(), T::Fault> {
+        tx.save_run(self)?;
+        self.announce(tx);
+        Ok(())
+    }
+
     /// Announces what follows from what it is now.
-    pub(in crate::storage) fn announce<T: Statements<Home = H>>(&self, tx: &T) {
+    pub(in crate::storage) fn announce<T: Dialect<Home = H>>(&self, tx: &T) {
         // A run that holds its key no longer makes room for another.
         let frees = self.concurrency_key.is_some() && self.status != Status::Running;
         if self.is_ready(tx.now()) || frees {
@@ -212,6 +265,7 @@ impl<H> Run<H> {
             log.tx.refer(self, output)?;
         }
         log.tx.put_end(self, output, failure)?;
+        tell_parent(log.tx, self)?;
         Ok(facts)
     }
 
@@ -395,6 +449,15 @@ pub(in crate::storage) enum Cause<'a> {
     Task(&'a Task),
     Timer,
     Signal(&'a str),
+}
+
+/// Tells the run that spawned one of its end. PostgreSQL locks its row late: where two transactions are in each other's way,
+/// the database ends one of them and it is made again.
+fn tell_parent<T: Statements>(tx: &T, run: &RunOf<T>) -> Result<(), T::Fault> {
+    let Some(parent) = tx.parent(run)? else { return Ok(()) };
+    // One that has ended, or is gone, needs no word.
+    if_there(store_signal(tx, &NewSignal::of_child(T::org(&run.home), parent, run.id, run.status)))?;
+    Ok(())
 }
 
 /// The error for an unknown run.

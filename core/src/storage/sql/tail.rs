@@ -96,6 +96,7 @@ impl Tail {
 }
 
 /// Where a fork starts, and how far its parent had come.
+#[derive(Debug)]
 pub(in crate::storage) struct Point {
     pub segment: u32,
     /// The last op that counts; none for a fork at a checkpoint.

@@ -3,17 +3,17 @@
 //! `journal::retry` judges; this file carries the verdict out: one guarded update, one event, and the fact that may wake
 //! the run.
 
-use super::Statements;
 use super::log::Log;
 use super::run::{Cause, Run};
 use super::values::{micros, text_of};
+use super::{Dialect, Statements, Tasks};
 use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::id::{OrgId, Slot};
 use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted};
 use crate::model::{
-    AttemptResult, EventKind, Fact, FactKind, Failure, Interruption, NewTask, Placement, SideEffects, Status, Task,
-    TaskStatus,
+    AttemptResult, EventKind, Fact, FactKind, Failure, Interruption, NewOp, NewTask, Placement, SideEffects, Status,
+    Task, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
 use serde_json::{Value, json};
@@ -100,7 +100,34 @@ impl<P> TaskRow<P> {
         }
     }
 
-    pub(in crate::storage) fn announce<T: Statements<Place = P>>(&self, tx: &T, due: Option<i64>) {
+    /// Stores a new task as it is now.
+    pub(in crate::storage) fn insert<T: Statements<Place = P>>(
+        &self,
+        tx: &T,
+        run: &Run<T::Home>,
+        op: &NewOp,
+    ) -> Result<(), T::Fault> {
+        let task = &self.task;
+        let due = self.due(tx.now().0);
+        tx.refer(run, &task.new.input)?;
+        if let Some(output) = &task.output {
+            tx.refer(run, output)?;
+        }
+        let options = (task.new.options != TaskOptions::default()).then(|| text_of(&task.new.options)).transpose()?;
+        tx.put_task(self, op, due, options)?;
+        self.announce(tx, due);
+        Ok(())
+    }
+
+    /// Stores what may have changed of it.
+    pub(in crate::storage) fn save<T: Tasks<Place = P>>(&self, tx: &T) -> Result<(), T::Fault> {
+        let due = self.due(tx.now().0);
+        tx.save_task(self, due)?;
+        self.announce(tx, due);
+        Ok(())
+    }
+
+    fn announce<T: Dialect<Place = P>>(&self, tx: &T, due: Option<i64>) {
         if self.task.status == TaskStatus::Pending && self.task.visible_at <= tx.now() {
             tx.tasks_ready();
         }
@@ -207,7 +234,7 @@ impl<P> TaskRow<P> {
         let verdict = after_loss(&self.task);
         self.task.losses += 1;
         self.carry_out(run, log, verdict, None)?;
-        log.tx.save_task(self)
+        self.save(log.tx)
     }
 
     /// A signal delivered `now` came (rule 12).
@@ -221,7 +248,7 @@ impl<P> TaskRow<P> {
             Interruption::Stop => self.stop = true,
             Interruption::End => drop(self.carry_out(run, log, interrupted(), None)?),
         }
-        log.tx.save_task(self)
+        self.save(log.tx)
     }
 
     /// A limit of time passed.
@@ -242,7 +269,7 @@ impl<P> TaskRow<P> {
             let retryable = what != "deadline";
             self.end_attempt(run, log, AttemptResult::Failed { failure, retryable, pause: None })?;
         }
-        log.tx.save_task(self)
+        self.save(log.tx)
     }
 
     /// Ends it as cancelled.
@@ -252,7 +279,7 @@ impl<P> TaskRow<P> {
         log: &mut Log<'_, T>,
     ) -> Result<(), T::Fault> {
         self.carry_out(run, log, Verdict::Cancel, None)?;
-        log.tx.save_task(self)
+        self.save(log.tx)
     }
 
     /// One transition; the row is changed in memory and the caller stores it. `error` is what an attempt that is not the
@@ -316,7 +343,7 @@ impl<P> TaskRow<P> {
                 task.status = TaskStatus::Quarantined;
                 self.emit(run, log, EventKind::TaskQuarantined, json!({}))?;
                 run.quarantined = true;
-                log.tx.save_task(self)?;
+                self.save(log.tx)?;
                 run.review_wait(log.tx)?;
                 if matches!(run.status, Status::Pending | Status::Waiting) {
                     run.quarantine(log)?;
@@ -335,7 +362,7 @@ impl<P> TaskRow<P> {
     /// A wait's reason depends on the stored rows of its tasks.
     fn reviewed<T: Statements<Place = P>>(&self, tx: &T, run: &mut Run<T::Home>) -> Result<Option<Fact>, T::Fault> {
         if run.wait.is_some() {
-            tx.save_task(self)?;
+            self.save(tx)?;
             run.review_wait(tx)?;
         }
         Ok(None)

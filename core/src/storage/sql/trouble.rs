@@ -41,6 +41,16 @@ pub(in crate::storage) fn unreadable(asked: &str, what: &str) -> Error {
         .outside(format!("{asked}: a stored row is not readable; who runs the server must look"))
 }
 
+/// The error for a command that nobody carries out any more.
+pub(in crate::storage) fn closed(asked: &str) -> Error {
+    Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
+}
+
+/// The error for an id that names nothing.
+pub(in crate::storage) fn unknown(what: &str, id: impl std::fmt::Display) -> Error {
+    Error::new(Code::NotFound, format!("there is no {what} {id} here; check the id and the database"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,16 @@
 //! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
 
 use super::SqliteStorage;
+use super::event::high;
 use super::fault::Done;
 use super::run::{Run, execution, select_execution};
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, high};
+use super::tx::{Log, Tx};
 use super::values::{SHIFT, id, span, text_of};
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
+use crate::storage::sql::Backend;
 use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, is_of_a_row, over_bounds, wait};
 use rusqlite::{Row, params};
 
@@ -23,15 +25,15 @@ impl SqliteStorage {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Clone + Send + 'static,
     {
-        match self.write(asked, command.clone()).await {
-            Err(error) if is_of_a_row(&error) && self.set_aside().await? => self.write(asked, command).await,
+        match self.write_alone(asked, command.clone()).await {
+            Err(error) if is_of_a_row(&error) && self.set_aside().await? => self.write_alone(asked, command).await,
             done => done,
         }
     }
 
     /// Whether there was anything.
     async fn set_aside(&self) -> Result<bool> {
-        let aside = self.write("set aside rows that cannot be used", set_aside).await?;
+        let aside = self.write_alone("set aside rows that cannot be used", set_aside).await?;
         Ok(self.0.aside.note(&aside))
     }
 }
@@ -59,7 +61,7 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
             let Some((bad, told)) = wrong else { continue };
             pause(tx, run, &bad)?;
             if !told {
-                bad.put_event(tx, run, high(tx.conn, run)?)?;
+                bad.put_event(tx, run, high(tx, run)?)?;
             }
             aside.push(bad);
         }
@@ -118,7 +120,7 @@ fn tasks(tx: &Tx, aside: &mut Vec<Aside>) -> Done<()> {
                 "UPDATE task_execution SET status = ?2, worker = NULL, lease_expires = NULL, due_at = NULL WHERE place = ?1",
                 params![place, TaskStatus::Quarantined as u8],
             )?;
-            if let Some(mut run) = Run::at(tx.conn, place >> SHIFT)?
+            if let Some(mut run) = Run::at(tx, place >> SHIFT)?
                 && !run.status.is_terminal()
             {
                 run.quarantined = true;

@@ -18,7 +18,7 @@ impl SqliteStorage {
     pub(super) async fn back_up(&self, to: &Path) -> Result<u64> {
         self.check_process()?;
         if !self.0.place.is_open() {
-            return Err(super::writer::stopped(ASKED));
+            return Err(crate::storage::sql::trouble::closed(ASKED));
         }
         let (place, busy) = (self.0.place.clone(), self.0.options.busy_timeout);
         let to = to.to_owned();

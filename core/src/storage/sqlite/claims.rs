@@ -3,19 +3,22 @@
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::queues;
-use super::request::forget_requests;
-use super::run::{Run, execution_at};
+use super::run::Run;
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, all, first};
+use super::tx::{Log, Tx};
 use super::values::{blob, id, span, text_of};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::sql::Statements;
+use crate::storage::sql::Workers;
+use crate::storage::sql::queues::{passed, room};
+use crate::storage::sql::request::forget_requests;
+use crate::storage::sql::{Dialect, Events, Payloads, Runs, Tasks};
+use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,16 +53,16 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
 pub(super) type Serves = BTreeSet<(String, String)>;
 
 /// What is known of the worker that claims: until when it lives and what it serves.
-fn known(conn: &Connection, claim: &ClaimRequest) -> Done<Option<(i64, Serves)>> {
+fn known(tx: &Tx, claim: &ClaimRequest) -> Done<Option<(i64, Serves)>> {
     let sql = "SELECT alive_until, kinds FROM worker WHERE org_id = ?1 AND id = ?2";
     let of = [blob(&claim.org.0), blob(&claim.worker.0)];
-    first(conn, sql, of, |row| Ok((row.get(0)?, super::values::json(row, 1)?)))
+    tx.first(sql, of, |row| Ok((row.get(0)?, super::values::json(row, 1)?)))
 }
 
 /// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
 fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
     let until = tx.now.after(claim.ttl).0;
-    let (alive, mut served) = known(tx.conn, claim)?.unwrap_or((i64::MIN, Serves::new()));
+    let (alive, mut served) = known(tx, claim)?.unwrap_or((i64::MIN, Serves::new()));
     let before = served.len();
     served.extend(claim.kinds.iter().map(|kind| (kind.clone(), claim.queue.clone())));
     let fresh = until.saturating_sub(alive) < super::values::micros(claim.ttl) / 8;
@@ -76,21 +79,21 @@ fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
 }
 
 /// Whether a claim could find anything: asked on a connection that reads, so that idle polls write nothing.
-pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, tasks: bool) -> Done<bool> {
-    let Some((alive, served)) = known(conn, claim)? else { return Ok(true) };
+pub(super) fn anything(tx: &Tx, claim: &ClaimRequest, now: Timestamp, tasks: bool) -> Done<bool> {
+    let Some((alive, served)) = known(tx, claim)? else { return Ok(true) };
     let aged = now.after(claim.ttl).0.saturating_sub(alive) >= super::values::micros(claim.ttl) / 8;
     if aged || claim.kinds.iter().any(|kind| !served.contains(&(kind.clone(), claim.queue.clone()))) {
         return Ok(true);
     }
     let delayed = "SELECT 1 FROM agent_execution WHERE due_at <= ?1 AND status = 0 AND ready = 0 LIMIT 1";
-    if !tasks && first(conn, delayed, [now.0], |_| Ok(()))?.is_some() {
+    if !tasks && tx.first(delayed, [now.0], |_| Ok(()))?.is_some() {
         return Ok(true);
     }
     if claim.limit == 0 {
         let preferred = "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND last_worker = ?2 AND prefer_until IS NOT NULL \
                          LIMIT 1";
         let of = [blob(&claim.org.0), blob(&claim.worker.0)];
-        return Ok(!tasks && first(conn, preferred, of, |_| Ok(()))?.is_some());
+        return Ok(!tasks && tx.first(preferred, of, |_| Ok(()))?.is_some());
     }
     let sql = if tasks {
         "SELECT 1 FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 AND kind = ?3 AND visible_at <= ?4 \
@@ -102,7 +105,7 @@ pub(super) fn anything(conn: &Connection, claim: &ClaimRequest, now: Timestamp, 
     };
     for kind in &*claim.kinds {
         let worker = blob(&claim.worker.0);
-        if first(conn, sql, params![blob(&claim.org.0), claim.queue, kind, now.0, worker], |_| Ok(()))?.is_some() {
+        if tx.first(sql, params![blob(&claim.org.0), claim.queue, kind, now.0, worker], |_| Ok(()))?.is_some() {
             return Ok(true);
         }
     }
@@ -116,7 +119,7 @@ pub(super) fn begin_delayed(tx: &Tx) -> Done<()> {
             row.get::<_, i64>(0)
         })?;
     for run in due {
-        if let Some(run) = Run::at(tx.conn, run)? {
+        if let Some(run) = Run::at(tx, run)? {
             run.save(tx)?;
         }
     }
@@ -132,26 +135,26 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         return Ok(Vec::new());
     }
     let gate = queues::gate(tx, claim)?;
-    let room = match &gate {
+    let free = match &gate {
         None => claim.limit,
-        Some(gate) => gate.room(claim.limit, queues::held(tx, claim)?, tx.now),
+        Some(gate) => room(tx, claim, gate)?,
     };
     let mut claims = Vec::new();
     // Of the runs of one concurrency key only the first is taken: then there is room for others.
     loop {
         let before = claims.len();
-        for run in claimable(tx, claim, room - before)? {
-            if let Some(run) = Run::at(tx.conn, run)? {
+        for run in claimable(tx, claim, free - before)? {
+            if let Some(run) = Run::at(tx, run)? {
                 claims.extend(take(tx, run, claim)?);
             }
         }
-        if claims.len() == before || claims.len() == room {
+        if claims.len() == before || claims.len() == free {
             break;
         }
     }
     if let Some(gate) = gate {
-        let more = claims.len() == room && room < claim.limit && !claimable(tx, claim, 1)?.is_empty();
-        queues::passed(tx, claim, gate, claims.len(), more)?;
+        let more = claims.len() == free && free < claim.limit && !claimable(tx, claim, 1)?.is_empty();
+        passed(tx, claim, gate, claims.len(), more)?;
     }
     Ok(claims)
 }
@@ -196,7 +199,7 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
 /// Hands a run to a worker; none if as many of its key RUN by now as may.
 fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     // A run that is stopping tidies up whatever else runs.
-    if run.status == Status::Pending && run.is_key_held(tx.conn)? {
+    if run.status == Status::Pending && !tx.take_slot(&mut run)? {
         return Ok(None);
     }
     run.epoch += 1;
@@ -214,9 +217,9 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
     // What cannot be read is asked for, and refused, of this run alone.
-    let news = known.and_then(|known| super::facts::between(tx.conn, &run, known, log.high, Some(run.segment)).ok());
+    let news = known.and_then(|known| tx.facts(&run, known, log.high, Some(run.segment)).ok());
     Ok(Some(Claim {
-        execution: execution_at(tx.conn, run.home.run)?,
+        execution: tx.execution(run.home.run)?,
         lease: Lease { worker: claim.worker, epoch: run.epoch },
         high: log.high,
         news,
@@ -228,7 +231,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     saw(tx, claim)?;
     let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
     let only = match claim.only {
-        Some(only) => match Run::find(tx.conn, claim.org, only) {
+        Some(only) => match tx.find_run(claim.org, only) {
             Ok(run) => Some(span(run.home.run)),
             Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
@@ -259,8 +262,8 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     found.sort_unstable();
     let mut claimed = Vec::new();
     for (.., place) in found.into_iter().take(claim.limit) {
-        let Some(mut row) = TaskRow::at(tx.conn, place)? else { continue };
-        let Some(run) = Run::at(tx.conn, place >> super::values::SHIFT)? else { continue };
+        let Some(mut row) = tx.task_at(place)? else { continue };
+        let Some(run) = Run::at(tx, place >> super::values::SHIFT)? else { continue };
         row.lease_expires = Some(tx.now.after(claim.ttl).0);
         row.sign_at = Some(tx.now.0);
         row.task.status = TaskStatus::Running;
@@ -283,14 +286,14 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, Op
             format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task),
         )
     };
-    let mut row = TaskRow::find(tx.conn, report.org, report.task)?.ok_or_else(superseded)?;
+    let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(superseded)?;
     if !row.can_end() || row.task.attempt != report.attempt {
         return Err(superseded().into());
     }
-    let mut run = Run::at(tx.conn, row.place >> super::values::SHIFT)?.ok_or_else(superseded)?;
+    let mut run = Run::at(tx, row.place >> super::values::SHIFT)?.ok_or_else(superseded)?;
     let mut log = Log::open(tx, &run)?;
     if let AttemptResult::Completed(output) = &report.result {
-        super::payloads::refer(tx, &run, output)?;
+        tx.refer(&run, output)?;
     }
     let before = (run.status, run.wait.clone());
     row.end_attempt(&mut run, &mut log, report.result.clone())?;
@@ -311,7 +314,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let mut answer = HeartbeatAnswer::default();
     for &(execution, epoch, known) in &beat.executions {
         let lease = Lease { worker: beat.worker, epoch };
-        let run = match Run::find(tx.conn, beat.org, execution) {
+        let run = match tx.find_run(beat.org, execution) {
             Ok(run) => Some(run).filter(|run| run.check_lease(lease).is_ok()),
             Err(super::fault::Fault::Domain(_)) => None,
             Err(fault) => return Err(fault),
@@ -322,16 +325,14 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         };
         run.lease_expires = Some(expires);
         run.save(tx)?;
-        let high = super::tx::high(tx.conn, run.home.run)?;
+        let high = tx.high(&run)?;
         // What cannot be read is asked for, and refused, of this run alone.
-        if high > known
-            && super::facts::between(tx.conn, &run, known, high, None).map_or(true, |facts| !facts.is_empty())
-        {
+        if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
     }
     for &(task, attempt, signed) in &beat.tasks {
-        let row = TaskRow::find(tx.conn, beat.org, task)?.filter(|row| {
+        let row = TaskRow::find(tx, beat.org, task)?.filter(|row| {
             row.task.status == TaskStatus::Running
                 && row.task.attempt == attempt
                 && row.task.worker == Some(beat.worker)
@@ -351,52 +352,22 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         row.save(tx)?;
     }
     for (task, attempt, report) in &beat.progress {
-        if let Some(row) = TaskRow::find(tx.conn, beat.org, *task)?.filter(|row| row.task.is_running(*attempt)) {
+        if let Some(row) = TaskRow::find(tx, beat.org, *task)?.filter(|row| row.task.is_running(*attempt)) {
             tx.execute("UPDATE task_execution SET progress = ?2 WHERE place = ?1", params![row.place, report])?;
         }
     }
     Ok(answer)
 }
 
-/// Gives a run back unfinished.
-pub(super) fn release(tx: &Tx, org: OrgId, execution: ExecutionId, lease: Lease) -> Done<()> {
-    let mut run = Run::find(tx.conn, org, execution)?;
-    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
-    if !timed {
-        run.check_lease(lease)?;
-    }
-    let mut log = Log::open(tx, &run)?;
-    if timed {
-        run.lose_host_timer(&mut log)?;
-    } else {
-        run.give_back(&mut log)?;
-    }
-    run.save(tx)
-}
-
-/// Makes all that a worker holds end within `left`.
-pub(super) fn cut_leases(tx: &Tx, org: OrgId, worker: WorkerId, left: Duration) -> Done<()> {
-    let cut = tx.now.after(left).0;
-    for mut run in held_runs(tx.conn, org, worker)? {
-        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
-        run.save(tx)?;
-    }
-    for mut row in held_tasks(tx.conn, org, worker)? {
-        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
-        row.save(tx)?;
-    }
-    Ok(())
-}
-
 /// Removes a worker and gives back all it holds.
 pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     forget(tx, org, worker)?;
-    for mut run in held_runs(tx.conn, org, worker)? {
+    for mut run in held_runs(tx, org, worker)? {
         let mut log = Log::open(tx, &run)?;
         run.give_back(&mut log)?;
         run.save(tx)?;
     }
-    for row in held_tasks(tx.conn, org, worker)? {
+    for row in held_tasks(tx, org, worker)? {
         lose_task(tx, row)?;
     }
     give_up_preference(tx, org, worker)?;
@@ -430,16 +401,15 @@ pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()
 
 /// The attempt of a worker that is gone.
 pub(super) fn lose_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
-    let Some(mut run) = Run::at(tx.conn, row.place >> super::values::SHIFT)? else { return Ok(()) };
+    let Some(mut run) = Run::at(tx, row.place >> super::values::SHIFT)? else { return Ok(()) };
     let mut log = Log::open(tx, &run)?;
     row.lose_attempt(&mut run, &mut log)?;
     run.save(tx)
 }
 
 /// Runs that a worker holds.
-pub(super) fn held_runs(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
-    all(
-        conn,
+pub(super) fn held_runs(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+    tx.all(
         concat!(
             "SELECT ",
             super::run::run_columns!(),
@@ -451,9 +421,8 @@ pub(super) fn held_runs(conn: &Connection, org: OrgId, worker: WorkerId) -> Done
 }
 
 /// Tasks whose attempt a worker has under a lease.
-pub(super) fn held_tasks(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
-    let rows = all(
-        conn,
+pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
+    let rows = tx.all(
         concat!(
             select_task!(),
             "WHERE t.worker = ?1 AND t.lease_expires IS NOT NULL AND t.org_id = ?2 ORDER BY t.place"
@@ -462,4 +431,32 @@ pub(super) fn held_tasks(conn: &Connection, org: OrgId, worker: WorkerId) -> Don
         TaskRow::read,
     )?;
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
+}
+
+impl Workers for Tx<'_> {
+    /// There is one writer.
+    fn lock_held(&self, _: OrgId, _: WorkerId) -> Done<()> {
+        Ok(())
+    }
+
+    fn held_runs(&self, org: OrgId, worker: WorkerId) -> Done<Vec<Run>> {
+        held_runs(self, org, worker)
+    }
+
+    fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
+        held_tasks(self, org, worker)
+    }
+
+    fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {
+        let sql = match of {
+            Work::Agents => {
+                "SELECT DISTINCT kind FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND queue = ?2 AND ?3 > 0"
+            }
+            Work::Tasks => {
+                "SELECT DISTINCT kind FROM task_execution WHERE status = 0 AND org_id = ?1 AND queue = ?2 \
+                 AND visible_at <= ?3"
+            }
+        };
+        self.all(sql, params![blob(&org.0), queue, now.0], |row| row.get(0))
+    }
 }

@@ -4,12 +4,13 @@
 //! which the writer handles and turns into a typed error that says what was asked, what SQLite said and what to do.
 
 use crate::error::{Code, Error};
+use crate::storage::sql::Failing;
 use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
 use rusqlite::ErrorCode;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::storage) enum Fault {
     /// The answer is an error; the database is fine.
     Domain(Error),
     /// The database could not carry the command out.
@@ -28,6 +29,23 @@ impl From<Error> for Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl Failing for Fault {
+    fn answer(self) -> Result<Error, Self> {
+        match self {
+            Self::Domain(error) => Ok(error),
+            Self::Sql(_) => Err(self),
+        }
+    }
+
+    fn refusal(self, _: &str) -> Result<Error, Self> {
+        self.answer()
+    }
+
+    fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Sql(rusqlite::Error::FromSqlConversionFailure(..)))
     }
 }
 

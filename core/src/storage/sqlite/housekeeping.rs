@@ -7,15 +7,18 @@ use super::lock::{Locks, host};
 use super::previews;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
-use super::tx::{Log, Tx, all, first};
+use super::tx::{Log, Tx};
 use super::values::{SHIFT, blob, id, micros};
 use crate::clock::Timestamp;
 use crate::error::{Code, Result};
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::{EventKind, Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::sql::Backend;
+use crate::storage::sql::Tasks;
+use crate::storage::sql::queues;
 use crate::storage::sql::run::{Cause, Ending};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,7 +40,7 @@ impl SqliteStorage {
         let jumped = self.0.pulse.lock().jumped(now) && clock.manual().is_none();
         let locks = self.0.locks.clone();
         let looks = self.0.pulse.lock().looks_for_unserved(now);
-        let state = self.read("look for work that time brings", move |conn| look(conn, &locks, looks, now)).await?;
+        let state = self.read_all("look for work that time brings", move |tx| look(tx, &locks, looks, now)).await?;
         let mut next = state.next;
         if jumped || state.due || state.unserved || !state.dead.is_empty() {
             let locks = self.0.locks.clone();
@@ -53,15 +56,15 @@ impl SqliteStorage {
                     if looks {
                         super::unserved::tell(tx)?;
                     }
-                    next_due(tx.conn)
+                    next_due(tx)
                 })
                 .await?;
         }
         if state.lapsed {
-            self.write("forget readers of previews that are gone", previews::tidy).await?;
+            self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
         }
         if self.0.pulse.lock().collects(now) {
-            self.write("remove payloads nobody refers to", |tx| {
+            self.write_alone("remove payloads nobody refers to", |tx| {
                 // Workers of other machines or of the time before a restart: their leases are over long since.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
                 previews::tidy(tx)?;
@@ -129,14 +132,14 @@ struct Look {
     others: bool,
 }
 
-fn look(conn: &Connection, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> Done<Look> {
-    let next = next_due(conn)?;
+fn look(tx: &Tx, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> Done<Look> {
+    let next = next_due(tx)?;
     let here = host();
-    let unserved = looks && !super::unserved::waits(conn, now)?.is_empty();
-    let lapsed = looks && previews::lapsed(conn, now.0)?;
+    let unserved = looks && !super::unserved::waits(tx, now)?.is_empty();
+    let lapsed = looks && previews::lapsed(tx, now.0)?;
     let due = next.is_some_and(|at| at <= now.0);
     let mut look = Look { due, unserved, lapsed, next, dead: Vec::new(), others: false };
-    let workers = all(conn, "SELECT org_id, id, host, lock_at FROM worker", [], |row| {
+    let workers = tx.all("SELECT org_id, id, host, lock_at FROM worker", [], |row| {
         Ok((OrgId(id(row, 0)?), WorkerId(id(row, 1)?), row.get::<_, String>(2)?, row.get::<_, i64>(3)?))
     })?;
     for (org, worker, at, byte) in workers {
@@ -146,16 +149,14 @@ fn look(conn: &Connection, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> D
         if !locks.is_held(byte) {
             look.dead.push((org, worker));
         } else if !look.others {
-            look.others = holds(conn, org, worker)?;
+            look.others = holds(tx, org, worker)?;
         }
     }
     Ok(look)
 }
 
-fn holds(conn: &Connection, org: OrgId, worker: WorkerId) -> Done<bool> {
-    let found = first(
-        conn,
-        "SELECT 1 FROM agent_execution WHERE worker = ?2 AND org_id = ?1 \
+fn holds(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<bool> {
+    let found = tx.first("SELECT 1 FROM agent_execution WHERE worker = ?2 AND org_id = ?1 \
          UNION ALL SELECT 1 FROM agent_execution WHERE org_id = ?1 AND last_worker = ?2 AND host_timer = 1 \
          UNION ALL SELECT 1 FROM task_execution WHERE worker = ?2 AND org_id = ?1 AND lease_expires IS NOT NULL LIMIT 1",
         [blob(&org.0), blob(&worker.0)],
@@ -169,12 +170,12 @@ fn bury(tx: &Tx, locks: &Arc<Locks>, org: OrgId, worker: WorkerId) -> Done<()> {
     if locks.is_held(Locks::byte_of(org, worker)) {
         return Ok(());
     }
-    for mut run in held_runs(tx.conn, org, worker)? {
+    for mut run in held_runs(tx, org, worker)? {
         let mut log = Log::open(tx, &run)?;
         run.lose_holder(&mut log)?;
         run.save(tx)?;
     }
-    for row in held_tasks(tx.conn, org, worker)? {
+    for row in held_tasks(tx, org, worker)? {
         lose_task(tx, row)?;
     }
     lose_host_timers(tx, org, worker)?;
@@ -199,7 +200,7 @@ fn restart_leases(tx: &Tx) -> Done<()> {
 }
 
 /// The earliest moment at which time changes something.
-fn next_due(conn: &Connection) -> Done<Option<i64>> {
+fn next_due(tx: &Tx) -> Done<Option<i64>> {
     let mut next: Option<i64> = None;
     for sql in [
         "SELECT min(due_at) FROM agent_execution WHERE due_at IS NOT NULL",
@@ -208,18 +209,18 @@ fn next_due(conn: &Connection) -> Done<Option<i64>> {
         "SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL",
         "SELECT min(opens_at) FROM queue_limit WHERE opens_at IS NOT NULL",
     ] {
-        let found: Option<i64> = first(conn, sql, [], |row| row.get(0))?.flatten();
+        let found: Option<i64> = tx.first(sql, [], |row| row.get(0))?.flatten();
         next = match (next, found) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
     }
-    let lapses = timing_workers(conn)?.into_iter().map(|(.., alive_until)| alive_until);
+    let lapses = timing_workers(tx)?.into_iter().map(|(.., alive_until)| alive_until);
     Ok(lapses.chain(next).min())
 }
 
 /// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one.
-fn timing_workers(conn: &Connection) -> Done<Vec<(OrgId, WorkerId, i64)>> {
+fn timing_workers(tx: &Tx) -> Done<Vec<(OrgId, WorkerId, i64)>> {
     // One look per worker, however many runs wait.
     let next = "SELECT org_id, last_worker, ifnull((SELECT alive_until FROM worker w \
                 WHERE w.org_id = x.org_id AND w.id = x.last_worker), 0) FROM agent_execution x \
@@ -227,7 +228,7 @@ fn timing_workers(conn: &Connection) -> Done<Vec<(OrgId, WorkerId, i64)>> {
                 ORDER BY org_id, last_worker LIMIT 1";
     let mut found = Vec::new();
     let mut after = (OrgId(uuid::Uuid::nil()), WorkerId(uuid::Uuid::nil()));
-    while let Some(timing) = first(conn, next, [blob(&after.0.0), blob(&after.1.0)], |row| {
+    while let Some(timing) = tx.first(next, [blob(&after.0.0), blob(&after.1.0)], |row| {
         Ok((OrgId(id(row, 0)?), WorkerId(id(row, 1)?), row.get(2)?))
     })? {
         after = (timing.0, timing.1);
@@ -239,14 +240,14 @@ fn timing_workers(conn: &Connection) -> Done<Vec<(OrgId, WorkerId, i64)>> {
 /// Everything that is due, guarded by the status it comes from.
 fn sweep(tx: &Tx) -> Done<()> {
     begin_delayed(tx)?;
-    super::queues::open(tx)?;
+    queues::open(tx)?;
     let mut runs = tx.all(
         "SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         [tx.now.0, SHARE],
         |row| row.get::<_, i64>(0),
     )?;
     for run in std::mem::take(&mut runs) {
-        if let Some(run) = Run::at(tx.conn, run)? {
+        if let Some(run) = Run::at(tx, run)? {
             keep_run(tx, run)?;
         }
     }
@@ -260,7 +261,7 @@ fn sweep(tx: &Tx) -> Done<()> {
     for row in tasks {
         keep_task(tx, row)?;
     }
-    for (org, worker, alive_until) in timing_workers(tx.conn)? {
+    for (org, worker, alive_until) in timing_workers(tx)? {
         if alive_until <= tx.now.0 {
             lose_host_timers(tx, org, worker)?;
         }
@@ -294,7 +295,7 @@ fn fire_timers(tx: &Tx) -> Done<()> {
         |row| Ok((row.get::<_, i64>(0)?, Slot { segment: row.get(1)?, sequence: row.get(2)? })),
     )?;
     for (place, slot) in due {
-        let Some(mut run) = Run::at(tx.conn, place >> SHIFT)? else { continue };
+        let Some(mut run) = Run::at(tx, place >> SHIFT)? else { continue };
         let mut log = Log::open(tx, &run)?;
         let number = log.about(EventKind::Timer, slot, "{}".to_owned())?;
         tx.execute(
@@ -309,9 +310,9 @@ fn fire_timers(tx: &Tx) -> Done<()> {
 }
 
 fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
-    let Some(mut run) = Run::at(tx.conn, row.place >> SHIFT)? else { return Ok(()) };
+    let Some(mut run) = Run::at(tx, row.place >> SHIFT)? else { return Ok(()) };
     // The ends of other tasks of the run may have changed it meanwhile.
-    let Some(fresh) = TaskRow::at(tx.conn, row.place)? else { return Ok(()) };
+    let Some(fresh) = tx.task_at(row.place)? else { return Ok(()) };
     row.task.status = fresh.task.status;
     let mut log = Log::open(tx, &run)?;
     let passed = |limit: Option<Duration>, since: Option<Timestamp>| {

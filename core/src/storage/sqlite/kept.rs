@@ -9,11 +9,14 @@ use super::fault::{explain, is_busy};
 use super::files;
 use super::log::Log;
 use super::place::{Folded, Lost, Written};
-use super::tx::{News, standings};
+use super::tx::Tx;
 use super::writer::{Loop, Open};
+use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use crate::id::{ExecutionId, OrgId};
+use crate::storage::sql::Runs;
+use crate::storage::sql::news::News;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::time::{Duration, Instant};
@@ -186,7 +189,7 @@ impl Loop {
             return Ok(Err(format!("is damaged: {found}")));
         }
         let Some((org, run, high)) = self.kept.last else { return Ok(Ok(())) };
-        let there = standings(connection, org, &[run]).unwrap_or_default();
+        let there = Tx::new(connection, self.setting.clock.now()).standings(org, &[run]).unwrap_or_default();
         if there.first().is_some_and(|standing| standing.high >= high) {
             return Ok(Ok(()));
         }

@@ -1,10 +1,9 @@
 //! What waits for workers and what they have, by queue: read from the indexes of dispatch and of leases.
 
 use super::fault::Done;
-use super::tx::all;
+use super::tx::Tx;
 use crate::clock::Timestamp;
 use crate::storage::QueueLoad;
-use rusqlite::Connection;
 
 const RUNS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (\
      SELECT queue, 1 AS pending, 0 AS running, updated_at AS since FROM agent_execution WHERE ready = 1 UNION ALL \
@@ -16,10 +15,10 @@ const TASKS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (
      GROUP BY queue ORDER BY queue";
 
 /// The queues that have work.
-pub(super) fn queues(conn: &Connection) -> Done<Vec<QueueLoad>> {
+pub(super) fn queues(tx: &Tx) -> Done<Vec<QueueLoad>> {
     let mut queues = Vec::new();
     for (what, sql) in [("run", RUNS), ("task", TASKS)] {
-        queues.extend(all(conn, sql, [], |row| {
+        queues.extend(tx.all(sql, [], |row| {
             Ok(QueueLoad {
                 what,
                 queue: row.get(0)?,

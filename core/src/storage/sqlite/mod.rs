@@ -8,15 +8,13 @@
 mod aside;
 mod backup;
 mod catalog;
+mod checkpoint;
 mod claims;
-mod commit;
-mod definitions;
-mod directory;
-mod executions;
+mod entry;
+mod event;
 mod facts;
 mod fault;
 mod files;
-mod fork;
 mod housekeeping;
 mod kept;
 mod left;
@@ -32,45 +30,40 @@ mod place;
 mod previews;
 mod queues;
 mod readers;
-mod request;
 mod retention;
 mod run;
-mod schedules;
-mod segment;
+mod signal;
+mod tables;
 mod task;
 mod tx;
-mod unfenced;
 mod unserved;
 mod values;
 mod writer;
 
 pub use files::Synchronous;
 
+use super::sql::Backend;
 use super::sql::aside::Counted;
-use super::sql::payloads::{fits, payloads_of};
-use super::stored::{check_part, part_of};
+use super::sql::executions::store_signal;
+use super::sql::workers::{cut_leases, release};
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::forks;
-use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
+use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence,
-    Entry, Event, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{Body, MAX_PAYLOAD, Payload, RowOf};
+use crate::payload::{MAX_PAYLOAD, Payload};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
-use bytes::Bytes;
-use fault::Done;
+use fault::{Done, Fault};
 use lock::Locks;
 use parking_lot::Mutex;
 use readers::Readers;
-use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -207,48 +200,11 @@ impl SqliteStorage {
         ))
     }
 
-    async fn write<T, F>(&self, asked: &'static str, run: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        self.0.writer.run(asked, run).await
-    }
-
-    async fn read<T, F>(&self, asked: &'static str, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
-    {
-        self.check_process()?;
-        self.0.readers.run(asked, read).await
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.options.clock.now()
-    }
-
     async fn settle_result(&self, org: OrgId, result: &mut AttemptResult) -> Result<()> {
         match result {
             AttemptResult::Completed(output) => self.settle(org, output).await,
             _ => Ok(()),
         }
-    }
-
-    async fn settle_batch(&self, request: &mut CommitRequest) -> Result<()> {
-        let org = request.org;
-        for report in &mut request.batch.attempts {
-            if let AttemptResult::Completed(output) = &mut report.result {
-                self.settle_and_keep(org, output).await?;
-            }
-        }
-        for payload in payloads_of(request) {
-            if !matches!(payload.body, Body::Kept { .. }) {
-                self.settle(org, payload).await?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -259,49 +215,54 @@ impl Drop for Shared {
     }
 }
 
-#[async_trait]
-impl AgentStorage for SqliteStorage {
-    async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
-        new.check()?;
-        self.settle(new.org, &mut new.input).await?;
-        self.write("start a run", move |tx| executions::create(tx, &new)).await
+impl Backend for SqliteStorage {
+    type Fault = Fault;
+    type Tx<'t> = Tx<'t>;
+
+    async fn write<T, F>(&self, asked: &'static str, _: OrgId, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_alone(asked, command).await
     }
 
-    async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
-        loop {
-            let now = self.now();
-            let loaded =
-                self.read("load a run's segment", move |conn| segment::load(conn, org, execution, lease, now)).await?;
-            match loaded {
-                segment::Loaded::Segment(segment) => return Ok(*segment),
-                segment::Loaded::NeedsWriting => {
-                    self.write("settle a run before it is loaded", move |tx| {
-                        segment::prepare(tx, org, execution, lease)
-                    })
-                    .await??;
-                }
-            }
-        }
+    async fn write_new<T, F>(&self, asked: &'static str, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.write_alone(asked, command).await
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
-        self.read("read a run's facts", move |conn| {
-            let run = run::Run::find(conn, org, execution)?;
-            let high = tx::high(conn, run.home.run)?;
-            Ok((facts::between(conn, &run, after, high, Some(run.segment))?, high))
-        })
-        .await
+    /// Beside what else waits: there is one writer.
+    async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.writer.run(asked, command).await
     }
 
-    async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
-        let ids = executions.to_vec();
-        self.read("look how far runs have come", move |conn| tx::standings(conn, org, &ids)).await
+    async fn read<T, F>(&self, asked: &'static str, _: OrgId, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.read_all(asked, read).await
     }
 
-    async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
-        if !payloads_of(&mut request).all(|payload| fits(payload)) {
-            self.settle_batch(&mut request).await?;
-        }
+    async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.readers.run(asked, self.now(), read).await
+    }
+
+    async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.check_process()?;
         let execution = request.execution;
         let mut beside = previews::Beside::of(&self.0.chunks, &request);
@@ -314,83 +275,20 @@ impl AgentStorage for SqliteStorage {
         })
     }
 
-    async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {
-        signal.check()?;
-        self.settle(signal.org, &mut signal.payload).await?;
-        self.write("store a signal", move |tx| executions::store_signal(tx, &signal)).await
+    async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
+        self.write_alone("store a signal", move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write("cancel a run", move |tx| executions::request_cancel(tx, org, execution, cancel)).await
-    }
-
-    async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {
-        self.write("remove a run", move |tx| retention::remove_one(tx, org, execution)).await
-    }
-
-    async fn resume(&self, org: OrgId, execution: ExecutionId, mut request: ResumeRequest) -> Result<Execution> {
-        if let Some(message) = &mut request.message {
-            self.settle(org, message).await?;
-        }
-        self.write("resume a run", move |tx| executions::resume(tx, org, execution, &request)).await
-    }
-
-    async fn resolve_task(&self, org: OrgId, op: OpId, mut resolution: Resolution) -> Result<Task> {
-        if let Resolution::Result(output) = &mut resolution {
-            self.settle(org, output).await?;
-        }
-        self.write("resolve a task", move |tx| executions::resolve_task(tx, org, &op, &resolution)).await
-    }
-
-    async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution> {
-        self.write("resolve a divergence", move |tx| executions::resolve_divergence(tx, org, execution, decision)).await
-    }
-
-    async fn fork(&self, mut request: ForkRequest) -> Result<Execution> {
-        request.check()?;
-        let org = request.org;
-        let digest = request.input.as_ref().map(Payload::digest).transpose()?;
-        for payload in request.state.iter_mut().chain(request.input.iter_mut()) {
-            self.settle(org, payload).await?;
-        }
-        self.write("fork a run", move |tx| fork::fork(tx, &request, digest)).await
+    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+        self.put_away(org, payload).await
     }
 
     fn max_payload(&self) -> u64 {
         self.0.options.max_payload
     }
 
-    async fn store_payload(&self, org: OrgId, mut payload: Payload) -> Result<Payload> {
-        self.settle(org, &mut payload).await?;
-        Ok(payload)
-    }
-
-    async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
-        let of = of.to_vec();
-        self.read("read results of a run", move |conn| left::read(conn, org, &of)).await
-    }
-
-    async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        match &payload.body {
-            Body::Inline(bytes) => Ok(bytes.clone()),
-            Body::Stored { hash, size } => {
-                let (hash, size) = (*hash, *size);
-                self.read("read a payload", move |conn| payloads::read(conn, org, &hash, size)).await
-            }
-            Body::Kept { content, .. } => content.piece(0, usize::try_from(content.size()).unwrap_or(usize::MAX)),
-            Body::Row { of, .. } => self.read_rows(org, &[*of]).await?.pop().ok_or_else(|| of.missing()),
-            Body::Source(_) => payload.bytes().cloned(),
-        }
-    }
-
-    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
-        let Some((hash, size)) = payload.stored() else { return part_of(payload.bytes()?, offset, length) };
-        check_part(size, offset, length)?;
-        self.read("read a part of a payload", move |conn| payloads::read_part(conn, org, &hash, offset, length)).await
-    }
-
-    async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        self.read("read a branch", move |conn| segment::branch(conn, org, leaf, after)).await
+    fn now(&self) -> Timestamp {
+        self.0.options.clock.now()
     }
 }
 
@@ -402,14 +300,14 @@ impl WorkSource for SqliteStorage {
             self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         }
         self.0.chunks.heard_of(worker.org, worker.id);
-        self.write("register a worker", move |tx| claims::register(tx, &worker)).await
+        self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
         self.0.chunks.heard_of(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for runs", move |conn| claims::anything(conn, &asked, now, false)).await? {
+        if !self.read_all("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
@@ -418,7 +316,7 @@ impl WorkSource for SqliteStorage {
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
         claim.check()?;
         let (asked, now) = (claim.clone(), self.now());
-        if !self.read("look for tasks", move |conn| claims::anything(conn, &asked, now, true)).await? {
+        if !self.read_all("look for tasks", move |tx| claims::anything(tx, &asked, now, true)).await? {
             return Ok(Vec::new());
         }
         self.write_work("claim tasks", move |tx| claims::claim_tasks(tx, &claim)).await
@@ -427,7 +325,7 @@ impl WorkSource for SqliteStorage {
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
         let chunks = self.0.chunks.clone();
-        self.write("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
+        self.write_alone("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
@@ -437,70 +335,14 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()> {
-        self.write("give a run back", move |tx| claims::release(tx, org, execution, lease)).await
+        self.write_alone("give a run back", move |tx| release(tx, org, execution, lease)).await
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
         self.0.chunks.gone(org, worker);
-        self.write("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
+        self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
         self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
-    }
-}
-
-#[async_trait]
-impl Catalog for SqliteStorage {
-    async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution> {
-        self.read("read a run", move |conn| run::execution_of(conn, org, id)).await
-    }
-
-    async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
-        self.read("list runs", move |conn| catalog::executions(conn, org, &filter, &page)).await
-    }
-
-    async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
-        self.read("list entries", move |conn| catalog::entries(conn, org, execution, &page)).await
-    }
-
-    async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
-        self.read("read an entry", move |conn| segment::one_entry(conn, org, id)).await
-    }
-
-    async fn tasks(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Task>> {
-        self.read("list tasks", move |conn| catalog::tasks(conn, org, execution, &page)).await
-    }
-
-    async fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
-        self.read("read a task", move |conn| {
-            let row = task::TaskRow::of(conn, org, execution, id)?;
-            row.map(|row| row.task).ok_or_else(|| executions::unknown("task", id).into())
-        })
-        .await
-    }
-
-    async fn checkpoints(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.read("list checkpoints", move |conn| catalog::checkpoints(conn, org, execution, &page)).await
-    }
-
-    async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>> {
-        self.read("list signals", move |conn| catalog::signals(conn, org, execution, &page)).await
-    }
-
-    async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
-        self.read("read events", move |conn| catalog::events(conn, org, execution, after, limit)).await
-    }
-
-    async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
-        self.read("read a journal", move |conn| catalog::journal(conn, org, execution, segment)).await
-    }
-
-    async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
-        let now = self.now();
-        self.read("look at the queues", move |conn| unserved::queues(conn, org, now)).await
-    }
-
-    async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
-        self.read("list workers", move |conn| catalog::workers(conn, org, &page)).await
     }
 }
 
@@ -515,16 +357,16 @@ impl Housekeeping for SqliteStorage {
     }
 
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()> {
-        self.write("cut leases", move |tx| claims::cut_leases(tx, org, worker, left)).await
+        self.write_alone("cut leases", move |tx| cut_leases(tx, org, worker, left)).await
     }
 
     async fn load(&self) -> Result<Load> {
-        let queues = self.read("count what waits", load::queues).await?;
+        let queues = self.read_all("count what waits", load::queues).await?;
         Ok(Load { queues, set_aside: self.0.aside.total(), ..Load::default() })
     }
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
-        self.write("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
+        self.write_alone("remove runs that ended long ago", move |tx| retention::remove_ended(tx, keep)).await
     }
 }
 

@@ -7,15 +7,17 @@
 use super::SqliteStorage;
 use super::fault::{Done, Fault};
 use super::run::Run;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::storage::sql::Backend;
+use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
 use rusqlite::blob::Blob;
-use rusqlite::{Connection, MAIN_DB, params};
+use rusqlite::{MAIN_DB, params};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -32,15 +34,8 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const PIECES: u32 = 20;
 
 impl SqliteStorage {
-    /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
-    pub(super) async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.settle_and_keep(org, payload).await?;
-        payload.let_go();
-        Ok(())
-    }
-
-    /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
-    pub(super) async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
+    /// Puts a value where a row can hold it, at hand for who gave it.
+    pub(super) async fn put_away(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.options.max_payload)?;
         let content = match &payload.body {
             Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
@@ -72,7 +67,7 @@ impl SqliteStorage {
 
     /// Touches a payload, or announces it; its row and whether all its pieces are there.
     async fn pin(&self, org: OrgId, hash: ContentHash, size: u64) -> Result<(i64, bool)> {
-        self.write("look for a payload", move |tx| {
+        self.write_alone("look for a payload", move |tx| {
             tx.execute(
                 "INSERT INTO payload (org_id, hash, size, complete, touched_at) VALUES (?1, ?2, ?3, 0, ?4) \
                  ON CONFLICT (org_id, hash) DO UPDATE SET touched_at = excluded.touched_at",
@@ -143,52 +138,74 @@ fn closed() -> Error {
     Error::new(Code::StorageUnavailable, "a payload could not be stored: the database or the program is shutting down")
 }
 
-/// Notes that a run refers to a payload, so that it is kept; one that is not there is refused.
-pub(super) fn refer(tx: &Tx, run: &Run, payload: &Payload) -> Done<()> {
-    refer_from(tx, run.home.org, run.home.run, payload)
-}
+impl Payloads for Tx<'_> {
+    fn refer(&self, run: &Run, payload: &Payload) -> Done<()> {
+        let Some((hash, size)) = payload.stored() else { return Ok(()) };
+        let found: Option<i64> = self.first(
+            "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
+            params![blob(&run.home.org.0), &hash.0, size],
+            |row| row.get(0),
+        )?;
+        let Some(payload) = found else {
+            return Err(Error::new(
+                Code::InvalidArgument,
+                format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
+            )
+            .into());
+        };
+        self.execute(
+            "INSERT OR IGNORE INTO payload_reference (payload, run) VALUES (?1, ?2)",
+            [payload, run.home.run],
+        )?;
+        Ok(())
+    }
 
-/// Like [`refer`], for a run whose row is being made.
-pub(super) fn refer_from(tx: &Tx, org: OrgId, run: i64, payload: &Payload) -> Done<()> {
-    let Some((hash, size)) = payload.stored() else { return Ok(()) };
-    let found: Option<i64> = tx.first(
-        "SELECT id FROM payload WHERE org_id = ?1 AND hash = ?2 AND size = ?3 AND complete = 1",
-        params![blob(&org.0), &hash.0, size],
-        |row| row.get(0),
-    )?;
-    let Some(payload) = found else {
-        return Err(Error::new(
-            Code::InvalidArgument,
-            format!("a payload of {size} bytes ({hash:?}) is named but not stored; send its bytes"),
-        )
-        .into());
-    };
-    tx.execute("INSERT OR IGNORE INTO payload_reference (payload, run) VALUES (?1, ?2)", [payload, run])?;
-    Ok(())
+    fn payload(&self, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+        read(self, org, hash, size)
+    }
+
+    fn payload_part(&self, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+        read_part(self, org, hash, offset, length)
+    }
+
+    fn content_hash(&self, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
+        match &payload.body {
+            Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
+            Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(self, org, hash)
+                .and_then(|stored| stored.read(self, &mut Vec::with_capacity(PIECE), false))
+            {
+                Ok(()) => Ok(Some(hash.0)),
+                // Damaged or gone: either way not what was saved.
+                Err(Fault::Domain(_)) => Ok(None),
+                Err(fault) => Err(fault),
+            },
+            Body::Source(_) | Body::Row { .. } => Ok(None),
+        }
+    }
 }
 
 /// The bytes of a stored payload, checked against their hash.
-pub(super) fn read(conn: &Connection, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
-    let stored = Stored::find(conn, org, hash)?;
+fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
+    let stored = Stored::find(tx, org, hash)?;
     if stored.size != size {
         return Err(stored.damaged());
     }
     let capacity =
         usize::try_from(size).map_err(|_| corrupt(format!("a payload of {size} bytes does not fit here")))?;
     let mut bytes = Vec::with_capacity(capacity);
-    stored.read(conn, &mut bytes, true)?;
+    stored.read(tx, &mut bytes, true)?;
     Ok(bytes.into())
 }
 
 /// A part of a stored payload. Only reading the whole checks the hash.
-pub(super) fn read_part(conn: &Connection, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
-    let stored = Stored::find(conn, org, hash)?;
+fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
+    let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
     let mut piece = Vec::new();
     while part.len() < length {
         let at = offset + part.len() as u64;
         let (number, skip) = (at / PIECE as u64, (at % PIECE as u64) as usize);
-        stored.piece(conn, number, &mut piece)?;
+        stored.piece(tx, number, &mut piece)?;
         let taken = piece.get(skip..).unwrap_or_default();
         if taken.is_empty() {
             return Err(stored.damaged());
@@ -206,9 +223,8 @@ struct Stored {
 }
 
 impl Stored {
-    fn find(conn: &Connection, org: OrgId, hash: &ContentHash) -> Done<Self> {
-        let found = first(
-            conn,
+    fn find(tx: &Tx, org: OrgId, hash: &ContentHash) -> Done<Self> {
+        let found = tx.first(
             "SELECT id, size FROM payload WHERE org_id = ?1 AND hash = ?2 AND complete = 1",
             params![blob(&org.0), &hash.0],
             |row| Ok(Self { id: row.get(0)?, hash: *hash, size: row.get(1)? }),
@@ -221,10 +237,9 @@ impl Stored {
     }
 
     /// Reads one piece.
-    fn piece(&self, conn: &Connection, number: u64, into: &mut Vec<u8>) -> Done<()> {
+    fn piece(&self, tx: &Tx, number: u64, into: &mut Vec<u8>) -> Done<()> {
         let start = number * PIECE as u64;
-        let found = first(
-            conn,
+        let found = tx.first(
             "SELECT zstd, data FROM payload_piece WHERE key = ?1",
             [self.id << PIECES | number as i64],
             |row| {
@@ -250,10 +265,9 @@ impl Stored {
     }
 
     /// Reads the pieces into `into`, one after the other; without `keep` only one is held at a time.
-    fn read(&self, conn: &Connection, into: &mut Vec<u8>, keep: bool) -> Done<()> {
+    fn read(&self, tx: &Tx, into: &mut Vec<u8>, keep: bool) -> Done<()> {
         let low = self.id << PIECES;
-        let pieces = all(
-            conn,
+        let pieces = tx.all(
             "SELECT key, zstd FROM payload_piece WHERE key BETWEEN ?1 AND ?2 ORDER BY key",
             [low, low | ((1 << PIECES) - 1)],
             |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)),
@@ -269,7 +283,7 @@ impl Stored {
                     blob.reopen(key)?;
                     blob
                 }
-                None => blob.insert(conn.blob_open(MAIN_DB, c"payload_piece", c"data", key, true)?),
+                None => blob.insert(tx.conn.blob_open(MAIN_DB, c"payload_piece", c"data", key, true)?),
             };
             if !keep {
                 into.clear();
@@ -304,22 +318,6 @@ impl Stored {
             self.size, self.hash
         ))
         .into()
-    }
-}
-
-/// The hash of a value's bytes; `None` when a stored one is damaged.
-pub(super) fn content_hash(conn: &Connection, org: OrgId, payload: &Payload) -> Done<Option<[u8; 32]>> {
-    match &payload.body {
-        Body::Inline(bytes) => Ok(Some(*blake3::hash(bytes).as_bytes())),
-        Body::Stored { hash, .. } | Body::Kept { hash, .. } => match Stored::find(conn, org, hash)
-            .and_then(|stored| stored.read(conn, &mut Vec::with_capacity(PIECE), false))
-        {
-            Ok(()) => Ok(Some(hash.0)),
-            // Damaged or gone: either way not what was saved.
-            Err(Fault::Domain(_)) => Ok(None),
-            Err(fault) => Err(fault),
-        },
-        Body::Source(_) | Body::Row { .. } => Ok(None),
     }
 }
 

@@ -2,17 +2,18 @@
 
 use super::SqliteStorage;
 use super::claims;
-use super::commit;
 use super::fault::Done;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::blob;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
 use crate::storage::previews::{Previews, Reader};
+use crate::storage::sql::Backend;
+use crate::storage::sql::commit::commit;
 use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
 use async_trait::async_trait;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 use uuid::Uuid;
 
 const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
@@ -27,7 +28,7 @@ const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM agent_exec
 #[async_trait]
 impl Previews for SqliteStorage {
     async fn watch(&self, org: OrgId, execution: ExecutionId, process: Uuid, anew: bool) -> Result<()> {
-        self.write("say that a run is read here", move |tx| {
+        self.write_alone("say that a run is read here", move |tx| {
             tx.execute(
                 "INSERT INTO watch (org_id, execution, reader, served, expires_at) VALUES (?1, ?2, ?3, 0, ?4) \
                  ON CONFLICT (org_id, execution, reader) DO UPDATE SET expires_at = excluded.expires_at, served = served AND NOT ?5",
@@ -40,9 +41,8 @@ impl Previews for SqliteStorage {
 
     async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
         let now = self.now();
-        self.read("look who reads", move |conn| {
-            all(
-                conn,
+        self.read_all("look who reads", move |tx| {
+            tx.all(
                 "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
                  WHERE w.expires_at > ?1 AND w.reader <> ?2",
@@ -75,7 +75,7 @@ impl Previews for SqliteStorage {
             }
             Ok(())
         });
-        let written = written.await.unwrap_or_else(|_| Err(super::writer::stopped("write previews")));
+        let written = written.await.unwrap_or_else(|_| Err(crate::storage::sql::trouble::closed("write previews")));
         written.inspect_err(|_| self.0.chunks.rewind(run))
     }
 
@@ -89,17 +89,15 @@ impl Previews for SqliteStorage {
         let known = |(op, told): (&OpKey, &Told)| (op.0, op.1, told.0, told.1);
         let known: Vec<_> = after.tasks.iter().map(known).collect();
         let (known, after) = (serde_json::to_string(&known).unwrap_or_else(|_| "[]".into()), after.id);
-        self.read("read previews", move |conn| {
-            let served = first(
-                conn,
+        self.read_all("read previews", move |tx| {
+            let served = tx.first(
                 "SELECT w.served OR x.worker IS NULL FROM watch w \
                  JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
                  WHERE w.org_id = ?1 AND w.execution = ?2 AND w.reader = ?3",
                 [blob(&org.0), blob(&execution.0), blob(&process)],
                 |row| row.get(0),
             )?;
-            let placed = all(
-                conn,
+            let placed = tx.all(
                 "SELECT number, chunk, segment, sequence, data FROM preview WHERE org_id = ?1 AND execution = ?2 \
                  AND (number, chunk) > (?3, ?4) ORDER BY number, chunk",
                 params![blob(&org.0), blob(&execution.0), after.number, after.chunk],
@@ -112,7 +110,7 @@ impl Previews for SqliteStorage {
                     })
                 },
             )?;
-            let free = all(conn, READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
+            let free = tx.all(READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
                 let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
                 Ok(FreeRow { op, told, data: row.get(4)? })
             })?;
@@ -122,8 +120,8 @@ impl Previews for SqliteStorage {
     }
 
     async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
-        self.read("look who has tasks of a run", move |conn| {
-            all(conn, HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
+        self.read_all("look who has tasks of a run", move |tx| {
+            tx.all(HANDED_OUT, params![blob(&org.0), blob(&execution.0)], |row| {
                 Ok(((row.get(0)?, row.get(1)?), WorkerId(super::values::id(row, 2)?)))
             })
         })
@@ -150,7 +148,7 @@ impl Beside {
 
 /// Makes a batch durable, with the previews that were made before it and without those that it supersedes.
 pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mut Beside>) -> Done<CommitAnswer> {
-    let answer = commit::commit(tx, request)?;
+    let answer = commit(tx, request)?;
     let Some(Beside { chunks, run, rows, superseded }) = beside else { return Ok(answer) };
     insert(tx, *run, rows.get_or_insert_with(|| chunks.take_rows(*run)))?;
     let (org, execution) = (blob(&run.0.0), blob(&run.1.0));
@@ -210,8 +208,8 @@ fn insert(tx: &Tx, run: RunKey, rows: &Rows) -> Done<()> {
 }
 
 /// Whether readers have gone without a word.
-pub(super) fn lapsed(conn: &Connection, now: i64) -> Done<bool> {
-    Ok(first(conn, "SELECT 1 FROM watch WHERE expires_at <= ?1 LIMIT 1", [now], |_| Ok(()))?.is_some())
+pub(super) fn lapsed(tx: &Tx, now: i64) -> Done<bool> {
+    Ok(tx.first("SELECT 1 FROM watch WHERE expires_at <= ?1 LIMIT 1", [now], |_| Ok(()))?.is_some())
 }
 
 /// Takes away readers that have gone, and what nobody reads.

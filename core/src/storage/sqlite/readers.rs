@@ -3,6 +3,8 @@
 use super::fault::{Done, Fault};
 use super::files::open_reader;
 use super::place::Place;
+use super::tx::Tx;
+use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use parking_lot::Mutex;
@@ -61,10 +63,10 @@ impl Readers {
     }
 
     /// Runs a read on one snapshot of the database.
-    pub(super) async fn run<T, F>(&self, asked: &'static str, read: F) -> Result<T>
+    pub(super) async fn run<T, F>(&self, asked: &'static str, now: Timestamp, read: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Done<T> + Send + 'static,
+        F: FnOnce(&Tx<'_>) -> Done<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let place = self.place.clone();
@@ -72,7 +74,7 @@ impl Readers {
             let told = |lost: super::place::Lost| lost.told(asked, "nothing was read");
             // Memory that was cut off must not be touched; and what nobody else would find is not handed over.
             let read = place.memory().map_err(told).and_then(|()| {
-                let read = snapshot(connection, read).map_err(|fault| fault.told(asked));
+                let read = snapshot(&Tx::new(connection, now), read).map_err(|fault| fault.told(asked));
                 place.look().map_err(told).and(read)
             });
             let _ = reply.send(read);
@@ -85,7 +87,7 @@ impl Readers {
         answer.await.unwrap_or_else(|_| {
             Err(match self.place.look() {
                 Err(lost) if self.place.is_open() => lost.told(asked, "nothing was read"),
-                _ => super::writer::stopped(asked),
+                _ => crate::storage::sql::trouble::closed(asked),
             })
         })
     }
@@ -100,13 +102,13 @@ impl Readers {
     }
 }
 
-fn snapshot<T>(connection: &Connection, read: impl FnOnce(&Connection) -> Done<T>) -> Done<T> {
-    connection.prepare_cached("BEGIN")?.execute([])?;
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(connection))).unwrap_or_else(|_| {
+fn snapshot<T>(tx: &Tx, read: impl FnOnce(&Tx) -> Done<T>) -> Done<T> {
+    tx.execute("BEGIN", [])?;
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(tx))).unwrap_or_else(|_| {
         Err(Fault::Domain(Error::new(Code::Internal, "the storage backend met a bug in a read; please report it")))
     });
-    if !connection.is_autocommit() {
-        connection.prepare_cached("COMMIT")?.execute([])?;
+    if !tx.conn.is_autocommit() {
+        tx.execute("COMMIT", [])?;
     }
     result
 }

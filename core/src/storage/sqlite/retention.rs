@@ -1,12 +1,12 @@
 //! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
 
-use super::directory::audit;
 use super::fault::{Done, Fault};
-use super::run::Run;
 use super::tx::Tx;
 use super::values::{blob, id, micros, span};
 use crate::id::{ExecutionId, OrgId};
 use crate::storage::directory::{RETENTION, check_removable, removals};
+use crate::storage::sql::Runs;
+use crate::storage::sql::directory::audit;
 use rusqlite::params;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
 
 /// Removes a run that has ended and that no other needs.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
-    let run = Run::find(tx.conn, org, id)?;
+    let run = tx.find_run(org, id)?;
     let (first, last) = span(run.home.run);
     let is_there = |sql, given: [i64; 2]| Ok::<_, Fault>(!tx.all(sql, given, |row| row.get::<_, i64>(0))?.is_empty());
     let forked =
@@ -55,26 +55,6 @@ pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
         remove(tx, *run)?;
     }
     Ok(runs.len())
-}
-
-/// Removes an organization that has no runs, with all else of it. Its payloads go when nobody refers to them.
-pub(super) fn remove_rest(tx: &Tx, org: OrgId) -> Done<()> {
-    for sql in [
-        "DELETE FROM agent_definition WHERE org_id = ?1",
-        "DELETE FROM schedule WHERE org_id = ?1",
-        "DELETE FROM queue_limit WHERE org_id = ?1",
-        "DELETE FROM worker WHERE org_id = ?1",
-        "DELETE FROM enrolled_worker WHERE org_id = ?1",
-        "DELETE FROM watch WHERE org_id = ?1",
-        "DELETE FROM preview WHERE org_id = ?1",
-        "DELETE FROM task_preview WHERE org_id = ?1",
-        "DELETE FROM api_key WHERE org_id = ?1",
-        "DELETE FROM audit WHERE org_id = ?1",
-        "DELETE FROM organization WHERE org_id = ?1",
-    ] {
-        tx.execute(sql, [blob(&org.0)])?;
-    }
-    Ok(())
 }
 
 fn remove(tx: &Tx, run: i64) -> Done<()> {

@@ -1,15 +1,23 @@
 //! The statements about runs: how a row is read and saved; its transitions are in `sql::run`.
 
+use super::event::high;
 use super::fault::Done;
-use super::tx::{Tx, first};
-use super::values::{blob, duration, id, id_opt, json as json_column, json_opt, micros, one_of, payload, payload_opt};
+use super::tx::Tx;
+use super::values::{
+    Cell, blob, duration, id, id_opt, json as json_column, json_opt, micros, one_of, payload, payload_opt, text_of,
+};
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
-use crate::model::{CancelMode, Cancellation, Execution, ForkPoint, NewExecution, Status};
-use crate::payload::Digest;
-use crate::storage::sql;
-use crate::storage::sql::run::{Stop, not_found};
-use rusqlite::{Connection, Row, ToSql, params};
+use crate::error::{Code, Error};
+use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
+use crate::model::{
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
+};
+use crate::payload::{Digest, Payload};
+use crate::storage::Standing;
+use crate::storage::sql::run::{Origin, Stop, not_found};
+use crate::storage::sql::tail::Point;
+use crate::storage::sql::{self, Runs};
+use rusqlite::{Row, params};
 
 /// The columns of [`Run`], in its order.
 macro_rules! run_columns {
@@ -43,7 +51,7 @@ pub(super) use select_execution;
 
 /// Where the rows of a run are.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(in crate::storage) struct Home {
     /// The number that leads the keys of its rows.
     pub run: i64,
     pub org: OrgId,
@@ -54,20 +62,9 @@ pub(super) struct Home {
 pub(super) type Run = sql::run::Run<Home>;
 
 impl Run {
-    /// The run of an org with an id, or `ExecutionNotFound`.
-    pub(super) fn find(conn: &Connection, org: OrgId, execution: ExecutionId) -> Done<Self> {
-        first(
-            conn,
-            concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = ?1 AND x.id = ?2"),
-            [blob(&org.0), blob(&execution.0)],
-            Self::read,
-        )?
-        .ok_or_else(|| not_found(execution).into())
-    }
-
     /// The run of a row's key.
-    pub(super) fn at(conn: &Connection, run: i64) -> Done<Option<Self>> {
-        first(conn, concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.run = ?1"), [run], Self::read)
+    pub(super) fn at(tx: &Tx, run: i64) -> Done<Option<Self>> {
+        tx.first(concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.run = ?1"), [run], Self::read)
     }
 
     /// Reads the columns of `run_columns!`.
@@ -107,7 +104,7 @@ impl Run {
             ends_at: row.get(26)?,
             wait: row.get(27)?,
             quarantined: row.get(28)?,
-            forked: row.get(29)?,
+            forked: row.get::<_, Option<i64>>(29)?.is_some(),
             claim_number: row.get(30)?,
             concurrency_key: row.get(31)?,
             prefer_until: row.get(32)?,
@@ -115,11 +112,126 @@ impl Run {
             concurrency_slot: 0,
         })
     }
+}
 
-    /// Writes everything that may have changed and announces what follows from it.
-    pub(super) fn save(&self, tx: &Tx) -> Done<()> {
-        let stop = self.stop.as_ref();
-        tx.execute(
+impl Runs for Tx<'_> {
+    fn peek_run(&self, run: i64) -> Done<Option<Run>> {
+        Run::at(self, run)
+    }
+
+    fn execution(&self, run: i64) -> Done<Execution> {
+        self.first(concat!(select_execution!(), "WHERE x.run = ?1"), [run], execution)?
+            .ok_or_else(|| super::values::missing("the row of a run").into())
+    }
+
+    fn execution_of(&self, org: OrgId, id: ExecutionId) -> Done<Execution> {
+        let sql = concat!(select_execution!(), "WHERE x.org_id = ?1 AND x.id = ?2");
+        self.first(sql, [blob(&org.0), blob(&id.0)], execution)?.ok_or_else(|| not_found(id).into())
+    }
+
+    fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Done<Vec<Standing>> {
+        let sql = "SELECT run, status FROM agent_execution WHERE org_id = ?1 AND id = ?2";
+        let mut there = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let found = self.first(sql, [blob(&org.0), blob(&id.0)], |row| {
+                Ok((row.get::<_, i64>(0)?, one_of(&Status::ALL, 1, row)?))
+            })?;
+            if let Some((run, status)) = found {
+                there.push(Standing::of(id, high(self, run)?, status));
+            }
+        }
+        Ok(there)
+    }
+
+    fn insert_run(
+        &self,
+        run: &mut Run,
+        new: &NewExecution,
+        limits: &StartLimits,
+        origin: Option<&Origin<i64>>,
+    ) -> Done<bool> {
+        let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
+        let made = self.execute(
+            "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
+             queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
+             forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
+             concurrency_limit) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?2, \
+             ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26) ON CONFLICT (org_id, id) DO NOTHING",
+            params![
+                blob(&new.org.0),
+                blob(&new.id.0),
+                run.is_ready(self.now),
+                run.step_limit,
+                run.tail_limit,
+                run.begins_at,
+                run.ends_at,
+                run.due(self.now.0),
+                new.kind,
+                new.queue,
+                new.priority,
+                new.key,
+                &new.input_digest.0[..],
+                text_of(limits)?,
+                metadata,
+                new.concurrency_key,
+                new.traceparent,
+                origin.map(|origin| origin.parent),
+                origin.map(|origin| blob(&origin.id.0)),
+                origin.map(|origin| origin.point.segment),
+                origin.and_then(|origin| origin.point.sequence),
+                origin.map(|origin| origin.point.high),
+                origin.map(|origin| origin.point.base),
+                self.now.0,
+                Cell(&new.input),
+                new.concurrency_limit,
+            ],
+        )?;
+        if made == 0 {
+            return Ok(false);
+        }
+        run.home.run = self.conn.last_insert_rowid();
+        if run.home.run > i64::from(u32::MAX) {
+            let message = "the file has no numbers left for runs; use a new file";
+            return Err(Error::new(Code::InvalidArgument, message).into());
+        }
+        Ok(true)
+    }
+
+    fn origin(&self, fork: i64) -> Done<Option<Origin<i64>>> {
+        self.first(
+            "SELECT forked_run, forked_id, forked_segment, forked_sequence, forked_high, forked_base FROM agent_execution \
+             WHERE run = ?1 AND forked_run IS NOT NULL",
+            [fork],
+            |row| {
+                let point =
+                    Point { segment: row.get(2)?, sequence: row.get(3)?, high: row.get(4)?, base: row.get(5)? };
+                Ok(Origin { parent: row.get(0)?, id: ExecutionId(id(row, 1)?), point })
+            },
+        )
+    }
+
+    fn forked_since(&self, run: &Run, end: u64) -> Done<Option<ExecutionId>> {
+        let sql = "SELECT id FROM agent_execution WHERE forked_run = ?1 AND forked_high >= ?2 LIMIT 1";
+        self.first(sql, params![run.home.run, end], |row| id(row, 0).map(ExecutionId))
+    }
+
+    fn parent(&self, run: &Run) -> Done<Option<ExecutionId>> {
+        let sql = "SELECT parent_id FROM agent_execution WHERE run = ?1 AND parent_id IS NOT NULL";
+        self.first(sql, [run.home.run], |row| id(row, 0).map(ExecutionId))
+    }
+
+    fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
+        self.first(
+            concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = ?1 AND x.id = ?2"),
+            [blob(&org.0), blob(&execution.0)],
+            Run::read,
+        )?
+        .ok_or_else(|| not_found(execution).into())
+    }
+
+    fn save_run(&self, run: &Run) -> Done<()> {
+        let stop = run.stop.as_ref();
+        self.execute(
             "UPDATE agent_execution SET status = ?2, ready = ?3, epoch = ?4, worker = ?5, last_worker = ?6, \
              lease_expires = ?7, lease_ttl = ?8, segment = ?9, start = ?10, base = ?11, top = ?12, fact_high = ?13, \
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
@@ -127,59 +239,100 @@ impl Run {
              ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31 \
              WHERE run = ?1",
             params![
-                self.home.run,
-                self.status as u8,
-                self.is_ready(tx.now),
-                self.epoch,
-                self.worker.as_ref().map(|id| blob(&id.0)),
-                self.last_worker.as_ref().map(|id| blob(&id.0)),
-                self.lease_expires,
-                self.lease_ttl,
-                self.segment,
-                self.home.start,
-                self.base,
-                self.top,
-                self.fact_high,
-                self.losses,
-                self.step_count,
-                self.step_limit,
-                self.tail_limit,
-                self.leaf.as_ref().map(|id| blob(&id.0)),
-                self.code,
+                run.home.run,
+                run.status as u8,
+                run.is_ready(self.now),
+                run.epoch,
+                run.worker.as_ref().map(|id| blob(&id.0)),
+                run.last_worker.as_ref().map(|id| blob(&id.0)),
+                run.lease_expires,
+                run.lease_ttl,
+                run.segment,
+                run.home.start,
+                run.base,
+                run.top,
+                run.fact_high,
+                run.losses,
+                run.step_count,
+                run.step_limit,
+                run.tail_limit,
+                run.leaf.as_ref().map(|id| blob(&id.0)),
+                run.code,
                 stop.map(|stop| stop.number),
                 stop.map(|stop| u8::from(stop.cancellation.mode == CancelMode::Hard)),
                 stop.map(|stop| micros(stop.cancellation.grace)),
                 stop.map(|stop| stop.until),
-                self.begins_at,
-                self.ends_at,
-                self.wait,
-                self.due(tx.now.0),
-                tx.now.0,
-                self.quarantined,
-                self.claim_number,
-                self.prefer_until,
+                run.begins_at,
+                run.ends_at,
+                run.wait,
+                run.due(self.now.0),
+                self.now.0,
+                run.quarantined,
+                run.claim_number,
+                run.prefer_until,
             ],
         )?;
-        self.announce(tx);
         Ok(())
     }
 
-    /// Writes what a commit changes without a transition.
-    pub(super) fn save_progress(&self, tx: &Tx) -> Done<()> {
-        tx.execute(
+    fn save_progress(&self, run: &Run) -> Done<()> {
+        self.execute(
             "UPDATE agent_execution SET leaf = ?2, step_count = ?3, code = ?4, losses = ?5, updated_at = ?6 WHERE run = ?1",
-            params![self.home.run, self.leaf.as_ref().map(|id| blob(&id.0)), self.step_count, self.code, self.losses, tx.now.0],
+            params![run.home.run, run.leaf.as_ref().map(|id| blob(&id.0)), run.step_count, run.code, run.losses, self.now.0],
         )?;
         Ok(())
     }
 
-    /// Whether as many other runs of its concurrency key are RUNNING as may be.
-    pub(super) fn is_key_held(&self, conn: &Connection) -> Done<bool> {
-        let Some(key) = &self.concurrency_key else { return Ok(false) };
+    fn take_slot(&self, run: &mut Run) -> Done<bool> {
+        let Some(key) = &run.concurrency_key else { return Ok(true) };
         let last = "SELECT 1 FROM agent_execution WHERE org_id = ?1 AND concurrency_key = ?2 AND status = 1 AND run <> ?3 \
                     LIMIT 1 OFFSET ?4";
-        let before = self.key_limit() as i64 - 1;
-        Ok(first(conn, last, params![blob(&self.home.org.0), key, self.home.run, before], |_| Ok(()))?.is_some())
+        let before = run.key_limit() as i64 - 1;
+        Ok(self.first(last, params![blob(&run.home.org.0), key, run.home.run, before], |_| Ok(()))?.is_none())
+    }
+
+    fn put_end(&self, run: &Run, output: Option<&Payload>, failure: Option<&Failure>) -> Done<()> {
+        self.execute(
+            "UPDATE agent_execution SET output = ?2, failure = ?3, ended_at = ?4 WHERE run = ?1",
+            params![run.home.run, output.map(Cell), failure.map(text_of).transpose()?, self.now.0],
+        )?;
+        Ok(())
+    }
+
+    fn put_failure(&self, run: &Run, failure: Option<&Failure>) -> Done<()> {
+        self.execute(
+            "UPDATE agent_execution SET failure = ?2, ended_at = NULL WHERE run = ?1",
+            params![run.home.run, failure.map(text_of).transpose()?],
+        )?;
+        Ok(())
+    }
+
+    fn usage(&self, run: &Run) -> Done<UsageTotals> {
+        let sql = "SELECT usage FROM agent_execution WHERE run = ?1";
+        Ok(self.first(sql, [run.home.run], |row| json_column(row, 0))?.unwrap_or_default())
+    }
+
+    fn put_usage(&self, run: &Run, totals: &UsageTotals) -> Done<()> {
+        let sql = "UPDATE agent_execution SET usage = ?2 WHERE run = ?1";
+        self.execute(sql, params![run.home.run, text_of(totals)?])?;
+        Ok(())
+    }
+
+    fn put_limits(&self, run: &Run, limits: &StartLimits) -> Done<()> {
+        let sql = "UPDATE agent_execution SET limits = ?2 WHERE run = ?1";
+        self.execute(sql, params![run.home.run, text_of(limits)?])?;
+        Ok(())
+    }
+
+    fn has_resumed(&self, run: &Run, request: RequestId) -> Done<bool> {
+        let sql = "SELECT 1 FROM resume_request WHERE run = ?1 AND request_id = ?2";
+        Ok(self.first(sql, params![run.home.run, blob(&request.0)], |_| Ok(()))?.is_some())
+    }
+
+    fn put_resume(&self, run: &Run, request: RequestId) -> Done<()> {
+        let sql = "INSERT INTO resume_request (run, request_id) VALUES (?1, ?2)";
+        self.execute(sql, params![run.home.run, blob(&request.0)])?;
+        Ok(())
     }
 }
 
@@ -236,20 +389,4 @@ pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
         ended_at: row.get::<_, Option<i64>>(50)?.map(Timestamp),
     })
-}
-
-/// The whole run of a compact number.
-pub(super) fn execution_at(conn: &Connection, run: i64) -> Done<Execution> {
-    load(conn, concat!(select_execution!(), "WHERE x.run = ?1"), &[&run])?
-        .ok_or_else(|| super::values::missing("the row of a run").into())
-}
-
-/// The whole run of an id, or `ExecutionNotFound`.
-pub(super) fn execution_of(conn: &Connection, org: OrgId, id: ExecutionId) -> Done<Execution> {
-    load(conn, concat!(select_execution!(), "WHERE x.org_id = ?1 AND x.id = ?2"), &[&blob(&org.0), &blob(&id.0)])?
-        .ok_or_else(|| not_found(id).into())
-}
-
-fn load(conn: &Connection, sql: &str, params: &[&dyn ToSql]) -> Done<Option<Execution>> {
-    first(conn, sql, params, execution)
 }

@@ -1,20 +1,24 @@
 //! The statements about tasks; their transitions are in `sql::task`.
 
+use super::facts::place_of;
 use super::fault::Done;
 use super::run::Run;
-use super::tx::{Tx, all, first};
+use super::tx::Tx;
 use super::values::{
     Cell, blob, id, id_opt, json_opt, label_key, one_of, payload, payload_opt, read_label_key, read_once, read_seen,
     seen_bytes, span, text_of,
 };
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OnceSlot, OrgId, Slot, TaskId, WorkerId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
     Label, NewOp, NewTask, OpKind, Placement, RecordedBody, RecordedOp, SideEffects, Task, TaskOptions, TaskStatus,
 };
-use crate::storage::sql;
+use crate::payload::RowOf;
+use crate::storage::allowance::Allowance;
 use crate::storage::sql::task::TASK_STATUS;
-use rusqlite::{Connection, Row, params};
+use crate::storage::sql::{self, Runs, Tasks, if_there};
+use bytes::Bytes;
+use rusqlite::{Row, params};
 
 /// The columns of [`TaskRow`], after which comes a condition on `t`.
 macro_rules! select_task {
@@ -71,57 +75,113 @@ impl TaskRow {
         })
     }
 
-    /// The task of a place.
-    pub(super) fn at(conn: &Connection, place: i64) -> Done<Option<Self>> {
-        first(conn, concat!(select_task!(), "WHERE t.place = ?1"), [place], Self::read)
-    }
-
     /// The task of an id, of a run. Ended tasks are in no index of ids: a step is one row in one place.
-    pub(super) fn of(conn: &Connection, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
-        let (low, high) = span(Run::find(conn, org, execution)?.home.run);
-        let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
-        first(conn, sql, params![low, high, blob(&task.0)], Self::read)
+    pub(super) fn of(tx: &Tx, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
+        tx.task_by_id(&tx.find_run(org, execution)?, task)
     }
 
     /// The open task of an id.
-    pub(super) fn find(conn: &Connection, org: OrgId, task: TaskId) -> Done<Option<Self>> {
-        first(
-            conn,
+    pub(super) fn find(tx: &Tx, org: OrgId, task: TaskId) -> Done<Option<Self>> {
+        tx.first(
             concat!(select_task!(), "WHERE t.id = ?1 AND t.ended_at IS NULL AND x.org_id = ?2"),
             [blob(&task.0), blob(&org.0)],
             Self::read,
         )
     }
+}
 
-    /// Stores a new task as it is now.
-    pub(super) fn insert(&self, tx: &Tx, run: &Run, op: &NewOp) -> Done<()> {
-        let task = &self.task;
-        let label = &op.label;
-        let due = self.due(tx.now.0);
-        super::payloads::refer(tx, run, &task.new.input)?;
-        if let Some(output) = &task.output {
-            super::payloads::refer(tx, run, output)?;
+/// A task whose values are kept as far as there is room for them.
+fn within(row: &Row<'_>, allowance: &mut Allowance) -> rusqlite::Result<TaskRow> {
+    let mut read = TaskRow::read(row)?;
+    allowance.task(&mut read.task);
+    Ok(read)
+}
+
+impl Tasks for Tx<'_> {
+    fn task_at(&self, place: i64) -> Done<Option<TaskRow>> {
+        self.first(concat!(select_task!(), "WHERE t.place = ?1"), [place], TaskRow::read)
+    }
+
+    fn tasks_at(&self, run: &Run, slots: &[Slot], allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        let mut found = Vec::new();
+        for &slot in slots {
+            let place = place_of(self, run, slot)?;
+            let sql = concat!(select_task!(), "WHERE t.place = ?1");
+            found.extend(self.first(sql, [place], |row| within(row, allowance))?);
         }
-        let options = (task.new.options != TaskOptions::default()).then(|| text_of(&task.new.options)).transpose()?;
-        tx.execute(
+        Ok(found)
+    }
+
+    fn task_of(&self, run: &Run, op: &OpId) -> Done<Option<TaskRow>> {
+        let Some(once) = &op.once else {
+            let Some(place) = if_there(place_of(self, run, op.slot))? else { return Ok(None) };
+            // A number past the end of its segment is the place of an op of the next.
+            return Ok(self.task_at(place)?.filter(|row| row.task.slot == op.slot));
+        };
+        let place = self.first(
+            "SELECT place FROM task_execution WHERE run = ?1 AND once_name = ?2 AND once_n = ?3",
+            params![run.home.run, &*once.name, once.n],
+            |row| row.get(0),
+        )?;
+        place.map_or(Ok(None), |place| self.task_at(place))
+    }
+
+    fn open_task(&self, org: OrgId, id: TaskId) -> Done<Option<TaskRow>> {
+        TaskRow::find(self, org, id)
+    }
+
+    fn task_by_id(&self, run: &Run, id: TaskId) -> Done<Option<TaskRow>> {
+        let (low, high) = span(run.home.run);
+        let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.id = ?3");
+        self.first(sql, params![low, high, blob(&id.0)], TaskRow::read)
+    }
+
+    fn outputs(&self, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
+        super::left::read(self, org, of)
+    }
+
+    fn detached_ended(&self, run: &Run, before: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        let (low, high) = span(run.home.run);
+        self.all(
+            concat!(
+                select_task!(),
+                "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment < ?3 AND t.ended_number IS NOT NULL"
+            ),
+            params![low, high, before],
+            |row| within(row, allowance),
+        )
+    }
+
+    fn detached_until(&self, run: &Run, segment: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {
+        let (low, high) = span(run.home.run);
+        self.all(
+            concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.detached = 1 AND t.segment <= ?3"),
+            params![low, high, segment],
+            |row| within(row, allowance),
+        )
+    }
+
+    fn put_task(&self, row: &TaskRow, op: &NewOp, due: Option<i64>, options: Option<String>) -> Done<()> {
+        let (task, label) = (&row.task, &op.label);
+        self.execute(
             "INSERT INTO task_execution (place, segment, sequence, id, status, placement, attempt, failed_attempts, \
              losses, reconcile, epoch, ended_number, detached, kind, queue, org_id, entry_id, visible_at, worker, \
              due_at, created_at, started_at, ended_at, label_name, label_key, seen, once_name, once_n, options, failure, \
              input, output) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
              ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)",
             params![
-                self.place,
+                row.place,
                 task.slot.segment,
                 task.slot.sequence,
                 blob(&task.new.id.0),
                 task.status as u8,
-                self.placement(),
+                row.placement(),
                 task.attempt,
                 task.failed_attempts,
                 task.losses,
-                self.reconcile.then_some(true),
-                self.epoch,
-                self.ended_number,
+                row.reconcile.then_some(true),
+                row.epoch,
+                row.ended_number,
                 task.new.options.detached.then_some(true),
                 task.new.kind,
                 task.new.queue,
@@ -144,35 +204,32 @@ impl TaskRow {
                 task.output.as_ref().map(Cell),
             ],
         )?;
-        self.announce(tx, due);
         Ok(())
     }
 
-    /// Stores what may have changed of an existing task.
-    pub(super) fn save(&self, tx: &Tx) -> Done<()> {
-        let task = &self.task;
-        let due = self.due(tx.now.0);
-        tx.execute(
+    fn save_task(&self, row: &TaskRow, due: Option<i64>) -> Done<()> {
+        let task = &row.task;
+        self.execute(
             "UPDATE task_execution SET status = ?2, placement = ?3, attempt = ?4, failed_attempts = ?5, losses = ?6, \
              reconcile = ?7, epoch = ?8, ended_number = ?9, org_id = ?10, visible_at = ?11, worker = ?12, \
              lease_expires = ?13, sign_at = ?14, stop = ?15, due_at = ?16, started_at = ?17, ended_at = ?18, \
              failure = ?19, output = ?20 WHERE place = ?1",
             params![
-                self.place,
+                row.place,
                 task.status as u8,
-                self.placement(),
+                row.placement(),
                 task.attempt,
                 task.failed_attempts,
                 task.losses,
-                self.reconcile.then_some(true),
-                self.epoch,
-                self.ended_number,
+                row.reconcile.then_some(true),
+                row.epoch,
+                row.ended_number,
                 (task.new.placement == Placement::Queue).then(|| blob(&task.org.0)),
                 task.visible_at.0,
                 task.worker.as_ref().map(|worker| blob(&worker.0)),
-                self.lease_expires,
-                self.sign_at,
-                self.stop.then_some(true),
+                row.lease_expires,
+                row.sign_at,
+                row.stop.then_some(true),
                 due,
                 task.started_at.map(|at| at.0),
                 task.ended_at.map(|at| at.0),
@@ -180,39 +237,33 @@ impl TaskRow {
                 task.output.as_ref().map(Cell),
             ],
         )?;
-        self.announce(tx, due);
         Ok(())
     }
-}
 
-/// Open tasks of a run, in order of their place.
-pub(super) fn open(conn: &Connection, run: &Run) -> Done<Vec<TaskRow>> {
-    let (low, high) = span(run.home.run);
-    all(
-        conn,
-        concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.ended_at IS NULL ORDER BY t.place"),
-        [low, high],
-        TaskRow::read,
-    )
-}
+    fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
+        let (low, high) = span(run.home.run);
+        self.all(
+            concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 AND t.ended_at IS NULL ORDER BY t.place"),
+            [low, high],
+            TaskRow::read,
+        )
+    }
 
-/// Whether an open task has a status.
-pub(super) fn has_open(conn: &Connection, run: &Run, status: TaskStatus) -> Done<bool> {
-    let (low, high) = span(run.home.run);
-    let found = first(
-        conn,
-        "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL AND status = ?3 LIMIT 1",
-        params![low, high, status as u8],
-        |_| Ok(()),
-    )?;
-    Ok(found.is_some())
-}
+    fn has_open(&self, run: &Run, status: TaskStatus) -> Done<bool> {
+        let (low, high) = span(run.home.run);
+        let found = self.first(
+            "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL AND status = ?3 LIMIT 1",
+            params![low, high, status as u8],
+            |_| Ok(()),
+        )?;
+        Ok(found.is_some())
+    }
 
-/// Whether a run has more open tasks than so many.
-pub(super) fn has_more_open(conn: &Connection, run: &Run, most: usize) -> Done<bool> {
-    let (low, high) = span(run.home.run);
-    let one = "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1 OFFSET ?3";
-    Ok(first(conn, one, params![low, high, most as i64], |_| Ok(()))?.is_some())
+    fn has_more_open(&self, run: &Run, most: usize) -> Done<bool> {
+        let (low, high) = span(run.home.run);
+        let one = "SELECT 1 FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1 OFFSET ?3";
+        Ok(self.first(one, params![low, high, most as i64], |_| Ok(()))?.is_some())
+    }
 }
 
 /// The columns of [`recorded`], after which comes a condition.

@@ -3,14 +3,14 @@
 use super::claims::Serves;
 use super::fault::Done;
 use super::run::Run;
-use super::task::TaskRow;
-use super::tx::{Log, Tx, all, first};
+use super::tx::{Log, Tx};
 use super::values::{SHIFT, blob, id, json as json_column, micros};
 use crate::clock::Timestamp;
 use crate::id::OrgId;
 use crate::model::{EventKind, QueueLoad, Status};
 use crate::storage::NO_WORKER_AFTER;
-use rusqlite::{Connection, params};
+use crate::storage::sql::Tasks;
+use rusqlite::params;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,13 +33,13 @@ const RUNNING: [&str; 2] = [
 ];
 
 /// What each queue has of each kind.
-pub(super) fn queues(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
-    let served = served(conn, now)?;
+pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
+    let served = served(tx, now)?;
     let polled = served.iter().filter(|kind| kind.0 == org);
     let mut loads: BTreeMap<(String, String), (u64, u64)> =
         polled.map(|(_, kind, queue)| ((kind.clone(), queue.clone()), (0, 0))).collect();
     for sql in QUEUED.into_iter().chain(RUNNING) {
-        let rows = all(conn, sql, params![blob(&org.0), now.0], |row| {
+        let rows = tx.all(sql, params![blob(&org.0), now.0], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u64>(2)?))
         })?;
         for (kind, queue, count) in rows {
@@ -55,8 +55,8 @@ pub(super) fn queues(conn: &Connection, org: OrgId, now: Timestamp) -> Done<Vec<
 }
 
 /// What live workers serve: org, kind, queue.
-fn served(conn: &Connection, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
-    let alive = all(conn, "SELECT org_id, kinds FROM worker WHERE alive_until > ?1", [now.0], |row| {
+fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
+    let alive = tx.all("SELECT org_id, kinds FROM worker WHERE alive_until > ?1", [now.0], |row| {
         Ok((OrgId(id(row, 0)?), json_column::<Serves>(row, 1)?))
     })?;
     let served = alive.into_iter().flat_map(|(org, serves)| serves.into_iter().map(move |kind| (org, kind)));
@@ -95,8 +95,8 @@ impl Waits {
 }
 
 /// Looks for work that has waited too long for a worker of its kind. Kinds that are served cost one look each.
-pub(super) fn waits(conn: &Connection, now: Timestamp) -> Done<Waits> {
-    let served = served(conn, now)?;
+pub(super) fn waits(tx: &Tx, now: Timestamp) -> Done<Waits> {
+    let served = served(tx, now)?;
     let since = now.0.saturating_sub(micros(NO_WORKER_AFTER));
     let of_unserved = |next: &str, sql: &str| -> Done<Vec<i64>> {
         let mut found = Vec::new();
@@ -105,13 +105,13 @@ pub(super) fn waits(conn: &Connection, now: Timestamp) -> Done<Waits> {
         loop {
             let bound = last.as_ref().map(|(org, queue, kind)| (blob(&org.0), queue.as_str(), kind.as_str()));
             let (org, queue, kind) = bound.unwrap_or_default();
-            let next = first(conn, next, params![org, queue, kind], |row| {
+            let next = tx.first(next, params![org, queue, kind], |row| {
                 Ok((OrgId(id(row, 0)?), row.get::<_, String>(1)?, row.get::<_, String>(2)?))
             })?;
             let Some((org, queue, kind)) = next else { break };
             if !served.contains(&(org, kind.clone(), queue.clone())) {
                 let waiting = params![blob(&org.0), kind, queue, since, SHARE];
-                found.extend(all(conn, sql, waiting, |row| row.get::<_, i64>(0))?);
+                found.extend(tx.all(sql, waiting, |row| row.get::<_, i64>(0))?);
             }
             last = Some((org, queue, kind));
         }
@@ -123,9 +123,9 @@ pub(super) fn waits(conn: &Connection, now: Timestamp) -> Done<Waits> {
 
 /// Tells runs whose work has waited too long, once for each wait.
 pub(super) fn tell(tx: &Tx) -> Done<()> {
-    let waits = waits(tx.conn, tx.now)?;
+    let waits = waits(tx, tx.now)?;
     for run in waits.runs {
-        let Some(run) = Run::at(tx.conn, run)? else { continue };
+        let Some(run) = Run::at(tx, run)? else { continue };
         let (kind, queue): (String, String) = tx
             .first("SELECT kind, queue FROM agent_execution WHERE run = ?1", [run.home.run], |row| {
                 Ok((row.get(0)?, row.get(1)?))
@@ -135,8 +135,8 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
         tx.execute("UPDATE agent_execution SET no_worker = epoch WHERE run = ?1", [run.home.run])?;
     }
     for place in waits.tasks {
-        let Some(row) = TaskRow::at(tx.conn, place)? else { continue };
-        let Some(mut run) = Run::at(tx.conn, place >> SHIFT)? else { continue };
+        let Some(row) = tx.task_at(place)? else { continue };
+        let Some(mut run) = Run::at(tx, place >> SHIFT)? else { continue };
         let mut log = Log::open(tx, &run)?;
         row.emit(&run, &mut log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;
         tx.execute("UPDATE task_execution SET no_worker = visible_at WHERE place = ?1", [place])?;
@@ -160,7 +160,7 @@ mod tests {
     /// However long the backlog, a look is served by indexes, in their order.
     #[test]
     fn a_look_reads_no_backlog() {
-        let conn = Connection::open_in_memory().unwrap();
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
         STEPS.iter().for_each(|step| conn.execute_batch(step).unwrap());
         for sql in [KINDS_OF_RUNS, KINDS_OF_TASKS, LONE_RUNS, LONE_TASKS] {
             let mut asked = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

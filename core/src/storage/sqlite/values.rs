@@ -131,7 +131,8 @@ fn payload_of(value: ValueRef<'_>) -> Option<Payload> {
     }
 }
 
-fn unreadable(index: usize, what: &str) -> rusqlite::Error {
+/// The error for a column that does not hold what it should.
+pub(super) fn unreadable(index: usize, what: &str) -> rusqlite::Error {
     let error = FromSqlError::Other(format!("column {index} holds no {what}").into());
     rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Blob, Box::new(error))
 }

@@ -1,8 +1,5 @@
 //! The writer thread: owns the write connection and turns everything that waits into one transaction and one fsync.
 //!
-//! A command that fails with a domain error has changed nothing, so its neighbours go on. Trouble with the database rolls
-//! the group back and runs its commands one by one. Nothing is answered before its COMMIT has returned.
-//!
 //! Where commits are quick (a RAM disk, a good SSD) and one run alone keeps committing, its caller does the writing itself:
 //! nothing could be grouped, and two thread switches are saved.
 
@@ -14,15 +11,16 @@ use super::log::Log;
 use super::pace::{FileClock, Pace};
 use super::place::Place;
 use super::readers::Readers;
-use super::tx::{News, Tx};
+use super::tx::Tx;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use crate::id::ExecutionId;
+use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
+use crate::storage::sql::trouble::closed;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -78,69 +76,26 @@ struct Shared {
 }
 
 enum Message {
-    Work(Box<dyn Work>),
+    Work(Box<dyn Work<Sqlite>>),
     Stop,
 }
 
-/// How one attempt of a command went.
-enum Attempt {
-    Kept,
-    Refused,
-    Broken(rusqlite::Error),
+/// The dialect, by name.
+struct Sqlite;
+
+impl Grouped for Sqlite {
+    type Tx<'t> = Tx<'t>;
+    type Fault = Fault;
+    type Wants = Durability;
 }
 
-trait Work: Send {
-    fn attempt(&mut self, tx: &Tx) -> Attempt;
-    /// Answers with what the last attempt gave, or with the error that undid it.
-    fn answer(self: Box<Self>, undone: Option<Error>);
-    fn asked(&self) -> &'static str;
-    /// Whether it need not be on the disk before it is answered.
-    fn is_lazy(&self) -> bool;
-}
-
-struct Command<F, T> {
-    asked: &'static str,
-    lazy: bool,
-    run: F,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
-}
-
-impl<T: Send, F: FnMut(&Tx) -> Done<T> + Send> Work for Command<F, T> {
-    fn attempt(&mut self, tx: &Tx) -> Attempt {
-        let (result, attempt) = match catch_unwind(AssertUnwindSafe(|| (self.run)(tx))) {
-            Ok(Ok(value)) => (Some(Ok(value)), Attempt::Kept),
-            Ok(Err(Fault::Domain(error))) => (Some(Err(error)), Attempt::Refused),
-            Ok(Err(Fault::Sql(error))) => (None, Attempt::Broken(error)),
-            Err(_) => {
-                let message = format!("{}: the storage backend met a bug; please report it with this run", self.asked);
-                (Some(Err(Error::new(Code::Internal, message))), Attempt::Refused)
-            }
-        };
-        self.result = result;
-        attempt
-    }
-
-    fn answer(self: Box<Self>, undone: Option<Error>) {
-        let result = match (undone, self.result) {
-            (Some(error), _) => Err(error),
-            (None, Some(result)) => result,
-            (None, None) => Err(stopped(self.asked)),
-        };
-        let _ = self.reply.send(result);
-    }
-
-    fn asked(&self) -> &'static str {
-        self.asked
-    }
-
-    fn is_lazy(&self) -> bool {
-        self.lazy
-    }
-}
-
-pub(super) fn stopped(asked: &str) -> Error {
-    Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
+/// When a command may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// Once it is on the disk.
+    Now,
+    /// Once it is committed: it need only be on the disk when a later command is.
+    Later,
 }
 
 impl Writer {
@@ -174,13 +129,12 @@ impl Writer {
         let alone = self.shared.last.lock().replace(execution) == Some(execution);
         let quick = self.shared.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
         if alone && quick && self.shared.queued.load(Ordering::Acquire) == 0 {
-            let (reply, mut answer) = oneshot::channel();
-            let work: Box<dyn Work> = Box::new(Command { asked, lazy: false, run, result: None, reply });
+            let (work, mut answer) = command::<Sqlite, F, T>(asked, Durability::Now, run);
             return match self.shared.serve_here(work) {
-                None => answer.try_recv().unwrap_or_else(|_| Err(stopped(asked))),
+                None => answer.try_recv().unwrap_or_else(|_| Err(closed(asked))),
                 Some(work) => {
                     self.send_work(work);
-                    answer.await.unwrap_or_else(|_| Err(stopped(asked)))
+                    answer.await.unwrap_or_else(|_| Err(closed(asked)))
                 }
             };
         }
@@ -193,7 +147,7 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        self.send(asked, false, run).await.unwrap_or_else(|_| Err(stopped(asked)))
+        self.send(asked, Durability::Now, run).await.unwrap_or_else(|_| Err(closed(asked)))
     }
 
     /// Runs a command whose effect need only be durable once a later command's is.
@@ -202,20 +156,20 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        self.send(asked, true, run)
+        self.send(asked, Durability::Later, run)
     }
 
-    fn send<T, F>(&self, asked: &'static str, lazy: bool, run: F) -> oneshot::Receiver<Result<T>>
+    fn send<T, F>(&self, asked: &'static str, wants: Durability, run: F) -> oneshot::Receiver<Result<T>>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        self.send_work(Box::new(Command { asked, lazy, run, result: None, reply }));
+        let (work, answer) = command::<Sqlite, F, T>(asked, wants, run);
+        self.send_work(work);
         answer
     }
 
-    fn send_work(&self, work: Box<dyn Work>) {
+    fn send_work(&self, work: Box<dyn Work<Sqlite>>) {
         self.shared.queued.fetch_add(1, Ordering::AcqRel);
         // A closed queue drops the command and with it its reply: the receiver then says so.
         let _ = self.queue.send(Message::Work(work));
@@ -229,21 +183,24 @@ impl Writer {
 
 impl Shared {
     /// Serves one command on the caller's thread; gives it back where the writer is busy or closed.
-    fn serve_here(&self, work: Box<dyn Work>) -> Option<Box<dyn Work>> {
+    fn serve_here(&self, work: Box<dyn Work<Sqlite>>) -> Option<Box<dyn Work<Sqlite>>> {
         let Some(mut state) = self.state.try_lock() else { return Some(work) };
         let Some(state) = state.as_mut() else { return Some(work) };
         // Another process may hold the file for a while: waiting in line is the thread's part.
         if state.is_lost() || state.is_crowded() || !state.pace.is_settled() {
             return Some(work);
         }
-        let Some(begun) = state.begin_at_once() else { return Some(work) };
-        self.serve(state, vec![work], Some(begun));
+        state.begun = state.begin_at_once();
+        if state.begun.is_none() {
+            return Some(work);
+        }
+        self.serve(state, vec![work]);
         None
     }
 
-    fn serve(&self, state: &mut Loop, group: Vec<Box<dyn Work>>, begun: Option<Begun>) {
+    fn serve(&self, state: &mut Loop, group: Group<Sqlite>) {
         let (start, size) = (Instant::now(), group.len() as u64);
-        state.serve(group, begun);
+        state.serve(group);
         let (taken, usual) = (start.elapsed().as_nanos() as u64 / size.max(1), self.usual.load(Ordering::Relaxed));
         // The first time counts fully; one slow commit among quick ones ends the quick time at once.
         let weight = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
@@ -258,7 +215,7 @@ impl Shared {
 
     /// The thread's life.
     fn serve_queue(&self, queue: &mpsc::Receiver<Message>) {
-        let mut group: Vec<Box<dyn Work>> = Vec::new();
+        let mut group: Group<Sqlite> = Vec::new();
         let mut looked = Instant::now();
         loop {
             let mut stop = false;
@@ -283,7 +240,7 @@ impl Shared {
             }
             self.queued.fetch_sub(group.len(), Ordering::AcqRel);
             if !group.is_empty() {
-                self.serve(state, std::mem::take(&mut group), None);
+                self.serve(state, std::mem::take(&mut group));
             }
             if stop {
                 if let Some(mut state) = guard.take() {
@@ -318,6 +275,8 @@ pub(super) struct Loop {
     /// Size and time of the log at the last look, if that tells later writes from those that were seen.
     pub seen: Option<(u64, std::time::SystemTime)>,
     pub synchronous: Option<Synchronous>,
+    /// The write lock is held for the next transaction already.
+    begun: Option<Begun>,
     /// Until when other processes are taken to write too.
     crowded: Option<Instant>,
     glanced: Instant,
@@ -335,6 +294,7 @@ impl Loop {
             kept: Kept::default(),
             seen: None,
             synchronous: None,
+            begun: None,
             crowded: None,
             glanced: now,
         }
@@ -361,79 +321,6 @@ impl Loop {
                 self.setting.hints.everything_changed();
             }
             self.version = Some(version);
-        }
-    }
-
-    fn serve(&mut self, mut group: Vec<Box<dyn Work>>, begun: Option<Begun>) {
-        if group.is_empty() {
-            return;
-        }
-        match self.transaction(&mut group, begun) {
-            Outcome::Committed(news) => {
-                group.into_iter().for_each(|work| work.answer(None));
-                news.publish(&self.setting.hints, &self.setting.next_due);
-            }
-            Outcome::Undone(error) if group.len() == 1 => {
-                self.setting.hints.outage().refused(&error);
-                for work in group {
-                    let error = error.clone();
-                    work.answer(Some(error));
-                }
-            }
-            // One of them is to blame: alone, the others can be kept.
-            Outcome::Undone(_) => group.into_iter().for_each(|work| self.serve(vec![work], None)),
-            Outcome::Refused => group.into_iter().for_each(|work| work.answer(None)),
-            Outcome::Failed(error) => {
-                self.setting.hints.outage().refused(&error);
-                group.into_iter().for_each(|work| work.answer(Some(error.clone())));
-            }
-        }
-    }
-
-    fn transaction(&mut self, group: &mut [Box<dyn Work>], begun: Option<Begun>) -> Outcome {
-        let asked = group[0].asked();
-        self.pace.settle();
-        let begun = match begun {
-            Some(begun) => Ok(begun),
-            None => match self.check_place(asked) {
-                Ok(()) => self.begin(group.iter().all(|work| work.is_lazy())),
-                Err(error) => return Outcome::Failed(error),
-            },
-        };
-        let Begun(_inside) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Outcome::Failed(explain(asked, error, "nothing was changed")),
-        };
-        let Some(Open { connection, log }) = &mut self.open else { return Outcome::Failed(stopped(asked)) };
-        let tx = Tx::new(connection, self.setting.clock.now());
-        let alone = group.len() == 1;
-        for work in group.iter_mut() {
-            let before = connection.total_changes();
-            match work.attempt(&tx) {
-                Attempt::Kept => {}
-                Attempt::Refused if connection.total_changes() == before => {}
-                // It wrote before it refused: only a rollback undoes that.
-                Attempt::Refused => {
-                    self.rollback();
-                    return if alone { Outcome::Refused } else { Outcome::Undone(stopped(work.asked())) };
-                }
-                Attempt::Broken(error) => {
-                    self.rollback();
-                    return Outcome::Undone(explain(work.asked(), error, "nothing was changed"));
-                }
-            }
-        }
-        let news = tx.into_news();
-        log.make_room();
-        match connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-            Ok(_) => match self.is_kept(asked, &news) {
-                Ok(()) => Outcome::Committed(news),
-                Err(error) => Outcome::Failed(error),
-            },
-            Err(error) => {
-                self.rollback();
-                Outcome::Failed(explain(asked, error, "the outcome is unknown"))
-            }
         }
     }
 
@@ -507,36 +394,69 @@ fn begin(connection: &Connection) -> rusqlite::Result<Begun> {
     Ok(Begun(inside))
 }
 
+impl Serves<Sqlite> for Loop {
+    fn transaction(&mut self, group: &mut Group<Sqlite>) -> Outcome {
+        let asked = group[0].asked();
+        self.pace.settle();
+        let begun = match self.begun.take() {
+            Some(begun) => Ok(begun),
+            None => match self.check_place(asked) {
+                Ok(()) => self.begin(group.iter().all(|work| *work.wants() == Durability::Later)),
+                Err(error) => return Outcome::Failed(error),
+            },
+        };
+        let Begun(_inside) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Outcome::Failed(explain(asked, error, "nothing was changed")),
+        };
+        let Some(Open { connection, log }) = &mut self.open else { return Outcome::Failed(closed(asked)) };
+        let tx = Tx::new(connection, self.setting.clock.now());
+        let alone = group.len() == 1;
+        for work in group.iter_mut() {
+            let before = connection.total_changes();
+            match work.attempt(&tx) {
+                Attempt::Kept => {}
+                Attempt::Refused if connection.total_changes() == before => {}
+                // It wrote before it refused: only a rollback undoes that.
+                Attempt::Refused => {
+                    self.rollback();
+                    return match alone {
+                        true => Outcome::Refused,
+                        false => Outcome::Undone { error: closed(work.asked()), again: false },
+                    };
+                }
+                Attempt::Broken(fault) => {
+                    let error = fault.told(work.asked());
+                    self.rollback();
+                    return Outcome::Undone { error, again: false };
+                }
+            }
+        }
+        let news = tx.into_news();
+        log.make_room();
+        match connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => match self.is_kept(asked, &news) {
+                Ok(()) => Outcome::Committed(news),
+                Err(error) => Outcome::Failed(error),
+            },
+            Err(error) => {
+                self.rollback();
+                Outcome::Failed(explain(asked, error, "the outcome is unknown"))
+            }
+        }
+    }
+
+    fn hints(&self) -> &Hints {
+        &self.setting.hints
+    }
+
+    fn next_due(&self) -> &AtomicI64 {
+        &self.setting.next_due
+    }
+}
+
 /// A number that changes whenever another connection has written.
 fn version(connection: &Connection) -> Option<i64> {
     let mut statement = connection.prepare_cached("PRAGMA data_version").ok()?;
     statement.query_row([], |row| row.get(0)).ok()
-}
-
-enum Outcome {
-    /// Durable.
-    Committed(News),
-    /// Rolled back because of one of the commands.
-    Undone(Error),
-    /// The only command wrote, then refused; it was rolled back and its own answer stands.
-    Refused,
-    /// Nobody's fault: every command gets the error.
-    Failed(Error),
-}
-
-impl News {
-    fn publish(self, hints: &Hints, next_due: &AtomicI64) {
-        for change in self.changed {
-            hints.changed(change);
-        }
-        if self.agents {
-            hints.agents_ready();
-        }
-        if self.tasks {
-            hints.tasks_ready();
-        }
-        if self.due.is_some_and(|due| due < next_due.load(Ordering::Relaxed)) {
-            hints.timers_changed();
-        }
-    }
 }

@@ -1,18 +1,17 @@
 //! Schedules.
 
-use super::PostgresStorage;
-use super::catalog::{cursor, cut};
-use super::executions::unknown;
-use super::fault::Done;
-use super::sets::row;
-use super::values::{Row, json, text_of};
+use super::Dialect;
+use super::backend::Backend;
+use super::pages::{cursor, cut};
+use super::tables::{Columns, Tables, json_opt, moment, moment_opt};
+use super::trouble::unknown;
+use super::values::{row, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::OrgId;
 use crate::model::{Page, PageRequest, Schedule, ScheduleSpec};
 use crate::storage::Schedules;
 use crate::storage::schedules::{SHARE, first_tick};
-use crate::storage::sql::Statements;
 use async_trait::async_trait;
 
 /// The columns of [`read`], after which comes a condition.
@@ -23,16 +22,16 @@ macro_rules! select_schedule {
 }
 
 #[async_trait]
-impl Schedules for PostgresStorage {
+impl<B: Backend> Schedules for B {
     async fn put_schedule(&self, org: OrgId, spec: ScheduleSpec) -> Result<Schedule> {
         self.write_alone("make a schedule", move |tx| {
-            let next = first_tick(&spec, tx.now)?;
-            let schedule = Schedule { org, spec: spec.clone(), next_at: next, created_at: tx.now };
-            tx.execute(
+            let next = first_tick(&spec, tx.now())?;
+            let schedule = Schedule { org, spec: spec.clone(), next_at: next, created_at: tx.now() };
+            tx.run(
                 "INSERT INTO schedule (org_id, id, spec, next_at, created_at) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (org_id, id) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
                  created_at = excluded.created_at",
-                row![org.0, &spec.id, text_of(&spec)?, next, tx.now],
+                row![org.0, &spec.id, text_of(&spec)?, next, tx.now()],
             )?;
             if let Some(next) = next {
                 tx.due(next.0);
@@ -46,7 +45,7 @@ impl Schedules for PostgresStorage {
         let id = id.to_owned();
         self.read("look at a schedule", org, move |tx| {
             let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id = $2");
-            tx.first(sql, row![org.0, &id], read)?.ok_or_else(|| unknown("schedule", &id).into())
+            tx.one(sql, row![org.0, &id], read)?.ok_or_else(|| unknown("schedule", &id).into())
         })
         .await
     }
@@ -55,7 +54,7 @@ impl Schedules for PostgresStorage {
         self.read("list schedules", org, move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_schedule!(), "WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3");
-            let rows = tx.all(sql, row![org.0, after, page.limit as i64 + 1], read)?;
+            let rows = tx.query(sql, row![org.0, after, page.limit as i64 + 1], read)?;
             Ok(cut(rows, &page, |row| row.spec.id.clone()))
         })
         .await
@@ -65,8 +64,10 @@ impl Schedules for PostgresStorage {
         let id = id.to_owned();
         self.write_alone("remove a schedule", move |tx| {
             let sql = "DELETE FROM schedule WHERE org_id = $1 AND id = $2 RETURNING id";
-            let removed = tx.execute_returning(sql, row![org.0, &id], |_| Ok(()))?;
-            removed.ok_or_else(|| unknown("schedule", &id).into())
+            match tx.changes_any(sql, row![org.0, &id])? {
+                true => Ok(()),
+                false => Err(unknown("schedule", &id).into()),
+            }
         })
         .await
     }
@@ -75,7 +76,7 @@ impl Schedules for PostgresStorage {
         let now = self.now();
         self.read_all("look for scheduled runs", move |tx| {
             let sql = concat!(select_schedule!(), "WHERE next_at <= $1 ORDER BY next_at, org_id, id LIMIT $2");
-            tx.all(sql, row![now, SHARE as i64], read)
+            tx.query(sql, row![now, SHARE as i64], read)
         })
         .await
     }
@@ -83,20 +84,20 @@ impl Schedules for PostgresStorage {
     async fn advance_schedule(&self, org: OrgId, id: &str, from: Timestamp, to: Option<Timestamp>) -> Result<()> {
         let id = id.to_owned();
         self.write_alone("move a schedule on", move |tx| {
-            tx.execute(
-                "UPDATE schedule SET next_at = $4 WHERE org_id = $1 AND id = $2 AND next_at = $3",
-                row![org.0, &id, from, to],
+            tx.run(
+                "UPDATE schedule SET next_at = $1 WHERE org_id = $2 AND id = $3 AND next_at = $4",
+                row![to, org.0, &id, from],
             )
         })
         .await
     }
 }
 
-fn read(row: &Row) -> Done<Schedule> {
+fn read<F>(row: &dyn Columns<F>) -> Result<Schedule, F> {
     Ok(Schedule {
-        org: OrgId(row.get(0)?),
-        spec: json(row, 1)?,
-        next_at: row.get::<Option<i64>>(2)?.map(Timestamp),
-        created_at: Timestamp(row.get(3)?),
+        org: OrgId(row.id(0)?),
+        spec: json_opt(row, 1)?.ok_or_else(|| row.wrong(1, "JSON"))?,
+        next_at: moment_opt(row, 2)?,
+        created_at: moment(row, 3)?,
     })
 }

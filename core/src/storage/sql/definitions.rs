@@ -1,13 +1,11 @@
 //! Predefined agents.
 
-use super::PostgresStorage;
-use super::catalog::{cursor, cut};
-use super::executions::unknown;
-use super::fault::Done;
-use super::sets::row;
-use super::tx::Tx;
-use super::values::{Row, json};
-use crate::clock::Timestamp;
+use super::Dialect;
+use super::backend::Backend;
+use super::pages::{cursor, cut};
+use super::tables::{Columns, Tables, json_opt, moment};
+use super::trouble::unknown;
+use super::values::row;
 use crate::error::Result;
 use crate::id::{DefinitionId, OrgId};
 use crate::model::{Definition, DefinitionSpec, Page, PageRequest};
@@ -23,18 +21,19 @@ macro_rules! select_definition {
 }
 
 #[async_trait]
-impl Definitions for PostgresStorage {
+impl<B: Backend> Definitions for B {
     async fn create_definition(&self, org: OrgId, spec: DefinitionSpec) -> Result<Definition> {
         let (id, text) = (DefinitionId::fresh(), text_of(&spec)?);
         self.write_alone("make a definition", move |tx| {
-            let made = tx.execute_returning(
+            let made = tx.changes_any(
                 "INSERT INTO agent_definition (org_id, id, slug, spec, created_at, updated_at) \
                  VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT DO NOTHING RETURNING id",
-                row![org.0, id.0, &spec.slug, &text, tx.now],
-                |_| Ok(()),
+                row![org.0, id.0, &spec.slug, &text, tx.now()],
             )?;
-            made.ok_or_else(|| taken(&spec.slug))?;
-            Ok(Definition { org, id, spec: spec.clone(), created_at: tx.now, updated_at: tx.now })
+            if !made {
+                return Err(taken(&spec.slug).into());
+            }
+            Ok(Definition { org, id, spec: spec.clone(), created_at: tx.now(), updated_at: tx.now() })
         })
         .await
     }
@@ -48,7 +47,7 @@ impl Definitions for PostgresStorage {
                 select_definition!(),
                 "WHERE org_id = $1 AND id = $3 LIMIT 1"
             );
-            let found = tx.first(sql, row![org.0, &name, id.map(|id| id.0)], read)?;
+            let found = tx.one(sql, row![org.0, &name, id.map(|id| id.0)], read)?;
             found.ok_or_else(|| unknown("definition", &name).into())
         })
         .await
@@ -58,7 +57,7 @@ impl Definitions for PostgresStorage {
         self.read("list definitions", org, move |tx| {
             let after = cursor(&page, |text| Some(text.to_owned()))?.unwrap_or_default();
             let sql = concat!(select_definition!(), "WHERE org_id = $1 AND slug > $2 ORDER BY slug LIMIT $3");
-            let rows = tx.all(sql, row![org.0, after, page.limit as i64 + 1], read)?;
+            let rows = tx.query(sql, row![org.0, after, page.limit as i64 + 1], read)?;
             Ok(cut(rows, &page, |row| row.spec.slug.clone()))
         })
         .await
@@ -68,13 +67,13 @@ impl Definitions for PostgresStorage {
         let text = text_of(&spec)?;
         self.write_alone("replace a definition", move |tx| {
             check_slug_is_free(tx, org, id, &spec.slug)?;
-            let replaced = tx.execute_returning(
-                "UPDATE agent_definition SET slug = $3, spec = $4, updated_at = $5 WHERE org_id = $1 AND id = $2 \
+            let replaced = tx.change(
+                "UPDATE agent_definition SET slug = $1, spec = $2, updated_at = $3 WHERE org_id = $4 AND id = $5 \
                  RETURNING org_id, id, spec, created_at, updated_at",
-                row![org.0, id.0, &spec.slug, &text, tx.now],
+                row![&spec.slug, &text, tx.now(), org.0, id.0],
                 read,
             )?;
-            replaced.ok_or_else(|| unknown("definition", id).into())
+            replaced.into_iter().next().ok_or_else(|| unknown("definition", id).into())
         })
         .await
     }
@@ -82,28 +81,30 @@ impl Definitions for PostgresStorage {
     async fn delete_definition(&self, org: OrgId, id: DefinitionId) -> Result<()> {
         self.write_alone("remove a definition", move |tx| {
             let sql = "DELETE FROM agent_definition WHERE org_id = $1 AND id = $2 RETURNING id";
-            let removed = tx.execute_returning(sql, row![org.0, id.0], |_| Ok(()))?;
-            removed.ok_or_else(|| unknown("definition", id).into())
+            match tx.changes_any(sql, row![org.0, id.0])? {
+                true => Ok(()),
+                false => Err(unknown("definition", id).into()),
+            }
         })
         .await
     }
 }
 
 /// Two who take a slug at the same time are told apart by its unique index.
-fn check_slug_is_free(tx: &Tx, org: OrgId, but_of: DefinitionId, slug: &str) -> Done<()> {
+fn check_slug_is_free<T: Tables>(tx: &T, org: OrgId, but_of: DefinitionId, slug: &str) -> Result<(), T::Fault> {
     let sql = "SELECT 1 FROM agent_definition WHERE org_id = $1 AND slug = $2 AND id <> $3";
-    match tx.first(sql, row![org.0, slug, but_of.0], |_| Ok(()))? {
+    match tx.one(sql, row![org.0, slug, but_of.0], |_| Ok(()))? {
         Some(()) => Err(taken(slug).into()),
         None => Ok(()),
     }
 }
 
-fn read(row: &Row) -> Done<Definition> {
+fn read<F>(row: &dyn Columns<F>) -> Result<Definition, F> {
     Ok(Definition {
-        org: OrgId(row.get(0)?),
-        id: DefinitionId(row.get(1)?),
-        spec: json(row, 2)?,
-        created_at: Timestamp(row.get(3)?),
-        updated_at: Timestamp(row.get(4)?),
+        org: OrgId(row.id(0)?),
+        id: DefinitionId(row.id(1)?),
+        spec: json_opt(row, 2)?.ok_or_else(|| row.wrong(2, "JSON"))?,
+        created_at: moment(row, 3)?,
+        updated_at: moment(row, 4)?,
     })
 }

@@ -1,34 +1,33 @@
 //! A commit: the fence, then the batch in the contract's order, then its end and the answer, in one transaction.
 //!
-//! The usual step costs two reads (run, last event) and two inserts (task, event). A refusal after the first write is
-//! undone by the writer, so later checks may sit where their data is.
+//! The usual step reads its run and the run's last event, and leaves two rows (task, event). PostgreSQL has read the first two
+//! with its lock, and its rows travel with the COMMIT. Whoever runs the transaction undoes what was written before a refusal,
+//! so later checks may sit where their data is.
 
-use super::fault::Done;
-use super::request::{Request, last_request, request_of};
-use super::run::Run;
-use super::task::{TaskRow, has_more_open, has_open};
-use super::tx::{Log, Tx};
-use super::values::{Cell, blob, key, text_of};
-use super::{facts, op, payloads, segment};
+use super::log::Log;
+use super::op;
+use super::request::Request;
+use super::run::{Ending, Run};
+use super::segment::inherited;
+use super::tail::Recorded;
+use super::task::TaskRow;
+use super::values::micros;
+use super::{CheckpointRow, Statements};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
-    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, UsageTotals, WaitReason,
+    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
 };
 use crate::storage::limits::{may_open_too_many, too_many_open};
-use crate::storage::sql::Statements;
-use crate::storage::sql::run::Ending;
-use crate::storage::sql::tail::Recorded;
-use rusqlite::params;
 use serde_json::json;
 use std::time::Duration;
 
 /// Makes a batch durable.
-pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
-    let mut run = Run::find(tx.conn, request.org, request.execution)?;
+pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest) -> Result<CommitAnswer, T::Fault> {
+    let mut run = tx.find_run(request.org, request.execution)?;
     let regained = match run.check_lease(request.lease) {
         Ok(()) => false,
         Err(lost) => {
@@ -36,7 +35,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
                 return Err(lost.into());
             }
             // The very request that ended the sender's right still gets its answer, unless somebody else came since.
-            if let Some(known) = request_of(tx, &run, request.request_id)? {
+            if let Some(known) = tx.request_of(&run, request.request_id)? {
                 return known_answer(tx, &run, &known, request);
             }
             let open = matches!(run.status, Status::Waiting | Status::Pending | Status::Cancelling);
@@ -46,10 +45,10 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
             true
         }
     };
-    let (before, last) = last_request(tx, &run)?;
+    let (before, last) = tx.last_request(&run)?;
     let base = last.as_ref().map_or(run.base, |last| last.number);
     if base != request.base || last.as_ref().is_some_and(|last| last.id == request.request_id) {
-        if let Some(known) = request_of(tx, &run, request.request_id)? {
+        if let Some(known) = tx.request_of(&run, request.request_id)? {
             return known_answer(tx, &run, &known, request);
         }
         return Err(Error::new(
@@ -73,7 +72,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     let quarantined = run.quarantined;
     if regained {
         if run.status != Status::Cancelling {
-            if run.is_key_held(tx.conn)? {
+            if !tx.take_slot(&mut run)? {
                 let why = "another run of its concurrency key is RUNNING; drop the work";
                 let message = format!("the run {} cannot go on here: {why}", run.id);
                 return Err(Error::new(Code::LeaseLost, message).into());
@@ -83,7 +82,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
         run.wait = None;
         run.prefer_until = None;
         run.worker = Some(request.lease.worker);
-        run.lease_expires = Some(tx.now.0.saturating_add(run.lease_ttl));
+        run.lease_expires = Some(tx.now().0.saturating_add(run.lease_ttl));
     }
     run.losses = 0;
 
@@ -91,7 +90,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     // Facts up to the last commit were looked at then.
     let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
     let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
-    let found = if after < before { facts::between(tx.conn, &run, after, before, None)? } else { Vec::new() };
+    let found = if after < before { tx.facts(&run, after, before, None)? } else { Vec::new() };
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
     let over = run.limit_reached(batch, top);
@@ -111,7 +110,7 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
     if moved {
         run.save(tx)?;
     } else if saved != (run.leaf, run.step_count, run.losses) || batch.code.is_some() {
-        run.save_progress(tx)?;
+        tx.save_progress(&run)?;
     }
     let row = Request {
         number: base + 1,
@@ -123,22 +122,27 @@ pub(super) fn commit(tx: &Tx, request: &CommitRequest) -> Done<CommitAnswer> {
         fact_high,
         committed,
         paused,
-        at: tx.now,
+        at: tx.now(),
     };
     let high = log.high;
-    log.record(&row)?;
+    log.record(&row, last.as_ref())?;
     Ok(CommitAnswer {
         number: row.number,
         committed,
         facts: found,
         high,
-        now: tx.now,
+        now: tx.now(),
         cancel: run.stop.map(|stop| stop.cancellation),
         paused,
     })
 }
 
-fn known_answer(tx: &Tx, run: &Run, known: &Request, request: &CommitRequest) -> Done<CommitAnswer> {
+fn known_answer<T: Statements>(
+    tx: &T,
+    run: &Run<T::Home>,
+    known: &Request,
+    request: &CommitRequest,
+) -> Result<CommitAnswer, T::Fault> {
     if known.digest == request.digest {
         return known.answer(tx, run);
     }
@@ -150,10 +154,10 @@ fn known_answer(tx: &Tx, run: &Run, known: &Request, request: &CommitRequest) ->
 }
 
 /// A batch on its way into the rows.
-struct Writing<'a, 'c> {
-    tx: &'a Tx<'c>,
-    run: Run,
-    log: Log<'a, 'c>,
+struct Writing<'a, T: Statements> {
+    tx: &'a T,
+    run: Run<T::Home>,
+    log: Log<'a, T>,
     batch: &'a Batch,
     /// The number of this commit.
     number: u64,
@@ -162,11 +166,11 @@ struct Writing<'a, 'c> {
     /// Facts the sender does not know, those of the batch included.
     found: Vec<Fact>,
     /// Tasks whose end is in the batch too: they are written with it.
-    silent: Vec<(TaskRow, &'a NewOp)>,
+    silent: Vec<(TaskRow<T::Place>, &'a NewOp)>,
 }
 
-impl<'a> Writing<'a, '_> {
-    fn apply(&mut self) -> Done<()> {
+impl<'a, T: Statements> Writing<'a, T> {
+    fn apply(&mut self) -> Result<(), T::Fault> {
         let batch = self.batch;
         for op in &batch.ops {
             self.write_op(op)?;
@@ -178,10 +182,7 @@ impl<'a> Writing<'a, '_> {
             self.end_attempt(report)?;
         }
         for &(sequence, count) in &batch.read_counts {
-            self.tx.execute(
-                "UPDATE agent_op SET count = ?2 WHERE place = ?1 AND kind = 5",
-                params![op::place(&self.run, sequence)?, count],
-            )?;
+            self.tx.count_reads(T::place(&self.run, sequence)?, count)?;
         }
         for &sequence in &batch.orphaned {
             self.orphan(sequence)?;
@@ -190,7 +191,7 @@ impl<'a> Writing<'a, '_> {
             self.consume(consumed)?;
         }
         for &sequence in &batch.disarmed {
-            op::disarm(self.tx, op::place(&self.run, sequence)?)?;
+            self.tx.disarm(T::place(&self.run, sequence)?)?;
         }
         for event in &batch.events {
             match event.sequence {
@@ -205,9 +206,9 @@ impl<'a> Writing<'a, '_> {
     }
 
     /// Errors: `LimitReached` where the batch called for more than a run may have open.
-    fn check_open(&self) -> Done<()> {
+    fn check_open(&self) -> Result<(), T::Fault> {
         let over =
-            may_open_too_many(self.batch, self.log.high) && has_more_open(self.tx.conn, &self.run, Batch::MOST_OPEN)?;
+            may_open_too_many(self.batch, self.log.high) && self.tx.has_more_open(&self.run, Batch::MOST_OPEN)?;
         if over { Err(too_many_open(self.run.id).into()) } else { Ok(()) }
     }
 
@@ -215,18 +216,17 @@ impl<'a> Writing<'a, '_> {
         Slot { segment: self.batch.segment, sequence }
     }
 
-    fn write_op(&mut self, op: &'a NewOp) -> Done<()> {
+    fn write_op(&mut self, op: &'a NewOp) -> Result<(), T::Fault> {
         let slot = self.slot(op.sequence);
-        let place = op::place(&self.run, op.sequence)?;
         if op.sequence < self.top {
-            self.check_free(slot, place, op)?;
+            self.check_free(slot, op)?;
         }
         self.top = self.top.max(op.sequence.saturating_add(1));
         let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
         match &op.body {
             OpBody::Entry(new) => return op::append(tx, run, log, slot, op, new),
             OpBody::Task(new) => {
-                let task = TaskRow::new(run, run.home.org, place, slot, new, tx.now);
+                let task = TaskRow::new(run, T::org(&run.home), T::place(run, op.sequence)?, slot, new, tx.now());
                 let ends = |report: &AttemptReport| report.sequence == op.sequence && report.attempt == 1;
                 if new.placement == Placement::Queue {
                     task.emit(run, log, EventKind::TaskScheduled, json!({}))?;
@@ -239,12 +239,9 @@ impl<'a> Writing<'a, '_> {
                 return task.insert(tx, run, op);
             }
             OpBody::Usage { model, usage } => {
-                let mut totals = usage_of(tx, run)?;
+                let mut totals = tx.usage(run)?;
                 totals.add(model, usage);
-                tx.execute(
-                    "UPDATE agent_execution SET usage = ?2 WHERE run = ?1",
-                    params![run.home.run, text_of(&totals)?],
-                )?;
+                tx.put_usage(run, &totals)?;
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
             OpBody::Step => run.step_count = run.step_count.saturating_add(1),
@@ -253,11 +250,12 @@ impl<'a> Writing<'a, '_> {
         op::insert(tx, run, slot, op)
     }
 
-    fn check_free(&self, slot: Slot, place: i64, op: &NewOp) -> Done<()> {
-        let silent = self.silent.iter().find(|(task, _)| task.place == place).map(|(_, op)| op.label.clone());
-        let mut there = silent.map_or_else(|| op::label_at(self.tx.conn, place), |label| Ok(Some(label)))?;
-        if there.is_none() && self.run.forked.is_some() {
-            let inherited = segment::inherited(self.tx.conn, self.run.home.run)?.ops;
+    fn check_free(&self, slot: Slot, op: &NewOp) -> Result<(), T::Fault> {
+        let silent = self.silent.iter().find(|(task, _)| task.task.slot == slot).map(|(_, op)| op.label.clone());
+        let place = T::place(&self.run, slot.sequence)?;
+        let mut there = silent.map_or_else(|| self.tx.label_at(place), |label| Ok(Some(label)))?;
+        if there.is_none() && self.run.forked {
+            let inherited = inherited(self.tx, T::key(&self.run.home))?.ops;
             let same = |op: &Recorded| op.slot() == slot;
             there = inherited.into_iter().find(same).map(|op| op.op.label);
         }
@@ -273,7 +271,7 @@ impl<'a> Writing<'a, '_> {
     }
 
     /// An inline attempt whose process is gone was started again by this claim.
-    fn restart(&mut self, sequence: u32, attempt: u32) -> Done<()> {
+    fn restart(&mut self, sequence: u32, attempt: u32) -> Result<(), T::Fault> {
         let Some(mut row) = self.inline(sequence, attempt.wrapping_sub(1))? else { return Ok(()) };
         let silent = self.batch.attempts.iter().any(|report| report.sequence == sequence && report.attempt == attempt);
         if !silent && after_loss(&row.task) == Verdict::Quarantine {
@@ -282,7 +280,7 @@ impl<'a> Writing<'a, '_> {
         row.task.attempt = attempt;
         row.task.losses += 1;
         row.task.worker = self.run.worker;
-        row.task.started_at = Some(self.tx.now);
+        row.task.started_at = Some(self.tx.now());
         row.epoch = self.run.epoch;
         if !silent {
             row.emit(&self.run, &mut self.log, EventKind::TaskStarted, json!({}))?;
@@ -290,14 +288,14 @@ impl<'a> Writing<'a, '_> {
         row.save(self.tx)
     }
 
-    fn inline(&self, sequence: u32, attempt: u32) -> Done<Option<TaskRow>> {
-        let row = TaskRow::at(self.tx.conn, op::place(&self.run, sequence)?)?;
+    fn inline(&self, sequence: u32, attempt: u32) -> Result<Option<TaskRow<T::Place>>, T::Fault> {
+        let row = self.tx.task_at(T::place(&self.run, sequence)?)?;
         Ok(row.filter(|row| row.runs_inline() && row.task.attempt == attempt))
     }
 
-    fn end_attempt(&mut self, report: &AttemptReport) -> Done<()> {
+    fn end_attempt(&mut self, report: &AttemptReport) -> Result<(), T::Fault> {
         let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
-        let started = |length: Duration| Timestamp(tx.now.0.saturating_sub(super::values::micros(length)));
+        let started = |length: Duration| Timestamp(tx.now().0.saturating_sub(micros(length)));
         let silent = self.silent.iter().position(|(task, _)| task.task.slot.sequence == report.sequence);
         if let Some(index) = silent.filter(|_| report.attempt == 1) {
             let (mut task, op) = self.silent.swap_remove(index);
@@ -305,7 +303,7 @@ impl<'a> Writing<'a, '_> {
             self.found.extend(task.end_attempt(run, log, report.result.clone())?);
             return task.insert(tx, run, op);
         }
-        let Some(mut row) = TaskRow::at(tx.conn, op::place(run, report.sequence)?)? else { return Ok(()) };
+        let Some(mut row) = tx.task_at(T::place(run, report.sequence)?)? else { return Ok(()) };
         if !row.can_end() || row.task.attempt != report.attempt {
             return Ok(());
         }
@@ -316,44 +314,28 @@ impl<'a> Writing<'a, '_> {
         row.save(tx)
     }
 
-    fn consume(&self, consumed: &Consumed) -> Done<()> {
-        let taken: Option<(Option<u32>, Option<u32>)> = self.tx.first(
-            "SELECT consumed_segment, consumed_sequence FROM agent_signal WHERE id = ?1 AND run = ?2",
-            params![blob(&consumed.signal.0), self.run.home.run],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?;
-        match taken {
+    fn consume(&self, consumed: &Consumed) -> Result<(), T::Fault> {
+        match self.tx.consumer(&self.run, consumed.signal)? {
             None => Err(Error::new(
                 Code::InvalidArgument,
                 format!("the run {} has no signal {} to consume", self.run.id, consumed.signal),
             )
             .into()),
-            Some((Some(segment), Some(sequence))) if consumed.by != Slot { segment, sequence } => Err(Error::new(
+            Some(Some(by)) if consumed.by != by => Err(Error::new(
                 Code::InvalidTransition,
                 format!("the signal {} is already consumed by another op", consumed.signal),
             )
             .into()),
-            Some((Some(_), _)) => Ok(()),
-            Some(_) => {
-                self.tx.execute(
-                    "UPDATE agent_signal SET consumed_segment = ?2, consumed_sequence = ?3, consumed_commit = ?4 \
-                     WHERE id = ?1",
-                    params![blob(&consumed.signal.0), consumed.by.segment, consumed.by.sequence, self.number],
-                )?;
-                Ok(())
-            }
+            Some(Some(_)) => Ok(()),
+            Some(None) => self.tx.consume(&self.run, consumed.signal, consumed.by, self.number),
         }
     }
 
-    fn orphan(&mut self, sequence: u32) -> Done<()> {
-        let place = op::place(&self.run, sequence)?;
-        op::disarm(self.tx, place)?;
-        self.tx.execute(
-            "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
-             WHERE run = ?1 AND consumed_segment = ?2 AND consumed_sequence = ?3",
-            params![self.run.home.run, self.batch.segment, sequence],
-        )?;
-        if let Some(mut task) = TaskRow::at(self.tx.conn, place)?.filter(|task| !task.task.status.is_terminal()) {
+    fn orphan(&mut self, sequence: u32) -> Result<(), T::Fault> {
+        let place = T::place(&self.run, sequence)?;
+        self.tx.disarm(place)?;
+        self.tx.give_back(&self.run, self.slot(sequence))?;
+        if let Some(mut task) = self.tx.task_at(place)?.filter(|task| !task.task.status.is_terminal()) {
             task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());
         }
@@ -367,11 +349,11 @@ impl<'a> Writing<'a, '_> {
         news: bool,
         regained: bool,
         sender: WorkerId,
-    ) -> Done<(Committed, Option<WaitReason>)> {
+    ) -> Result<(Committed, Option<WaitReason>), T::Fault> {
         let (tx, run, log) = (self.tx, &mut self.run, &mut self.log);
         let mut pause = over;
         if pause.is_none() && run.quarantined && run.status == Status::Running {
-            run.quarantined = has_open(tx.conn, run, TaskStatus::Quarantined)?;
+            run.quarantined = tx.has_open(run, TaskStatus::Quarantined)?;
             pause = run.quarantined.then_some(WaitReason::Quarantined);
         }
         match &self.batch.end {
@@ -398,7 +380,11 @@ impl<'a> Writing<'a, '_> {
         Ok((Committed::Finished(run.status), None))
     }
 
-    fn go_on(&mut self, pause: Option<WaitReason>, regained: bool) -> Done<(Committed, Option<WaitReason>)> {
+    fn go_on(
+        &mut self,
+        pause: Option<WaitReason>,
+        regained: bool,
+    ) -> Result<(Committed, Option<WaitReason>), T::Fault> {
         let (run, log) = (&mut self.run, &mut self.log);
         match pause {
             None => {
@@ -418,20 +404,19 @@ impl<'a> Writing<'a, '_> {
     }
 }
 
-fn usage_of(tx: &Tx, run: &Run) -> Done<UsageTotals> {
-    let found = tx.first("SELECT usage FROM agent_execution WHERE run = ?1", [run.home.run], |row| {
-        super::values::json::<UsageTotals>(row, 0)
-    })?;
-    Ok(found.unwrap_or_default())
-}
-
 /// Ends the segment.
-fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &NewCheckpoint) -> Done<()> {
+fn checkpoint<T: Statements>(
+    tx: &T,
+    run: &mut Run<T::Home>,
+    log: &mut Log<'_, T>,
+    ops: u32,
+    saved: &NewCheckpoint,
+) -> Result<(), T::Fault> {
     let open = tx.open_attached(run)?;
     if !open.is_empty() {
         let mut names = Vec::with_capacity(open.len());
         for row in &open {
-            let label = op::label_at(tx.conn, row.place)?.map(|label| label.to_string()).unwrap_or_default();
+            let label = tx.label_at(row.place)?.map(|label| label.to_string()).unwrap_or_default();
             names.push(format!("{} {label}", row.task.slot));
         }
         let names = names.join(", ");
@@ -443,45 +428,25 @@ fn checkpoint(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>, top: u32, saved: &N
         .into());
     }
     let sequence = run.segment + 1;
-    let usage = usage_of(tx, run)?;
+    let usage = tx.usage(run)?;
     let hash = Checkpoint::content_hash(sequence, &saved.state.settled_hash(), &saved.leaves, &usage);
-    let start = run.home.start + i64::from(top);
-    store_checkpoint(tx, run, start, sequence, saved, &usage, &hash, tx.now)?;
-    op::disarm_all(tx, run)?;
+    let row = CheckpointRow { sequence, ops, saved, usage: &usage, hash: &hash, created_at: tx.now() };
+    store_checkpoint(tx, run, row)?;
+    tx.disarm_all(run)?;
     run.segment = sequence;
-    run.home.start = start;
+    T::advance(&mut run.home, ops);
     run.top = 0;
     log.segment = sequence;
     log.event(EventKind::Checkpoint, &json!({ "sequence": sequence }))?;
     Ok(())
 }
 
-/// Writes the row of a checkpoint.
-#[allow(clippy::too_many_arguments)]
-pub(super) fn store_checkpoint(
-    tx: &Tx,
-    run: &Run,
-    start: i64,
-    sequence: u32,
-    saved: &NewCheckpoint,
-    usage: &UsageTotals,
-    hash: &[u8; 32],
-    created_at: Timestamp,
-) -> Done<()> {
-    payloads::refer(tx, run, &saved.state)?;
-    tx.execute(
-        "INSERT INTO agent_checkpoint (key, start, leaves, metadata, usage, hash, created_at, state) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![
-            key(run.home.run, i64::from(sequence))?,
-            start,
-            text_of(&saved.leaves)?,
-            saved.metadata,
-            text_of(usage)?,
-            &hash[..],
-            created_at.0,
-            Cell(&saved.state),
-        ],
-    )?;
-    Ok(())
+/// Writes a checkpoint with its state.
+pub(in crate::storage) fn store_checkpoint<T: Statements>(
+    tx: &T,
+    run: &Run<T::Home>,
+    row: CheckpointRow<'_>,
+) -> Result<(), T::Fault> {
+    tx.refer(run, &row.saved.state)?;
+    tx.put_checkpoint(run, row)
 }

@@ -1,14 +1,11 @@
 //! Organizations and keys, and what was done to them.
 
-use super::PostgresStorage;
-use super::catalog::{cursor, cut, parse_number};
-use super::executions::unknown;
-use super::fault::Done;
-use super::retention::{remove_rest, remove_some};
-use super::sets::row;
-use super::tx::Tx;
-use super::values::{Row, text_of};
-use crate::clock::Timestamp;
+use super::Dialect;
+use super::backend::Backend;
+use super::pages::{cursor, cut, parse_number};
+use super::tables::{Columns, Tables, moment, moment_opt, number, text};
+use super::trouble::unknown;
+use super::values::{row, text_of};
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};
 use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
@@ -31,17 +28,17 @@ macro_rules! select_organization {
 }
 
 #[async_trait]
-impl Directory for PostgresStorage {
+impl<B: Backend> Directory for B {
     async fn create_organization(&self, name: &str, actor: &str) -> Result<Organization> {
         let (id, name, actor) = (check_slug(name)?, name.to_owned(), actor.to_owned());
         self.write_alone("make an organization", move |tx| {
             if let Some(there) = organization(tx, &name)? {
                 return Ok(there);
             }
-            let made = Organization { id, name: name.clone(), created_at: tx.now, limits: OrgLimits::default() };
-            tx.execute(
+            let made = Organization { id, name: name.clone(), created_at: tx.now(), limits: OrgLimits::default() };
+            tx.run(
                 "INSERT INTO organization (org_id, name, created_at) VALUES ($1, $2, $3)",
-                row![id.0, name.clone(), tx.now.0],
+                row![id.0, &name, tx.now()],
             )?;
             audit(tx, id, &actor, "organization.created", &name)?;
             Ok(made)
@@ -51,7 +48,7 @@ impl Directory for PostgresStorage {
 
     async fn organizations(&self) -> Result<Vec<Organization>> {
         self.read_all("list organizations", |tx| {
-            tx.all(concat!(select_organization!(), "ORDER BY name"), row![], read_organization)
+            tx.query(concat!(select_organization!(), "ORDER BY name"), row![], read_organization)
         })
         .await
     }
@@ -72,7 +69,7 @@ impl Directory for PostgresStorage {
             if name == "default" || organization(tx, &name)?.is_some() {
                 return Err(name_taken(&name).into());
             }
-            tx.execute("UPDATE organization SET name = $2 WHERE org_id = $1", row![org.0, name.clone()])?;
+            tx.run("UPDATE organization SET name = $1 WHERE org_id = $2", row![&name, org.0])?;
             audit(tx, org, &actor, "organization.renamed", &name)?;
             Ok(Organization { name: name.clone(), ..there })
         })
@@ -83,8 +80,8 @@ impl Directory for PostgresStorage {
         let actor = actor.to_owned();
         self.write_alone("limit an organization", move |tx| {
             let there = there(tx, org)?;
-            let sql = "UPDATE organization SET limits = $2 WHERE org_id = $1";
-            tx.execute(sql, row![org.0, text_of(&limits)?])?;
+            let sql = "UPDATE organization SET limits = $1 WHERE org_id = $2";
+            tx.run(sql, row![text_of(&limits)?, org.0])?;
             audit(tx, org, &actor, "organization.limited", &there.name)?;
             Ok(Organization { limits, ..there })
         })
@@ -98,20 +95,20 @@ impl Directory for PostgresStorage {
         self.write_alone(ASKED, move |tx| {
             let there = there(tx, org)?;
             let live = "SELECT count(*) FROM agent_execution WHERE org_id = $1 AND ended_at IS NULL";
-            let live: u64 = tx.first(live, row![org.0], |row| row.get(0))?.unwrap_or_default();
+            let live = tx.one(live, row![org.0], |row| row.int(0))?.flatten().unwrap_or_default();
             if live > 0 {
-                return Err(goes_on(&there.name, live).into());
+                return Err(goes_on(&there.name, live.unsigned_abs()).into());
             }
-            let ended = "UPDATE api_key SET revoked_at = $2 WHERE org_id = $1 AND revoked_at IS NULL";
-            tx.execute(ended, row![org.0, tx.now.0])?;
+            let ended = "UPDATE api_key SET revoked_at = $1 WHERE org_id = $2 AND revoked_at IS NULL";
+            tx.run(ended, row![tx.now(), org.0])?;
             Ok(())
         })
         .await?;
-        while self.write_alone(ASKED, move |tx| remove_some(tx, org)).await? > 0 {}
+        while self.write_alone(ASKED, move |tx| tx.remove_some(org)).await? > 0 {}
         self.write_alone(ASKED, move |tx| {
             let there = there(tx, org)?;
             // A run that a server began whose look at a key was a moment old.
-            if remove_some(tx, org)? > 0 {
+            if tx.remove_some(org)? > 0 {
                 return Err(goes_on(&there.name, 1).into());
             }
             remove_rest(tx, org)?;
@@ -123,8 +120,8 @@ impl Directory for PostgresStorage {
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
         let key = KeyId::fresh();
         self.write_alone("make a key", move |tx| {
-            let expires = new.expires_in.map(|time| tx.now.after(time).0);
-            tx.execute(
+            let expires = new.expires_in.map(|time| tx.now().after(time).0);
+            tx.run(
                 "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7)",
                 row![
@@ -133,7 +130,7 @@ impl Directory for PostgresStorage {
                     new.name.clone(),
                     new.hash.0.to_vec(),
                     new.scopes.to_string(),
-                    tx.now.0,
+                    tx.now(),
                     expires
                 ],
             )?;
@@ -145,7 +142,7 @@ impl Directory for PostgresStorage {
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
         self.read("list keys", org, move |tx| {
-            tx.all(concat!(select_key!(), "WHERE org_id = $1 ORDER BY created_at, id"), row![org.0], read_key)
+            tx.query(concat!(select_key!(), "WHERE org_id = $1 ORDER BY created_at, id"), row![org.0], read_key)
         })
         .await
     }
@@ -153,12 +150,11 @@ impl Directory for PostgresStorage {
     async fn revoke_key(&self, org: OrgId, key: KeyId, actor: &str) -> Result<ApiKey> {
         let actor = actor.to_owned();
         self.write_alone("revoke a key", move |tx| {
-            let revoked = tx.execute_returning(
-                "UPDATE api_key SET revoked_at = $3 WHERE org_id = $1 AND id = $2 AND revoked_at IS NULL RETURNING 1",
-                row![org.0, key.0, tx.now.0],
-                |_| Ok(()),
+            let revoked = tx.changes_any(
+                "UPDATE api_key SET revoked_at = $1 WHERE org_id = $2 AND id = $3 AND revoked_at IS NULL RETURNING id",
+                row![tx.now(), org.0, key.0],
             )?;
-            if revoked.is_some() {
+            if revoked {
                 audit(tx, org, &actor, "key.revoked", &key.to_string())?;
             }
             key_at(tx, org, key)
@@ -168,7 +164,7 @@ impl Directory for PostgresStorage {
 
     async fn key_of(&self, token: TokenHash) -> Result<Option<ApiKey>> {
         self.read_all("look a token up", move |tx| {
-            tx.first(concat!(select_key!(), "WHERE hash = $1"), row![token.0.to_vec()], read_key)
+            tx.one(concat!(select_key!(), "WHERE hash = $1"), row![token.0.to_vec()], read_key)
         })
         .await
     }
@@ -183,84 +179,100 @@ impl Directory for PostgresStorage {
             let before: i64 = cursor(&page, parse_number)?.unwrap_or(i64::MAX);
             let sql = "SELECT id, at, actor, action, subject, seal FROM audit WHERE org_id = $1 AND id < $2 \
                        ORDER BY id DESC LIMIT $3";
-            let rows = tx.all(sql, row![org.0, before, (page.limit + 1) as i64], read_audit)?;
+            let rows = tx.query(sql, row![org.0, before, (page.limit + 1) as i64], read_audit)?;
             Ok(cut(rows, &page, |row: &AuditRow| row.number.to_string()))
         })
         .await
     }
 }
 
-fn read_audit(row: &Row) -> Done<AuditRow> {
+fn read_audit<F>(row: &dyn Columns<F>) -> Result<AuditRow, F> {
     Ok(AuditRow {
-        number: row.get(0)?,
-        at: Timestamp(row.get(1)?),
-        actor: row.get(2)?,
-        action: row.get(3)?,
-        subject: row.get(4)?,
-        seal: read_seal(row, 5)?,
+        number: number(row, 0)?.unsigned_abs(),
+        at: moment(row, 1)?,
+        actor: text(row, 2)?,
+        action: text(row, 3)?,
+        subject: text(row, 4)?,
+        seal: row.bytes(5)?.and_then(seal_of),
     })
 }
 
-fn read_seal(row: &Row, column: usize) -> Done<Option<Seal>> {
-    let seal = row.get::<Option<Vec<u8>>>(column)?;
-    Ok(seal.and_then(|bytes| bytes.try_into().ok()).map(Seal))
+fn seal_of(bytes: Vec<u8>) -> Option<Seal> {
+    bytes.try_into().ok().map(Seal)
 }
 
-fn read_key(row: &Row) -> Done<ApiKey> {
-    let scopes = row.get::<String>(3)?;
+fn read_key<F>(row: &dyn Columns<F>) -> Result<ApiKey, F> {
     Ok(ApiKey {
-        org: OrgId(row.get(0)?),
-        id: KeyId(row.get(1)?),
-        name: row.get(2)?,
+        org: OrgId(row.id(0)?),
+        id: KeyId(row.id(1)?),
+        name: text(row, 2)?,
         // Scopes of a later version allow nothing here.
-        scopes: scopes.parse().unwrap_or_default(),
-        created_at: Timestamp(row.get(4)?),
-        expires_at: row.get::<Option<i64>>(5)?.map(Timestamp),
-        revoked_at: row.get::<Option<i64>>(6)?.map(Timestamp),
+        scopes: text(row, 3)?.parse().unwrap_or_default(),
+        created_at: moment(row, 4)?,
+        expires_at: moment_opt(row, 5)?,
+        revoked_at: moment_opt(row, 6)?,
     })
 }
 
-fn key_at(tx: &Tx, org: OrgId, key: KeyId) -> Done<ApiKey> {
+fn key_at<T: Tables>(tx: &T, org: OrgId, key: KeyId) -> Result<ApiKey, T::Fault> {
     let sql = concat!(select_key!(), "WHERE org_id = $1 AND id = $2");
-    tx.first(sql, row![org.0, key.0], read_key)?.ok_or_else(|| unknown("key", key).into())
+    tx.one(sql, row![org.0, key.0], read_key)?.ok_or_else(|| unknown("key", key).into())
 }
 
-fn read_organization(row: &Row) -> Done<Organization> {
-    let limits = row.get::<Option<String>>(3)?;
+fn read_organization<F>(row: &dyn Columns<F>) -> Result<Organization, F> {
     Ok(Organization {
-        id: OrgId(row.get(0)?),
-        name: row.get(1)?,
-        created_at: Timestamp(row.get(2)?),
+        id: OrgId(row.id(0)?),
+        name: text(row, 1)?,
+        created_at: moment(row, 2)?,
         // Limits of a later version are none here.
-        limits: limits.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        limits: row.text(3)?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     })
 }
 
-fn organization(tx: &Tx, name: &str) -> Done<Option<Organization>> {
-    tx.first(concat!(select_organization!(), "WHERE name = $1"), row![name.to_owned()], read_organization)
+fn organization<T: Tables>(tx: &T, name: &str) -> Result<Option<Organization>, T::Fault> {
+    tx.one(concat!(select_organization!(), "WHERE name = $1"), row![name.to_owned()], read_organization)
 }
 
-fn organization_at(tx: &Tx, org: OrgId) -> Done<Option<Organization>> {
-    tx.first(concat!(select_organization!(), "WHERE org_id = $1"), row![org.0], read_organization)
+fn organization_at<T: Tables>(tx: &T, org: OrgId) -> Result<Option<Organization>, T::Fault> {
+    tx.one(concat!(select_organization!(), "WHERE org_id = $1"), row![org.0], read_organization)
 }
 
-fn there(tx: &Tx, org: OrgId) -> Done<Organization> {
+fn there<T: Tables>(tx: &T, org: OrgId) -> Result<Organization, T::Fault> {
     organization_at(tx, org)?.ok_or_else(|| unknown("organization", org).into())
 }
 
-/// Records what was done, by whom, to what.
-pub(super) fn audit(tx: &Tx, org: OrgId, actor: &str, action: &str, subject: &str) -> Done<()> {
-    // One after the other in an org: a row is sealed together with the one before it.
-    let alone = "SELECT pg_advisory_xact_lock(hashtextextended('flovyn audit ' || $1::uuid::text, 0))";
-    let newest = "SELECT seal FROM audit WHERE org_id = $1 ORDER BY id DESC LIMIT 1";
-    let asked = tx.ask_all(&[(alone, row![org.0]), (newest, row![org.0])])?;
-    let before = match asked.last().and_then(|rows| rows.first()) {
-        Some(row) => read_seal(row, 0)?,
-        None => None,
-    };
-    let seal = Seal::of(org, before, tx.now, [actor, action, subject]);
-    tx.execute(
+/// Removes an organization that has no runs, with all else of it. Its payloads go when nobody refers to them.
+fn remove_rest<T: Tables>(tx: &T, org: OrgId) -> Result<(), T::Fault> {
+    for sql in [
+        "DELETE FROM agent_definition WHERE org_id = $1",
+        "DELETE FROM schedule WHERE org_id = $1",
+        "DELETE FROM queue_limit WHERE org_id = $1",
+        "DELETE FROM worker WHERE org_id = $1",
+        "DELETE FROM enrolled_worker WHERE org_id = $1",
+        "DELETE FROM watch WHERE org_id = $1",
+        "DELETE FROM preview WHERE org_id = $1",
+        "DELETE FROM task_preview WHERE org_id = $1",
+        "DELETE FROM api_key WHERE org_id = $1",
+        "DELETE FROM audit WHERE org_id = $1",
+        "DELETE FROM organization WHERE org_id = $1",
+    ] {
+        tx.run(sql, row![org.0])?;
+    }
+    Ok(())
+}
+
+/// Records what was done, by whom, to what. A row is sealed together with the one before it.
+pub(in crate::storage) fn audit<T: Tables>(
+    tx: &T,
+    org: OrgId,
+    actor: &str,
+    action: &str,
+    subject: &str,
+) -> Result<(), T::Fault> {
+    let before = tx.newest_seal(org)?.and_then(seal_of);
+    let seal = Seal::of(org, before, tx.now(), [actor, action, subject]);
+    tx.run(
         "INSERT INTO audit (org_id, at, actor, action, subject, seal) VALUES ($1, $2, $3, $4, $5, $6)",
-        row![org.0, tx.now.0, actor.to_owned(), action.to_owned(), subject.to_owned(), seal.0.to_vec()],
+        row![org.0, tx.now(), actor, action, subject, &seal.0[..]],
     )
 }

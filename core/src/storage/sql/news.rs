@@ -1,0 +1,44 @@
+//! What a transaction announces once it is durable.
+
+use crate::streaming::{Change, Hints};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What to announce once a transaction is durable.
+#[derive(Debug, Default)]
+pub(in crate::storage) struct News {
+    pub changed: Vec<Change>,
+    pub agents: bool,
+    pub tasks: bool,
+    pub due: Option<i64>,
+}
+
+impl News {
+    /// A run has events up to a number.
+    pub fn changed(&mut self, change: Change) {
+        match self.changed.last_mut() {
+            Some(last) if last.is_of(&change) => last.join(change),
+            _ => self.changed.push(change),
+        }
+    }
+
+    /// Time will bring something.
+    pub fn due(&mut self, at: i64) {
+        self.due = Some(self.due.map_or(at, |before| before.min(at)));
+    }
+
+    /// Tells all who wait. `next_due` is the moment at which housekeeping will look next.
+    pub fn publish(self, hints: &Hints, next_due: &AtomicI64) {
+        for change in self.changed {
+            hints.changed(change);
+        }
+        if self.agents {
+            hints.agents_ready();
+        }
+        if self.tasks {
+            hints.tasks_ready();
+        }
+        if self.due.is_some_and(|due| due < next_due.load(Ordering::Relaxed)) {
+            hints.timers_changed();
+        }
+    }
+}

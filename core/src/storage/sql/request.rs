@@ -1,0 +1,88 @@
+//! The record of a commit: enough to answer a retry, kept on the event that was the run's last when it was made.
+//!
+//! One row less to write per step. Where a commit adds no event, it takes the place on the run's last event and the record
+//! that was there moves to `commit_request`. Records before the last claim are of lower epochs and no longer looked at.
+
+use super::run::Run;
+use super::{Events, Statements};
+use crate::clock::Timestamp;
+use crate::id::RequestId;
+use crate::model::{CommitAnswer, Committed, Status, WaitReason};
+use crate::payload::Digest;
+
+/// A commit of the current epoch.
+#[derive(Debug, Clone)]
+pub(in crate::storage) struct Request {
+    pub number: u64,
+    pub id: RequestId,
+    pub digest: Digest,
+    /// The next free sequence of the segment.
+    pub top: u32,
+    pub known: u64,
+    /// The last event when it was made.
+    pub high: u64,
+    pub fact_high: u64,
+    pub committed: Committed,
+    pub paused: Option<WaitReason>,
+    pub at: Timestamp,
+}
+
+/// Reasons a commit can pause for, in the order of their numbers from 1.
+const PAUSES: [WaitReason; 3] = [WaitReason::StepLimit, WaitReason::TailLimit, WaitReason::Quarantined];
+
+impl Request {
+    /// How it ended, as its column holds it.
+    pub fn outcome(&self) -> u8 {
+        let committed = match self.committed {
+            Committed::Continue => 0,
+            Committed::Suspended => 1,
+            Committed::Finished(status) => status as u8 + 2,
+        };
+        let pause = self.paused.and_then(|paused| PAUSES.iter().position(|reason| *reason == paused));
+        committed + 16 * pause.map_or(0, |place| place as u8 + 1)
+    }
+
+    /// How one ended and for what it paused, of its column.
+    pub fn ended(outcome: u8) -> (Committed, Option<WaitReason>) {
+        let committed = match outcome % 16 {
+            0 => Committed::Continue,
+            1 => Committed::Suspended,
+            status => Committed::Finished(Status::ALL.get(usize::from(status) - 2).copied().unwrap_or(Status::Paused)),
+        };
+        (committed, usize::from(outcome / 16).checked_sub(1).and_then(|place| PAUSES.get(place).copied()))
+    }
+
+    /// The answer it had.
+    pub fn answer<T: Events>(&self, tx: &T, run: &Run<T::Home>) -> Result<CommitAnswer, T::Fault> {
+        Ok(CommitAnswer {
+            number: self.number,
+            committed: self.committed,
+            facts: tx.facts(run, self.known, self.high, None)?,
+            high: self.high,
+            now: self.at,
+            cancel: run.stop.filter(|stop| (1..=self.high).contains(&stop.number)).map(|stop| stop.cancellation),
+            paused: self.paused,
+        })
+    }
+}
+
+/// Ends an epoch: what its last commit told is kept in the run's row, and what moved aside is deleted. Tells the last event
+/// as of that commit.
+pub(in crate::storage) fn forget_requests<T: Statements>(
+    tx: &T,
+    run: &mut Run<T::Home>,
+) -> Result<Option<u64>, T::Fault> {
+    let (_, last) = tx.last_request(run)?;
+    let Some(last) = last else { return Ok(None) };
+    run.base = run.base.max(last.number);
+    run.top = run.top.max(last.top);
+    run.fact_high = run.fact_high.max(last.fact_high);
+    tx.forget_aside(run)?;
+    Ok(Some(last.high))
+}
+
+/// The next free sequence of the run's segment and its last commit's number.
+pub(in crate::storage) fn position<T: Statements>(tx: &T, run: &Run<T::Home>) -> Result<(u32, u64), T::Fault> {
+    let (_, last) = tx.last_request(run)?;
+    Ok(last.map_or((run.top, run.base), |last| (run.top.max(last.top), run.base.max(last.number))))
+}

@@ -1,0 +1,63 @@
+//! What workers hold, given back or cut short.
+
+use super::Statements;
+use super::log::Log;
+use super::{RunOf, TaskOf};
+use crate::clock::Timestamp;
+use crate::id::{ExecutionId, OrgId, WorkerId};
+use crate::model::Lease;
+use crate::storage::unfenced::Work;
+use std::time::Duration;
+
+/// The rows of what workers hold, and of what waits for them.
+pub(in crate::storage) trait Workers: Statements {
+    /// Locks the runs of all that a worker holds, where others may write.
+    fn lock_held(&self, org: OrgId, worker: WorkerId) -> Result<(), Self::Fault>;
+    /// Runs that a worker holds.
+    fn held_runs(&self, org: OrgId, worker: WorkerId) -> Result<Vec<RunOf<Self>>, Self::Fault>;
+    /// Tasks whose attempt a worker has under a lease.
+    fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
+    /// The kinds of what waits in a queue and can be claimed.
+    fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Result<Vec<String>, Self::Fault>;
+}
+
+/// Gives a run back unfinished.
+pub(in crate::storage) fn release<T: Statements>(
+    tx: &T,
+    org: OrgId,
+    execution: ExecutionId,
+    lease: Lease,
+) -> Result<(), T::Fault> {
+    let mut run = tx.find_run(org, execution)?;
+    let timed = run.epoch == lease.epoch && run.is_timed_by(lease.worker);
+    if !timed {
+        run.check_lease(lease)?;
+    }
+    let mut log = Log::open(tx, &run)?;
+    if timed {
+        run.lose_host_timer(&mut log)?;
+    } else {
+        run.give_back(&mut log)?;
+    }
+    run.save(tx)
+}
+
+/// Makes all that a worker holds end within `left`.
+pub(in crate::storage) fn cut_leases<T: Workers>(
+    tx: &T,
+    org: OrgId,
+    worker: WorkerId,
+    left: Duration,
+) -> Result<(), T::Fault> {
+    let cut = tx.now().after(left).0;
+    tx.lock_held(org, worker)?;
+    for mut run in tx.held_runs(org, worker)? {
+        run.lease_expires = run.lease_expires.map(|at| at.min(cut));
+        run.save(tx)?;
+    }
+    for mut row in tx.held_tasks(org, worker)? {
+        row.lease_expires = row.lease_expires.map(|at| at.min(cut));
+        row.save(tx)?;
+    }
+    Ok(())
+}
