@@ -59,7 +59,7 @@ export interface AgentOptions<S> {
    * `ctx.waitForSignalAs` checks whatever others send.
    */
   signals?: Readonly<Record<string, StandardSchema>>;
-  /** Writes and reads its input, its result and its state, for types that have no form of their own. */
+  /** Writes and reads its input, its result, its state and its signals, for types that have no form of their own. */
   serializer?: Serializer;
   /** Names that it had before: it goes on with the runs that were recorded under them. */
   aliases?: readonly string[];
@@ -163,6 +163,17 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   async entered(input: unknown): Promise<unknown> {
     if (this.schema === undefined) return givenFor(this.fn, 1, input);
     return stored(this.schema, input, `input of agent "${this.kind}"`);
+  }
+
+  /** @internal What is stored for a signal; refuses a value that does not fit the schema declared for it. */
+  async signalled(name: string, payload: unknown): Promise<unknown> {
+    const { signals = {} } = this.options;
+    const schema = Object.hasOwn(signals, name) ? signals[name] : undefined;
+    if (schema !== undefined) {
+      const what = `signal "${name}"`;
+      await (this.own.isNone ? storable(schema, payload, what) : checked(schema, payload, what));
+    }
+    return this.own.dump(payload);
   }
 
   /** @internal The state to start with: the stored one, migrated, or a new one. */

@@ -113,7 +113,7 @@ export class Client extends Desk {
 
   /** @internal The handle of a run. */
   protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
-    return new Handle<never>(this, native, agent?.options.signals, agent?.own);
+    return new Handle<never>(this, native, agent);
   }
 
   /**

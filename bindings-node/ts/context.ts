@@ -403,7 +403,10 @@ export class AgentContext<S = unknown> {
   /** Waits for the next signal of a name; past `timeoutMs`: `SignalTimeout`. A `schema` checks what came. */
   waitForSignal<T = unknown>(name: string, options: { timeoutMs?: number } = {}): Step<T> {
     const scope = this.activation.check();
-    return this.activation.step<T>(this.activation.session.callSignal(name, options.timeoutMs, scope.once), scope, name);
+    const { own } = this.activation.agent;
+    const load = own.isNone ? undefined : (value: unknown): unknown => own.load(value);
+    const op = this.activation.session.callSignal(name, options.timeoutMs, scope.once);
+    return this.activation.step<T>(op, scope, name, "", load);
   }
 
   /** Waits for the next signal of a name and checks it against a schema. */
@@ -423,7 +426,7 @@ export class AgentContext<S = unknown> {
   /** Takes all signals of this name that wait; with `turn` also those kept for the next turn. */
   async drainSignals<T = unknown>(name: string, options: { turn?: boolean } = {}): Promise<T[]> {
     const values = await this.read((once) => this.activation.session.drainSignals(name, options.turn ?? false, once));
-    return values.map(decode) as T[];
+    return values.map((value) => this.activation.agent.own.load(decode(value))) as T[];
   }
 
   /** Throws `Cancelled` if the run was asked to stop; recorded. No later await of this branch throws it again. */

@@ -1,5 +1,6 @@
 // One run in the hands of a caller: watch it, steer it, wait for it.
 
+import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
 import {
   AgentCancelled,
@@ -19,9 +20,7 @@ import { hub } from "./hub.js";
 import { type Message, type Messages, messagesOf } from "./message.js";
 import type { NativeAbort, NativeHandle, NativeHub, Wire } from "./native.js";
 import { commandOf } from "./quoted.js";
-import { storable, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
-import type { Own } from "./serializer.js";
 
 const PAGE = 200;
 
@@ -130,10 +129,8 @@ export class Handle<R = unknown> {
   constructor(
     client: Client,
     native: NativeHandle,
-    /** @internal */
-    protected readonly signals: Readonly<Record<string, StandardSchema>> = {},
-    /** @internal */
-    protected readonly own?: Own,
+    /** @internal What says how its values are written and read. */
+    protected readonly agent?: AnyAgent,
   ) {
     this.client = client;
     this.native = native;
@@ -148,7 +145,7 @@ export class Handle<R = unknown> {
 
   /** @internal The handle of a run that goes on from this one. */
   protected beside(native: NativeHandle): Handle<R> {
-    return new Handle<R>(this.client, native, this.signals, this.own);
+    return new Handle<R>(this.client, native, this.agent);
   }
 
   /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
@@ -220,7 +217,7 @@ export class Handle<R = unknown> {
     const name = this.key ?? this.id;
     if (tag === 0) {
       const result = decode(value);
-      return (this.own === undefined ? result : this.own.load(result)) as R;
+      return (this.agent === undefined ? result : this.agent.own.load(result)) as R;
     }
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
@@ -281,7 +278,7 @@ export class Handle<R = unknown> {
    * Sends a signal and gives its UUID; it is durable when this resolves. It may come before the agent waits for it.
    *
    * A repeated `idempotencyKey` stores one signal and gives its id. What does not fit the schema that the agent declares for
-   * it is `InvalidArgument`, where this handle was made by `client.start(agent)`.
+   * it is `InvalidArgument`, and its serializer writes the value, where this handle was made by `client.start(agent)`.
    */
   async signal(
     name: string,
@@ -289,9 +286,7 @@ export class Handle<R = unknown> {
     options: { idempotencyKey?: string; delivery?: Delivery } = {},
   ): Promise<string> {
     const { idempotencyKey, delivery = "next_step" } = options;
-    const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
-    if (schema !== undefined) await storable(schema, payload, `signal "${name}"`);
-    const value = encode(payload);
+    const value = encode(this.agent === undefined ? payload : await this.agent.signalled(name, payload));
     return this.ask((native, hub, token) => native.signal(hub, token, name, value, delivery, idempotencyKey));
   }
 
