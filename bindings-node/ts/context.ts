@@ -220,6 +220,8 @@ export class AgentContext<S = unknown> {
     return this.activation.schedule(options === undefined ? named : named.with(options), input);
   }
 
+  /** Runs the function of a task as a durable inline step of this name. */
+  run<I, R>(name: string, task: Task<I, R>, ...args: Arguments<I>): Step<R>;
   /** Runs any function as a durable inline step of this name. */
   run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Stored<Awaited<R>>>;
   /**
@@ -250,6 +252,7 @@ export class AgentContext<S = unknown> {
       undefined,
       undefined,
       isTask(fn) ? fn.declared.own : undefined,
+      isTask(fn) ? fn.declared.output : undefined,
     );
     return this.activation.schedule(inline, many ? args : args[0]);
   }

@@ -216,8 +216,7 @@ export class Handle<R = unknown> {
   private ended([tag, value]: [number, unknown]): R {
     const name = this.key ?? this.id;
     if (tag === 0) {
-      const result = decode(value);
-      return (this.agent === undefined ? result : this.agent.own.load(result)) as R;
+      return this.rebuilt(decode(value)) as R;
     }
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
@@ -377,12 +376,18 @@ export class Handle<R = unknown> {
 
   /** What the run has returned, or kept when it was cancelled; undefined before its end. */
   async output(): Promise<R | undefined> {
-    return this.value("output") as Promise<R | undefined>;
+    const output = await this.value("output");
+    return (output === undefined ? undefined : this.rebuilt(output)) as R | undefined;
   }
 
   /** The state of a checkpoint by its sequence, or of the last one; undefined where there is none. */
   async state<T = unknown>(checkpoint?: number): Promise<T | undefined> {
     return this.value("state", checkpoint) as Promise<T | undefined>;
+  }
+
+  /** A result as its agent's serializer and schema make it. */
+  private rebuilt(stored: unknown): unknown {
+    return this.agent === undefined ? stored : this.agent.results.read(stored);
   }
 
   private async value(what: string, checkpoint?: number): Promise<unknown> {

@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
 import { declarable, givenFor, namesBefore } from "./declared.js";
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, typeName } from "./errors.js";
-import { natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import { InvalidArgument, messageOf, NonRetryable } from "./errors.js";
+import { natively, native, type NativeTaskSpec } from "./native.js";
+import { Results } from "./results.js";
 import type { Retry, RetryIf } from "./retry.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
@@ -169,6 +170,8 @@ export class Declared {
   readonly inline: boolean;
   /** Whether it runs natively, where the toolkit is served. */
   readonly isOfToolkit: boolean;
+  /** What writes and reads its results. */
+  readonly results: Results;
 
   constructor(
     readonly kind: string,
@@ -178,8 +181,11 @@ export class Declared {
     readonly schema: StandardSchema | undefined,
     /** What writes and reads its values. */
     readonly own: Own = NONE,
+    /** What its results must fit. */
+    readonly output?: StandardSchema,
     given?: NativeTaskSpec,
   ) {
+    this.results = new Results(own, output, `task "${kind}"`);
     this.isOfToolkit = given !== undefined;
     this.inline = !this.isOfToolkit && settings.queue === undefined && settings.detached !== true;
     this.spec = given ?? natively(
@@ -206,7 +212,7 @@ export class Declared {
   /** A task of the toolkit. */
   static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
     const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
-    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, spec);
+    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, undefined, spec);
   }
 
   /** Its name and those that it had before. */
@@ -257,7 +263,9 @@ export class Declared {
       if (activation != null) return activation.schedule(this, args[0]) as Step<R>;
       const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new Stop(), NOWHERE);
       const input = this.own.isNone ? args[0] : decode(encode(this.own.dump(args[0])));
-      return Step.local(this.execute(this.fn, input, ctx) as Promise<R>);
+      const running = this.execute(this.fn, input, ctx);
+      const shaped = this.output === undefined ? running : running.then((result) => this.results.returned(result));
+      return Step.local(shaped as Promise<R>);
     };
     Object.defineProperty(call, "name", { value: this.kind });
     return Object.assign(call, {
@@ -274,7 +282,7 @@ export class Declared {
     for (const [name, value] of Object.entries(changed)) {
       if (value !== undefined) Object.assign(settings, { [name]: value });
     }
-    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema, this.own);
+    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema, this.own, this.output);
   }
 }
 
@@ -294,9 +302,20 @@ export function isTask(thing: unknown): thing is Task<never, unknown> {
  * Declares a task: a function of one input (or none) whose calls inside an agent are durable steps.
  *
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; an input that does not fit fails
- * the task at once.
+ * the task at once. `output:` takes one for the result: an attempt whose result does not fit has failed, and an await gives
+ * what the schema makes of what is stored.
  */
 export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Stored<Awaited<R>>>;
+export function task<In, Out, Made, Given>(
+  kind: string,
+  options: TaskOptions<Out, Made> & { input: StandardSchema<In, Out>; output: StandardSchema<Made, Given> },
+  fn: TaskFunction<Out, Made>,
+): Task<In, Given>;
+export function task<I, Made, Given>(
+  kind: string,
+  options: TaskOptions<I, Made> & { output: StandardSchema<Made, Given> },
+  fn: TaskFunction<I, Made>,
+): Task<I, Given>;
 export function task<In, Out, R>(
   kind: string,
   options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out>; serializer: Serializer },
@@ -319,7 +338,7 @@ export function task<I, R>(
 ): Task<I, Stored<Awaited<R>>>;
 export function task(
   kind: string,
-  given: (TaskOptions<never> & { input?: StandardSchema }) | AnyFunction,
+  given: (TaskOptions<never> & { input?: StandardSchema; output?: StandardSchema }) | AnyFunction,
   last?: AnyFunction,
 ): Task<never, unknown> {
   const options = typeof given === "function" ? {} : given;
@@ -328,7 +347,7 @@ export function task(
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }
   declaredKinds.add(kind);
-  const { reconcile, input, serializer, noRetry = [], interruptible = false, ...rest } = options;
+  const { reconcile, input, output, serializer, noRetry = [], interruptible = false, ...rest } = options;
   const own = new Own(serializer, `task "${kind}"`);
   const settings: Settings = {
     ...rest,
@@ -337,20 +356,5 @@ export function task(
     interruptible,
     reconciles: reconcile !== undefined,
   };
-  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own).task();
-}
-
-/** A result as it crosses. Whatever keeps it from being written is `NotSerializable`: a getter or a `toJSON` may throw. */
-export function encoded(result: unknown, own: Own = NONE): Wire {
-  try {
-    return encode(own.dump(result));
-  } catch (error) {
-    throw misfit(isA(error, NotSerializable) ? error : unwritable(error));
-  }
-}
-
-/** That a result cannot be handed over. */
-export function unwritable(error: unknown): NotSerializable {
-  const message = `the result cannot be written as JSON: ${typeName(error)}: ${messageOf(error)}`;
-  return new NotSerializable(message, { context: { path: "$", type: "" }, cause: error });
+  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own, output).task();
 }

@@ -15,18 +15,13 @@ import {
 } from "./native.js";
 import { attemptFailed, paused } from "./log.js";
 import { commandOf } from "./quoted.js";
+import { unwritable } from "./results.js";
 import { failureOf } from "./retry.js";
 import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
 import { Stop } from "./stop.js";
-import {
-  Declared,
-  encoded,
-  TaskContext,
-  type TaskLink,
-  unwritable,
-} from "./task.js";
+import { Declared, TaskContext, type TaskLink } from "./task.js";
 import { follow, unfollow } from "./stopping.js";
 import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
@@ -427,7 +422,7 @@ export class Worker {
       const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
       const given = decode(input);
       const run = (): Promise<unknown> => task.execute(fn, given, ctx);
-      const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()), task.own);
+      const output = task.results.written(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
       report = () => ticket.completed(output);
     } catch (error) {
       report = () => this.unsuccessful(ticket, running, kind, attempt, error);
