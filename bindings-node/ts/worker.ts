@@ -109,6 +109,7 @@ export class Worker {
   private native: NativeWorker | undefined;
   private starting: Promise<this> | undefined;
   private closing: Promise<void> | undefined;
+  private replacing: Promise<void> = Promise.resolve();
   private over: (() => void)[] = [];
 
   /** @internal */
@@ -140,8 +141,8 @@ export class Worker {
     follow();
     this.client.opened(this);
     try {
-      const descriptions = this.descriptions();
-      if (descriptions.length > 0) await this.openToolkit(descriptions);
+      const descriptions = this.descriptions(this.agents);
+      if (descriptions.length > 0) await this.openToolkit(descriptions, true);
       await hub.call((hub, token) => made.start(hub, token, this.client.native, this.settings));
     } catch (error) {
       this.leave();
@@ -159,13 +160,32 @@ export class Worker {
    * @internal Serves what it is given from now on, in the place of what it served under the same kinds. Runs that wait are
    * put away and go on in the new functions; those that are working end or wait in the old ones first.
    */
-  async replace(options: WorkerOptions): Promise<void> {
+  replace(options: WorkerOptions): Promise<void> {
+    // What the toolkit is opened with is what all have named that came before.
+    const turn = this.replacing.then(() => this.exchange(options));
+    this.replacing = turn.catch(() => undefined);
+    return turn;
+  }
+
+  private async exchange(options: WorkerOptions): Promise<void> {
     await this.start();
     const given = new Given(options);
     const made = this.native;
     if (made === undefined) throw new InvalidArgument("the worker was closed; ask for the client anew");
     const served = [...new Set(given.agents.values())];
-    const lent = served.filter((agent) => agent.toolkit !== undefined && !this.agents.has(agent.kind));
+    for (const agent of served) {
+      const old = this.agents.get(agent.kind);
+      if (old === undefined || (old.toolkit === undefined) === (agent.toolkit === undefined)) continue;
+      const origin = ({ toolkit }: AnyAgent): string => (toolkit === undefined ? "a function" : "of the toolkit");
+      throw new InvalidArgument(
+        `agent "${agent.kind}" is ${origin(agent)}, and the one in whose place it would be served is ${origin(old)}; ` +
+          "give it another kind",
+      );
+    }
+    if (served.some((agent) => agent.toolkit !== undefined)) {
+      // It may be refused; then all stays as it is.
+      await this.openToolkit(this.descriptions(new Map([...this.agents, ...given.agents])), true);
+    }
     // What waits to be taken was given out for the functions that are there.
     this.take();
     for (const [name, agent] of given.agents) this.agents.set(name, agent);
@@ -179,7 +199,6 @@ export class Worker {
     this.met.clear();
     made.evict();
     made.nudge();
-    if (lent.length > 0) await this.openToolkit(lent.map((agent) => agent.toolkit as Toolkit));
   }
 
   /** Stops: runs are put away and given back, running tasks get `graceMs`. */
@@ -256,19 +275,20 @@ export class Worker {
 
   // ── what agents ask ───────────────────────────────────────────────────────────────────────────────────────────
 
-  /** What of the toolkit it serves from the start. */
-  private descriptions(): Toolkit[] {
-    const ofAgents = [...this.agents.values()].flatMap((agent) => agent.toolkit ?? []);
+  /** What of the toolkit it serves for agents, and because it was told to. */
+  private descriptions(agents: ReadonlyMap<string, AnyAgent>): Toolkit[] {
+    const ofAgents = [...new Set(agents.values())].flatMap((agent) => agent.toolkit ?? []);
     const own = this.toolkit;
     return own === undefined || own === false ? ofAgents : [...ofAgents, described(own)];
   }
 
-  private async openToolkit(descriptions: Toolkit[]): Promise<void> {
+  /** Serves what is described: in the place of what its agents have said before, or beside all of it. */
+  private async openToolkit(descriptions: Toolkit[], replaces: boolean): Promise<void> {
     const made = this.native;
     if (made === undefined) return;
     const runtime = this.client.native;
     const texts = [...descriptions, scriptedBeside(descriptions)].map((each) => JSON.stringify(each));
-    const text = await hub.call<string>((hub, token) => made.serveToolkit(hub, token, runtime, texts));
+    const text = await hub.call<string>((hub, token) => made.serveToolkit(hub, token, runtime, texts, replaces));
     for (const problem of JSON.parse(text) as string[]) process.emitWarning(problem, "FlovynToolkit");
   }
 
@@ -279,7 +299,7 @@ export class Worker {
     opened.add(kind);
     const tools = kind.startsWith("tool.") ? [kind.slice("tool.".length)] : [];
     const { mcpServers: _open, ...place } = toolkit ?? {};
-    this.openToolkit([described({ ...place, tools })]).catch((error: unknown) => {
+    this.openToolkit([described({ ...place, tools })], false).catch((error: unknown) => {
       if (this.native === undefined) return;
       process.emitWarning(`"${kind}" cannot be served here: ${messageOf(error)}`, "FlovynToolkit");
     });
