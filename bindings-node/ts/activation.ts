@@ -265,6 +265,7 @@ export class Activation {
   /** Schedules a task: takes its slot now, starts once the code is quiet. */
   schedule(task: Declared, input: unknown, rebuild?: (value: unknown) => unknown): Step<unknown> {
     const scope = this.check();
+    if (task.settings.origin !== undefined) task = task.calledBy(this.own.executionId);
     const wire = encode(task.own.dump(input));
     if (!task.results.arePlain) rebuild = (value) => task.results.read(value);
     let called: [op: number, id: string];
@@ -281,7 +282,7 @@ export class Activation {
     step.task = task;
     step.input = wire;
     step.inContext = new AsyncResource("flovyn.task");
-    if (task.inline) this.worker.callers.set(id, step);
+    if (task.inline || task.isOfRun) this.worker.callers.set(id, step);
     this.worker.meet(task);
     return this.made(step, scope);
   }

@@ -16,7 +16,7 @@ import { scopes } from "./scope.js";
 import { decode, encode, encodeState, json } from "./serde.js";
 import type { Stored } from "./stored.js";
 import { Step } from "./step.js";
-import { type Arguments, type CallOptions, Declared, isTask, type Task, type TaskContext } from "./task.js";
+import { type Arguments, type CallOptions, Declared, isTask, Origin, type Task, type TaskContext } from "./task.js";
 
 /** More about an entry. */
 export interface EntryOptions {
@@ -239,7 +239,8 @@ export class AgentContext<S = unknown> {
       const { key, retries, retry, timeoutMs, retryIf } = given[0] as StepOptions;
       // The function is a closure, which no other process has.
       const inPlace = retries !== undefined && retries > 0;
-      const settings = { key, retries, retry, timeoutMs, retryIf, inPlace, noRetry: [], interruptible: false, reconciles: false };
+      const own = { noRetry: [], interruptible: false, reconciles: false, origin: Origin.here() };
+      const settings = { key, retries, retry, timeoutMs, retryIf, inPlace, ...own };
       const call = (_: never, ctx: TaskContext): unknown => plain(ctx.signal);
       return this.activation.schedule(new Declared(name, call, settings, undefined, undefined), undefined);
     }
@@ -248,7 +249,7 @@ export class AgentContext<S = unknown> {
       name,
       // Without arguments it is called without any: what has a default has it.
       (input: never) => plain(...((many ? input : args.length === 0 ? [] : [input]) as unknown[])),
-      { noRetry: [], interruptible: false, reconciles: false },
+      { noRetry: [], interruptible: false, reconciles: false, origin: isTask(fn) ? undefined : Origin.here() },
       undefined,
       undefined,
       isTask(fn) ? fn.declared.own : undefined,

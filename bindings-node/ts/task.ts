@@ -158,6 +158,21 @@ interface Settings extends CallOptions {
   reconciles: boolean;
   /** Tried again where it runs, by the session that holds it. */
   inPlace?: boolean;
+  /** The run whose code has made its function, which may hold what is that run's. */
+  origin?: Origin;
+}
+
+/** The run whose code has declared something, and whether others call it by now: a module that is loaded late is everybody's. */
+export class Origin {
+  isShared = false;
+
+  constructor(readonly run: string) {}
+
+  /** That of what is declared here; undefined outside of agents. */
+  static here(): Origin | undefined {
+    const activation = scopes.getStore()?.activation;
+    return activation == null ? undefined : new Origin(activation.session.executionId);
+  }
 }
 
 type AnyFunction = (input: never, ctx: never) => unknown;
@@ -170,6 +185,8 @@ export class Declared {
   readonly inline: boolean;
   /** Whether it runs natively, where the toolkit is served. */
   readonly isOfToolkit: boolean;
+  /** Whether it is tried again where it is called, for its function is that of a run. */
+  private readonly isKept: boolean;
   /** What writes and reads its results. */
   readonly results: Results;
 
@@ -188,6 +205,7 @@ export class Declared {
     this.results = new Results(own, output, `task "${kind}"`);
     this.isOfToolkit = given !== undefined;
     this.inline = !this.isOfToolkit && settings.queue === undefined && settings.detached !== true;
+    this.isKept = this.isOfRun && this.inline && this.retries > 0;
     this.spec = given ?? natively(
       () =>
         new native.TaskSpec(kind, {
@@ -202,7 +220,7 @@ export class Declared {
           sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),
           detached: settings.detached ?? false,
           interruptible: settings.interruptible,
-          inPlace: settings.inPlace ?? false,
+          inPlace: settings.inPlace ?? this.isKept,
           inline: this.inline,
           aliases: [...(settings.aliases ?? [])],
         }),
@@ -222,6 +240,19 @@ export class Declared {
 
   get key(): string | undefined {
     return this.settings.key;
+  }
+
+  /** Whether the code of a run has made it, and no other process has its function. */
+  get isOfRun(): boolean {
+    return this.settings.origin?.isShared === false;
+  }
+
+  /** The task as a run calls it. */
+  calledBy(run: string): Declared {
+    const { origin } = this.settings;
+    if (origin === undefined) return this;
+    if (origin.run !== run) origin.isShared = true;
+    return this.isKept && !this.isOfRun ? this.with({}) : this;
   }
 
   /** How often it is tried again. */
@@ -304,6 +335,10 @@ export function isTask(thing: unknown): thing is Task<never, unknown> {
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; an input that does not fit fails
  * the task at once. `output:` takes one for the result: an attempt whose result does not fit has failed, and an await gives
  * what the schema makes of what is stored.
+ *
+ * A task that is declared inside an agent's function belongs to that run. It is tried again where it was called, as a step
+ * of `ctx.run` is, with the pauses waited for in memory; given a `queue` it fails, in words, where an attempt comes to a
+ * process that does not have the run.
  */
 export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Stored<Awaited<R>>>;
 export function task<In, Out, Made, Given>(
@@ -355,6 +390,7 @@ export function task(
     noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
     interruptible,
     reconciles: reconcile !== undefined,
+    origin: Origin.here(),
   };
   return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own, output).task();
 }

@@ -3,7 +3,7 @@
 import { Activation } from "./activation.js";
 import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
-import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
+import { Cancelled, InvalidArgument, isA, messageOf, NonRetryable, NotDone } from "./errors.js";
 import { hub, NOBODY } from "./hub.js";
 import {
   native,
@@ -26,8 +26,15 @@ import { follow, unfollow } from "./stopping.js";
 import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./outside.js";
+import { setTimeout } from "./timers.js";
 
 const CLOSE_GRACE_MS = 5_000;
+
+/** How long an attempt waits for its run where nobody else has its function. */
+const RUN_COMES_MS = 5_000;
+/** The same of one that was lost with its process: others may have its run. */
+const LOST_MS = 1_000;
+const LOOK_MS = 10;
 
 const CLOSED = "the worker was closed";
 const UNWANTED = "the run wants this attempt to stop";
@@ -433,10 +440,19 @@ export class Worker {
     const { stop, task: taskId } = running;
     let report: () => void;
     try {
-      const caller = this.callers.get(taskId);
+      let caller = this.callers.get(taskId);
       // What the step itself was called with: functions of `ctx.run` share a kind.
-      const task = caller?.task instanceof Declared ? caller.task : this.tasks.get(kind);
+      let task = caller?.task instanceof Declared ? caller.task : this.tasks.get(kind);
       if (task === undefined) throw new InvalidArgument(`nothing here runs "${kind}"`);
+      if (caller === undefined && task.isOfRun) {
+        await this.runComes(taskId, task);
+        caller = this.callers.get(taskId);
+        if (!(caller?.task instanceof Declared)) {
+          if (this.attempts.delete(id)) ticket.released();
+          return;
+        }
+        task = caller.task;
+      }
       const settles = reconcile && task.reconcile !== undefined;
       const fn = settles ? (task.reconcile as AnyFunction) : this.functionOf(kind, task.fn, taskId);
       const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
@@ -453,6 +469,23 @@ export class Worker {
     } catch (error) {
       ticket.failed(...failureOf(unwritable(error)));
     }
+  }
+
+  /**
+   * Waits for the run of a task, which alone has its function, to call it here. `known` is what another run has declared
+   * under its kind.
+   */
+  private async runComes(task: string, known: Declared): Promise<void> {
+    for (let left = known.inline ? LOST_MS : RUN_COMES_MS; left > 0; left -= LOOK_MS) {
+      if (this.callers.has(task)) return;
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+    // A run that was lost with its process is taken up by somebody, who calls it again.
+    if (known.inline) return;
+    throw new NonRetryable(
+      `task "${known.kind}" is declared inside an agent's function, and its run is not in this process: nobody here has ` +
+        "the function that it stands for. Declare it outside of the agent, or without a queue",
+    );
   }
 
   private unsuccessful(ticket: NativeTicket, running: Attempt, kind: string, attempt: number, error: unknown): void {

@@ -19,7 +19,7 @@ from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked
 from .step import Step
-from .task import CallOptions, Task
+from .task import CallOptions, Task, origin_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -274,7 +274,9 @@ class Context(Generic[S]):
         if options.get("retries"):
             # The function may be a closure, which no other process has: it is tried again here.
             options["in_place"] = True
-        return self._activation.schedule(Task(called, name, options, key=key, signature=signature), args, kwargs)
+        origin = None if isinstance(fn, Task) else origin_of(called)
+        step: Task[..., Any] = Task(called, name, options, key=key, signature=signature, origin=origin)
+        return self._activation.schedule(step, args, kwargs)
 
 
 class AgentContext(Context[S]):

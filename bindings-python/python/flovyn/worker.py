@@ -13,7 +13,7 @@ from . import _native
 from .activation import Activation, OwnTask, stored
 from .agent import Agent
 from .ends import ends_process, told_to_end
-from .errors import InvalidArgument, NotDone
+from .errors import InvalidArgument, NonRetryable, NotDone
 from .hub import Hub
 from .log import attempt_failed, stopped
 from .retry import failure_of
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
+
+RUN_COMES_S, LOST_S, LOOK_S = 5.0, 1.0, 0.01
+"""How long an attempt waits for its run where nobody else has its function: less where it was lost with its process,
+for another process may have its run. How often it looks."""
 
 
 async def closed_beside(error: BaseException | None, closing: Awaitable[None]) -> None:
@@ -420,14 +424,17 @@ class Worker:
         step = self.steps.get(uuid)
         called = None if step is None else step.called()
         context = contextvars.copy_context()
-        if called is not None and called[0].inline:
-            context = called[1].copy()
+        own: Task[..., Any] | None = None
+        if called is not None and (called[0].inline or called[0].is_of_run):
+            # Functions of other runs may have its kind.
+            own, context = called[0], called[1].copy()
 
         def make() -> OwnTask:
             current.set(None)
             in_attempt.set(True)
             once_name.set(None)
-            return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile), loop=self.hub.loop)
+            running = self._attempt(ticket, link, own, kind, input, uuid, attempt, reconcile)
+            return OwnTask(running, loop=self.hub.loop)
 
         made = context.run(make)
         made.on_teardown = ticket.released
@@ -441,14 +448,20 @@ class Worker:
         self,
         ticket: _native.Ticket,
         link: TicketLink,
+        own: Task[..., Any] | None,
         kind: str,
         input: Any,
         uuid: bytes,
         attempt: int,
         reconcile: bool,
     ) -> None:
-        task = self._tasks[kind]
+        task = own or self._tasks[kind]
         try:
+            if own is None and task.is_of_run:
+                own = await self._of_run(task, uuid)
+                if own is None:
+                    return ticket.released()
+                task = own
             reconciles = reconcile and task.reconcile is not None
             fn = cast("Callable[..., Any]", task.reconcile) if reconciles else self.fn_of(task, uuid)
             args, kwargs = task.signature.unwire(input)
@@ -468,6 +481,25 @@ class Worker:
             if link.timer is not None:
                 link.timer.cancel()
             self._attempts.pop((uuid, attempt), None)
+
+    async def _of_run(self, known: Task[..., Any], uuid: bytes) -> Task[..., Any] | None:
+        """Return the task as its own run has declared it; none where that run does not come here.
+
+        ``known`` is what another run has declared under its kind.
+        """
+        for _ in range(round((LOST_S if known.inline else RUN_COMES_S) / LOOK_S)):
+            await asyncio.sleep(LOOK_S)
+            step = self.steps.get(uuid)
+            called = None if step is None else step.called()
+            if called is not None:
+                return called[0]
+        if known.inline:
+            # Its run is taken up by somebody, who calls it again.
+            return None
+        raise NonRetryable(
+            f"task {known.kind!r} is declared inside an agent's function, and its run is not in this process: nobody "
+            "here has the function that it stands for. Declare it outside of the agent, or without a queue"
+        )
 
     def _failed(
         self, ticket: _native.Ticket, link: TicketLink, task: Task[..., Any], attempt: int, error: BaseException
