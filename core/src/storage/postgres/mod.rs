@@ -43,7 +43,7 @@ use super::sql::Backend;
 use super::sql::aside::Counted;
 use super::sql::executions::store_signal;
 use super::sql::trouble::closed;
-use super::sql::workers::{cut_leases, release};
+use super::sql::workers::{cut_leases, release, superseded};
 use super::{
     ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
     WorkSource, WorkerInfo,
@@ -116,7 +116,7 @@ struct Shared {
     /// Large values on their way in.
     movers: Pool,
     watcher: Watcher,
-    pulse: Mutex<housekeeping::Pulse>,
+    pulse: Mutex<super::sql::time::Pulse>,
     aside: Counted,
     process: u32,
 }
@@ -335,7 +335,7 @@ impl WorkSource for PostgresStorage {
         self.settle_result(report.org, &mut report.result).await?;
         let (org, task) = (report.org, report.task);
         let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
-        let run = run.ok_or_else(|| claims::superseded(&report))?;
+        let run = run.ok_or_else(|| superseded(&report))?;
         self.end_attempt(run, report).await
     }
 

@@ -31,6 +31,7 @@ pub(super) mod segment;
 pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;
+pub(super) mod time;
 pub(super) mod trouble;
 mod unfenced;
 pub(super) mod values;
