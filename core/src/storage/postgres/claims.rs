@@ -3,6 +3,7 @@
 //! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
 //! work is never forgotten because somebody was just writing to it.
 
+use super::aside::set_aside;
 use super::facts;
 use super::fault::Done;
 use super::locks;
@@ -16,6 +17,7 @@ use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus};
 use crate::storage::sql::Workers;
+use crate::storage::sql::aside::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
@@ -517,6 +519,10 @@ impl Workers for Tx<'_> {
 
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
         held_tasks(self, org, worker)
+    }
+
+    fn set_aside(&self) -> Done<Vec<Aside>> {
+        set_aside(self)
     }
 
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {

@@ -54,7 +54,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{MAX_PAYLOAD, Payload};
+use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use clock::{DatabaseClock, Told};
@@ -299,8 +299,12 @@ impl Backend for PostgresStorage {
         self.write_after("store a signal", run, before, move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.put_away(org, payload).await
+    fn aside(&self) -> &Counted {
+        &self.0.aside
+    }
+
+    async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
+        self.put_away(org, content).await
     }
 
     fn max_payload(&self) -> u64 {

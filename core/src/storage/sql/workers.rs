@@ -1,6 +1,7 @@
 //! What workers hold, given back or cut short.
 
 use super::Statements;
+use super::aside::Aside;
 use super::log::Log;
 use super::{RunOf, TaskOf};
 use crate::clock::Timestamp;
@@ -19,6 +20,8 @@ pub(in crate::storage) trait Workers: Statements {
     fn held_runs(&self, org: OrgId, worker: WorkerId) -> Result<Vec<RunOf<Self>>, Self::Fault>;
     /// Tasks whose attempt a worker has under a lease.
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
+    /// Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
+    fn set_aside(&self) -> Result<Vec<Aside>, Self::Fault>;
     /// The kinds of what waits in a queue and can be claimed.
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Result<Vec<String>, Self::Fault>;
 }

@@ -1,5 +1,6 @@
 //! Workers and what they hold: claims, signs of life, reports, and work given back.
 
+use super::aside::set_aside;
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::queues;
@@ -11,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
 use crate::storage::sql::Workers;
+use crate::storage::sql::aside::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
@@ -415,6 +417,10 @@ impl Workers for Tx<'_> {
 
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
         held_tasks(self, org, worker)
+    }
+
+    fn set_aside(&self) -> Done<Vec<Aside>> {
+        set_aside(self)
     }
 
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {
