@@ -16,11 +16,10 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::EventKind;
-use crate::storage::sql::Backend;
-use crate::storage::sql::Tasks;
 use crate::storage::sql::queues;
 use crate::storage::sql::run::Cause;
 use crate::storage::sql::time::{COLLECT, SHARE};
+use crate::storage::sql::{Backend, Tasks};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 

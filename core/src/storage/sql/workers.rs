@@ -1,9 +1,8 @@
 //! What workers hold, given back or cut short.
 
-use super::Statements;
 use super::aside::Aside;
 use super::log::Log;
-use super::{RunOf, TaskOf};
+use super::{RunOf, Statements, TaskOf};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
