@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help node-suites setup demo test test-long format lint fmt bench bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help node-suites setup demo test test-long format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -169,6 +169,10 @@ fmt: $(VENV)/.tools ## Format everything
 
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
 	@$(PYTHON) benches/run.py
+
+bench-instructions: ## Count the instructions of one step in Rust, by callgrind
+	@cargo build --quiet --release -p flovyn-benches
+	@$(PYTHON) benches/instructions.py
 
 bench-server: system ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
 	@$(PYTHON) benches/run.py --server

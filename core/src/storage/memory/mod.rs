@@ -1,5 +1,8 @@
 //! The in-process backend: nothing is kept. Also the reference model of the contract.
 //!
+//! It says everything a second time and shares no algorithm with the SQL backends, on purpose: the differential tests play the
+//! same calls on it and on them, and a mistake in code that both had would answer the same on both.
+//!
 //! One mutex over plain ordered maps. Every call is synchronous inside and atomic: it checks everything before it writes
 //! anything. So equal calls at equal times give equal answers, which the differential tests rely on.
 

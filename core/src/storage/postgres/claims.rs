@@ -3,6 +3,7 @@
 //! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
 //! work is never forgotten because somebody was just writing to it.
 
+use super::aside::set_aside;
 use super::facts;
 use super::fault::Done;
 use super::locks;
@@ -13,15 +14,13 @@ use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{Key, json, text_of};
 use crate::clock::Timestamp;
-use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{
-    AttemptResult, Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus,
-};
-use crate::storage::sql::Workers;
+use crate::model::{Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus};
+use crate::storage::sql::aside::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
-use crate::storage::sql::{Dialect, Events, Payloads, Runs, if_there};
+use crate::storage::sql::workers::{self, superseded};
+use crate::storage::sql::{Dialect, Events, Runs, Workers, if_there};
 use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
@@ -218,15 +217,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let known = run.home.last.as_ref().is_some_and(|last| last.request.is_some());
         // What cannot be read is asked for, and refused, of this run alone.
         let news = (parked && known).then(|| facts::told(&run, Some(run.segment), &told)).and_then(Result::ok);
-        run.epoch += 1;
-        run.worker = Some(claim.worker);
-        run.last_worker = None;
-        run.prefer_until = None;
-        run.lease_expires = Some(tx.now.after(claim.ttl).0);
-        run.lease_ttl = super::values::micros(claim.ttl);
-        if run.status == Status::Pending {
-            run.status = Status::Running;
-        }
+        run.hand_to(claim, tx.now);
         forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;
         let data = json!({ "epoch": run.epoch, "worker": claim.worker.to_string() });
@@ -325,12 +316,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
                 free.insert((run, log))
             }
         };
-        row.lease_expires = Some(tx.now.after(claim.ttl).0);
-        row.sign_at = Some(tx.now.0);
-        row.task.status = TaskStatus::Running;
-        row.task.attempt += 1;
-        row.task.worker = Some(claim.worker);
-        row.task.started_at = Some(tx.now);
+        row.hand_to(claim, tx.now);
         let event = row.emit(run, log, EventKind::TaskStarted, json!({ "worker": claim.worker }))?;
         row.save(tx)?;
         claimed.push(ClaimedTask { reconcile: row.reconcile, event, task: row.task });
@@ -363,30 +349,11 @@ pub(super) fn run_of(tx: &Tx, org: OrgId, task: crate::id::TaskId) -> Done<Optio
     )
 }
 
-/// The answer to a report of an attempt that does not count.
-pub(super) fn superseded(report: &TaskReport) -> Error {
-    let message = format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task);
-    Error::new(Code::LeaseLost, message)
-}
-
 /// Records the end of a claimed attempt of a task of a run; tells the task's op.
 pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<OpKey> {
     let mut run = if_there(tx.find_run(report.org, execution))?.ok_or_else(|| superseded(report))?;
-    let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
-    if !row.can_end() || row.task.attempt != report.attempt {
-        return Err(superseded(report).into());
-    }
-    let mut log = Log::open(tx, &run)?;
-    if let AttemptResult::Completed(output) = &report.result {
-        tx.refer(&run, output)?;
-    }
-    let before = (run.status, run.wait.clone());
-    row.end_attempt(&mut run, &mut log, report.result.clone())?;
-    row.save(tx)?;
-    if before != (run.status, run.wait.clone()) {
-        run.save(tx)?;
-    }
-    Ok((row.task.slot.segment, row.task.slot.sequence))
+    let row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
+    workers::report_task(tx, &mut run, row, report)
 }
 
 /// Extends what a worker holds; tells what it has lost.
@@ -551,6 +518,10 @@ impl Workers for Tx<'_> {
 
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
         held_tasks(self, org, worker)
+    }
+
+    fn set_aside(&self) -> Done<Vec<Aside>> {
+        set_aside(self)
     }
 
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {

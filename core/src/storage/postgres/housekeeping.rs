@@ -13,22 +13,15 @@ use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{Key, micros};
 use crate::clock::Timestamp;
-use crate::error::{Code, Result};
+use crate::error::Result;
 use crate::id::{OrgId, Slot, WorkerId};
-use crate::model::{EventKind, Failure, Status, TaskStatus};
-use crate::storage::NO_WORKER_EVERY;
-use crate::storage::sql::Backend;
-use crate::storage::sql::Tasks;
+use crate::model::EventKind;
 use crate::storage::sql::queues;
-use crate::storage::sql::run::{Cause, Ending};
+use crate::storage::sql::run::Cause;
+use crate::storage::sql::time::{COLLECT, SHARE};
+use crate::storage::sql::{Backend, Tasks};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-/// How often unreferenced payloads are looked for.
-const COLLECT: Duration = Duration::from_secs(3600);
-/// At most so many rows of a kind are dealt with in one pass.
-const SHARE: i64 = 512;
 
 impl PostgresStorage {
     /// Does what is due; the moment of the next pass.
@@ -64,31 +57,6 @@ impl PostgresStorage {
         }
         self.0.desk.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
         Ok(next.map(Timestamp))
-    }
-}
-
-/// What a pass remembers between two.
-#[derive(Debug, Default)]
-pub(super) struct Pulse {
-    collected: Option<Timestamp>,
-    unserved: Option<Timestamp>,
-}
-
-impl Pulse {
-    fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
-        let due = self.unserved.is_none_or(|last| now.since(last) >= NO_WORKER_EVERY);
-        if due {
-            self.unserved = Some(now);
-        }
-        due
-    }
-
-    fn collects(&mut self, now: Timestamp) -> bool {
-        let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
-        if due || self.collected.is_none() {
-            self.collected = Some(now);
-        }
-        due
     }
 }
 
@@ -169,7 +137,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
     for &key in &keys {
         let Some(mut run) = Run::at(tx, key)? else { continue };
         let mut log = Log::open(tx, &run)?;
-        keep_run(tx, &mut run, &mut log)?;
+        run.meet_time(&mut log)?;
         run.save(tx)?;
         due.insert(key, (run, log));
     }
@@ -198,47 +166,8 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
             row.task.status = fresh.task.status;
         }
         before = Some(row.place.key);
-        keep_task(tx, row, run, log)?;
+        row.meet_time(run, log)?;
+        run.save(tx)?;
     }
     Ok(())
-}
-
-fn keep_run(tx: &Tx, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
-    if run.status.is_terminal() {
-        return Ok(());
-    }
-    let reached = |at: Option<i64>| at.is_some_and(|at| at <= tx.now.0);
-    if reached(run.ends_at) {
-        let message = "the run did not end within its timeout".to_owned();
-        run.epoch += 1;
-        run.finish(log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
-    } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
-        run.epoch += 1;
-        run.finish(log, Ending::Cancelled(None, "grace"))?;
-    } else if run.worker.is_some() && reached(run.lease_expires) {
-        run.lose_holder(log)?;
-    }
-    Ok(())
-}
-
-fn keep_task(tx: &Tx, mut row: TaskRow, run: &mut Run, log: &mut Log<'_, '_>) -> Done<()> {
-    let passed = |limit: Option<Duration>, since: Option<Timestamp>| {
-        limit.zip(since).filter(|(limit, since)| since.after(*limit) <= tx.now).map(|(limit, _)| limit)
-    };
-    let options = row.task.new.options.clone();
-    let deadline = passed(options.deadline, Some(row.task.created_at));
-    let timeout = passed(options.timeout, row.task.started_at);
-    let silence = passed(options.heartbeat_timeout, row.sign_at.map(Timestamp));
-    let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
-    match (row.task.status, deadline, timeout, silence) {
-        (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
-            row.time_out(run, log, "deadline", limit)?;
-        }
-        (TaskStatus::Running, _, Some(limit), _) => row.time_out(run, log, "timeout", limit)?,
-        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(run, log, "heartbeat timeout", limit)?,
-        (TaskStatus::Running, ..) if lost => row.lose_attempt(run, log)?,
-        // A pause is over: the task is visible now.
-        _ => row.save(tx)?,
-    }
-    run.save(tx)
 }

@@ -43,7 +43,7 @@ use super::sql::Backend;
 use super::sql::aside::Counted;
 use super::sql::executions::store_signal;
 use super::sql::trouble::closed;
-use super::sql::workers::{cut_leases, release};
+use super::sql::workers::{cut_leases, release, superseded};
 use super::{
     ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
     WorkSource, WorkerInfo,
@@ -54,7 +54,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{MAX_PAYLOAD, Payload};
+use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use clock::{DatabaseClock, Told};
@@ -116,7 +116,7 @@ struct Shared {
     /// Large values on their way in.
     movers: Pool,
     watcher: Watcher,
-    pulse: Mutex<housekeeping::Pulse>,
+    pulse: Mutex<super::sql::time::Pulse>,
     aside: Counted,
     process: u32,
 }
@@ -299,8 +299,12 @@ impl Backend for PostgresStorage {
         self.write_after("store a signal", run, before, move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.put_away(org, payload).await
+    fn aside(&self) -> &Counted {
+        &self.0.aside
+    }
+
+    async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
+        self.put_away(org, content).await
     }
 
     fn max_payload(&self) -> u64 {
@@ -335,7 +339,7 @@ impl WorkSource for PostgresStorage {
         self.settle_result(report.org, &mut report.result).await?;
         let (org, task) = (report.org, report.task);
         let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
-        let run = run.ok_or_else(|| claims::superseded(&report))?;
+        let run = run.ok_or_else(|| superseded(&report))?;
         self.end_attempt(run, report).await
     }
 

@@ -14,7 +14,7 @@ use super::tx::Tx;
 use super::values::Row;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
+use crate::payload::{Body, Content, ContentHash, Payload};
 use crate::storage::sql::Payloads;
 use crate::storage::sql::trouble::corrupt;
 use bytes::Bytes;
@@ -29,34 +29,19 @@ const AHEAD: usize = 4;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl PostgresStorage {
-    /// Puts a value where a row can hold it, at hand for who gave it.
-    pub(super) async fn put_away(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        payload.check_size(self.0.options.max_payload)?;
-        let content = match &payload.body {
-            Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
-            Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
-            Body::Inline(bytes) => Content::Memory(bytes.clone()),
-            Body::Source(source) => Content::Source(source.clone()),
-            Body::Row { .. } => return Err(payload.not_read()),
-        };
-        let size = content.size();
-        if size <= INLINE_LIMIT as u64 {
-            payload.body = Body::Inline(content.piece(0, size as usize)?);
-            return Ok(());
-        }
+    /// Puts a large value into the payload table, unless it is there.
+    pub(super) async fn put_away(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.check_process()?;
-        let (desk, stored) = (self.0.desk.clone(), content.clone());
+        let desk = self.0.desk.clone();
         let store = move |link: &mut Link| {
-            let hash = match &stored {
+            let hash = match &content {
                 Content::Source(source) if let Some(known) = source.name() => known,
-                _ => stored.hash()?,
+                _ => content.hash()?,
             };
-            upload(link, &desk, org, hash, &stored)?;
+            upload(link, &desk, org, hash, &content)?;
             Ok(hash)
         };
-        let hash = self.0.movers.run("store a payload", store).await?;
-        payload.body = Body::Kept { hash, content };
-        Ok(())
+        self.0.movers.run("store a payload", store).await
     }
 }
 

@@ -1,11 +1,13 @@
 //! How the ports reach a dialect's transactions, so that they are written once for every SQL backend.
 
+use super::aside::{Counted, is_of_a_row};
+use super::payloads::large;
 use super::{Listings, Tables, Workers};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{CommitAnswer, CommitRequest, NewSignal, SignalStored};
-use crate::payload::Payload;
+use crate::payload::{Body, Content, ContentHash, Payload};
 
 /// A store whose commands and reads are closures over a transaction.
 pub(in crate::storage) trait Backend: Send + Sync {
@@ -34,6 +36,28 @@ pub(in crate::storage) trait Backend: Send + Sync {
     where
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
+
+    /// Runs a command over the work of many. Where a row makes it fail, such rows are set aside and it is run once more.
+    fn write_work<T, F>(&self, asked: &'static str, command: F) -> impl Future<Output = Result<T>> + Send
+    where
+        T: Send + 'static,
+        F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Clone + Send + 'static,
+    {
+        async move {
+            let done = self.write_alone(asked, command.clone()).await;
+            if !done.as_ref().is_err_and(is_of_a_row) {
+                return done;
+            }
+            let aside = self.write_alone("set aside rows that cannot be used", |tx| tx.set_aside()).await?;
+            match self.aside().note(&aside) {
+                true => self.write_alone(asked, command).await,
+                false => done,
+            }
+        }
+    }
+
+    /// How much was set aside so far.
+    fn aside(&self) -> &Counted;
 
     /// Runs a command that finds its rows itself, where it can in a transaction of its own; the answer is durable.
     fn write_alone<T, F>(&self, asked: &'static str, command: F) -> impl Future<Output = Result<T>> + Send
@@ -70,7 +94,18 @@ pub(in crate::storage) trait Backend: Send + Sync {
     }
 
     /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
-    fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> impl Future<Output = Result<()>> + Send;
+    fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            payload.check_size(self.max_payload())?;
+            if let Some(content) = large(payload)? {
+                payload.body = Body::Kept { hash: self.upload(org, content.clone()).await?, content };
+            }
+            Ok(())
+        }
+    }
+
+    /// Puts a large value into the payload table, unless it is there; tells its hash.
+    fn upload(&self, org: OrgId, content: Content) -> impl Future<Output = Result<ContentHash>> + Send;
 
     /// The ceiling of one payload in bytes.
     fn max_payload(&self) -> u64;

@@ -36,7 +36,7 @@ impl<B: Backend> Directory for B {
                 return Ok(there);
             }
             let made = Organization { id, name: name.clone(), created_at: tx.now(), limits: OrgLimits::default() };
-            tx.run(
+            tx.apply(
                 "INSERT INTO organization (org_id, name, created_at) VALUES ($1, $2, $3)",
                 row![id.0, &name, tx.now()],
             )?;
@@ -69,7 +69,7 @@ impl<B: Backend> Directory for B {
             if name == "default" || organization(tx, &name)?.is_some() {
                 return Err(name_taken(&name).into());
             }
-            tx.run("UPDATE organization SET name = $1 WHERE org_id = $2", row![&name, org.0])?;
+            tx.apply("UPDATE organization SET name = $1 WHERE org_id = $2", row![&name, org.0])?;
             audit(tx, org, &actor, "organization.renamed", &name)?;
             Ok(Organization { name: name.clone(), ..there })
         })
@@ -81,7 +81,7 @@ impl<B: Backend> Directory for B {
         self.write_alone("limit an organization", move |tx| {
             let there = there(tx, org)?;
             let sql = "UPDATE organization SET limits = $1 WHERE org_id = $2";
-            tx.run(sql, row![text_of(&limits)?, org.0])?;
+            tx.apply(sql, row![text_of(&limits)?, org.0])?;
             audit(tx, org, &actor, "organization.limited", &there.name)?;
             Ok(Organization { limits, ..there })
         })
@@ -100,7 +100,7 @@ impl<B: Backend> Directory for B {
                 return Err(goes_on(&there.name, live.unsigned_abs()).into());
             }
             let ended = "UPDATE api_key SET revoked_at = $1 WHERE org_id = $2 AND revoked_at IS NULL";
-            tx.run(ended, row![tx.now(), org.0])?;
+            tx.apply(ended, row![tx.now(), org.0])?;
             Ok(())
         })
         .await?;
@@ -121,7 +121,7 @@ impl<B: Backend> Directory for B {
         let key = KeyId::fresh();
         self.write_alone("make a key", move |tx| {
             let expires = new.expires_in.map(|time| tx.now().after(time).0);
-            tx.run(
+            tx.apply(
                 "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7)",
                 row![
@@ -256,7 +256,7 @@ fn remove_rest<T: Tables>(tx: &T, org: OrgId) -> Result<(), T::Fault> {
         "DELETE FROM audit WHERE org_id = $1",
         "DELETE FROM organization WHERE org_id = $1",
     ] {
-        tx.run(sql, row![org.0])?;
+        tx.apply(sql, row![org.0])?;
     }
     Ok(())
 }
@@ -271,7 +271,7 @@ pub(in crate::storage) fn audit<T: Tables>(
 ) -> Result<(), T::Fault> {
     let before = tx.newest_seal(org)?.and_then(seal_of);
     let seal = Seal::of(org, before, tx.now(), [actor, action, subject]);
-    tx.run(
+    tx.apply(
         "INSERT INTO audit (org_id, at, actor, action, subject, seal) VALUES ($1, $2, $3, $4, $5, $6)",
         row![org.0, tx.now(), actor, action, subject, &seal.0[..]],
     )

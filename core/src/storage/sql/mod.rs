@@ -1,9 +1,9 @@
-//! The SQL backends' algorithms, once for every dialect: what a command decides, in which order it reads and writes.
+//! The SQL backends, as far as they are the same: what each call reads, decides and writes, and in which order.
 //!
-//! They decide on rows in memory and ask the dialect for statements alone ([`dialect`]): a trait for each sort of row, which
-//! its open transaction implements. Both dialects' transactions are synchronous for their commands, so this code is too. What
-//! a dialect does in its own way stays with it: how work is claimed and locked, what time brings, how commands share a
-//! transaction, how values are kept in columns.
+//! The algorithms decide on rows in memory and ask the dialect for statements alone ([`dialect`]): a trait for each sort of row,
+//! which its open transaction implements. Both dialects' transactions are synchronous for their commands, so this code is too,
+//! up to the ports, which hand closures to a [`Backend`]. What a dialect does in its own way stays with it: how rows that are
+//! due or may be claimed are found and locked, how commands reach a transaction, how values are kept in columns.
 
 mod agents;
 pub(super) mod aside;
@@ -31,6 +31,7 @@ pub(super) mod segment;
 pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;
+pub(super) mod time;
 pub(super) mod trouble;
 mod unfenced;
 pub(super) mod values;

@@ -1,7 +1,8 @@
-//! The values of a commit, as they are looked at before it.
+//! Values as they are looked at before a transaction: those of a commit, and which are too large for a row.
 
+use crate::error::Result;
 use crate::model::{AttemptResult, BatchEnd, CommitRequest, OpBody};
-use crate::payload::{Body, INLINE_LIMIT, Payload};
+use crate::payload::{Body, Content, INLINE_LIMIT, Payload};
 
 /// Every value a commit carries.
 pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
@@ -28,4 +29,21 @@ pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Itera
 /// Whether a value fits into a row as it is.
 pub(in crate::storage) fn fits(payload: &Payload) -> bool {
     matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
+}
+
+/// What of a value is too large for a row; a small one that was streamed goes into memory.
+pub(super) fn large(payload: &mut Payload) -> Result<Option<Content>> {
+    let content = match &payload.body {
+        Body::Stored { .. } | Body::Kept { .. } => return Ok(None),
+        Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(None),
+        Body::Inline(bytes) => Content::Memory(bytes.clone()),
+        Body::Source(source) => Content::Source(source.clone()),
+        Body::Row { .. } => return Err(payload.not_read()),
+    };
+    let size = content.size();
+    if size <= INLINE_LIMIT as u64 {
+        payload.body = Body::Inline(content.piece(0, size as usize)?);
+        return Ok(None);
+    }
+    Ok(Some(content))
 }

@@ -17,13 +17,13 @@ impl<B: Backend> Queues for B {
         let (limits, queue) = (check(queue, &limit)?, queue.to_owned());
         self.write_alone("limit a queue", move |tx| {
             if limits {
-                tx.run(
+                tx.apply(
                     "INSERT INTO queue_limit (org_id, queue, spec) VALUES ($1, $2, $3) \
                      ON CONFLICT (org_id, queue) DO UPDATE SET spec = excluded.spec",
                     row![org.0, &queue, text_of(&limit)?],
                 )?;
             } else {
-                tx.run("DELETE FROM queue_limit WHERE org_id = $1 AND queue = $2", row![org.0, &queue])?;
+                tx.apply("DELETE FROM queue_limit WHERE org_id = $1 AND queue = $2", row![org.0, &queue])?;
             }
             tx.agents_ready();
             Ok(())
@@ -60,7 +60,7 @@ pub(in crate::storage) fn passed<T: Tables>(
     if let Some(at) = opens_at {
         tx.due(at.0);
     }
-    tx.run(
+    tx.apply(
         "UPDATE queue_limit SET paid_until = $1, opens_at = $2 WHERE org_id = $3 AND queue = $4",
         row![gate.paid_until, opens_at, claim.org.0, &claim.queue],
     )

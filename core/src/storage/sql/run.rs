@@ -3,7 +3,7 @@
 use super::executions::store_signal;
 use super::log::Log;
 use super::tail::Point;
-use super::values::text_of;
+use super::values::{micros, text_of};
 use super::{Dialect, RunOf, Runs, Statements, if_there};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
@@ -14,8 +14,8 @@ use crate::model::{
     Task, TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
-use crate::storage::PREFERENCE;
 use crate::storage::limits::DEFAULT_TAIL;
+use crate::storage::{ClaimRequest, PREFERENCE};
 use serde_json::{Value, json};
 
 /// A stop that was asked for.
@@ -176,6 +176,19 @@ impl<H> Run<H> {
         }
         if let Some(due) = self.due(tx.now().0) {
             tx.due(due);
+        }
+    }
+
+    /// Hands it to a worker that claims it.
+    pub(in crate::storage) fn hand_to(&mut self, claim: &ClaimRequest, now: Timestamp) {
+        self.epoch += 1;
+        self.worker = Some(claim.worker);
+        self.last_worker = None;
+        self.prefer_until = None;
+        self.lease_expires = Some(now.after(claim.ttl).0);
+        self.lease_ttl = micros(claim.ttl);
+        if self.status == Status::Pending {
+            self.status = Status::Running;
         }
     }
 

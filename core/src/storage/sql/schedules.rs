@@ -27,7 +27,7 @@ impl<B: Backend> Schedules for B {
         self.write_alone("make a schedule", move |tx| {
             let next = first_tick(&spec, tx.now())?;
             let schedule = Schedule { org, spec: spec.clone(), next_at: next, created_at: tx.now() };
-            tx.run(
+            tx.apply(
                 "INSERT INTO schedule (org_id, id, spec, next_at, created_at) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (org_id, id) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
                  created_at = excluded.created_at",
@@ -84,7 +84,7 @@ impl<B: Backend> Schedules for B {
     async fn advance_schedule(&self, org: OrgId, id: &str, from: Timestamp, to: Option<Timestamp>) -> Result<()> {
         let id = id.to_owned();
         self.write_alone("move a schedule on", move |tx| {
-            tx.run(
+            tx.apply(
                 "UPDATE schedule SET next_at = $1 WHERE org_id = $2 AND id = $3 AND next_at = $4",
                 row![to, org.0, &id, from],
             )

@@ -79,7 +79,7 @@ pub(in crate::storage) trait Tables: Dialect {
     fn remove_some(&self, org: OrgId) -> Result<usize, Self::Fault>;
 
     /// Changes rows.
-    fn run(&self, sql: &'static str, values: Vec<Value>) -> Result<(), Self::Fault> {
+    fn apply(&self, sql: &'static str, values: Vec<Value>) -> Result<(), Self::Fault> {
         self.change(sql, values, |_| Ok(())).map(drop)
     }
 

@@ -16,6 +16,7 @@ use crate::model::{
     Task, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
+use crate::storage::ClaimRequest;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -89,6 +90,16 @@ impl<P> TaskRow<P> {
             sign_at: None,
             stop: false,
         }
+    }
+
+    /// Hands it to a worker that claims it.
+    pub(in crate::storage) fn hand_to(&mut self, claim: &ClaimRequest, now: Timestamp) {
+        self.lease_expires = Some(now.after(claim.ttl).0);
+        self.sign_at = Some(now.0);
+        self.task.status = TaskStatus::Running;
+        self.task.attempt += 1;
+        self.task.worker = Some(claim.worker);
+        self.task.started_at = Some(now);
     }
 
     /// Its placement as its column holds it.

@@ -21,8 +21,8 @@ impl<B: Backend> Unfenced for B {
         serves.check()?;
         self.write_alone("enroll a worker", move |tx| {
             let forgotten = tx.now().0.saturating_sub(micros(REMEMBERED));
-            tx.run("DELETE FROM enrolled_worker WHERE seen_at < $1", row![forgotten])?;
-            tx.run(
+            tx.apply("DELETE FROM enrolled_worker WHERE seen_at < $1", row![forgotten])?;
+            tx.apply(
                 "INSERT INTO enrolled_worker (org_id, id, serves, seen_at) VALUES ($1, $2, $3, $4) \
                  ON CONFLICT (org_id, id) DO UPDATE SET serves = excluded.serves, seen_at = excluded.seen_at",
                 row![org.0, worker.0, text_of(&serves)?, tx.now()],
@@ -47,12 +47,12 @@ impl<B: Backend> Unfenced for B {
     async fn keep_leases(&self, org: OrgId, worker: WorkerId, ttl: Duration, runs: SignOf) -> Result<()> {
         self.write_alone("extend the leases of a worker", move |tx| {
             let expires = tx.now().after(ttl).0;
-            tx.run(
+            tx.apply(
                 "UPDATE worker SET alive_until = CASE WHEN alive_until > $1 THEN alive_until ELSE $1 END, seen_at = $2 \
                  WHERE org_id = $3 AND id = $4",
                 row![expires, tx.now(), org.0, worker.0],
             )?;
-            tx.run(
+            tx.apply(
                 "UPDATE enrolled_worker SET seen_at = $1 WHERE org_id = $2 AND id = $3",
                 row![tx.now(), org.0, worker.0],
             )?;
@@ -102,7 +102,7 @@ impl<B: Backend> Unfenced for B {
             let root = tx.execution(B::Tx::key(&above.home))?.root;
             let mut created = create(tx, &new)?;
             if !created.existing {
-                tx.run(
+                tx.apply(
                     "UPDATE agent_execution SET parent_id = $1, root_id = $2 WHERE org_id = $3 AND id = $4",
                     row![parent.0, root.0, new.org.0, new.id.0],
                 )?;

@@ -1,12 +1,14 @@
 //! What workers hold, given back or cut short.
 
-use super::Statements;
+use super::aside::Aside;
 use super::log::Log;
-use super::{RunOf, TaskOf};
+use super::{RunOf, Statements, TaskOf};
 use crate::clock::Timestamp;
+use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::Lease;
+use crate::model::{AttemptResult, Lease, TaskReport};
 use crate::storage::unfenced::Work;
+use crate::streaming::OpKey;
 use std::time::Duration;
 
 /// The rows of what workers hold, and of what waits for them.
@@ -17,8 +19,39 @@ pub(in crate::storage) trait Workers: Statements {
     fn held_runs(&self, org: OrgId, worker: WorkerId) -> Result<Vec<RunOf<Self>>, Self::Fault>;
     /// Tasks whose attempt a worker has under a lease.
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
+    /// Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
+    fn set_aside(&self) -> Result<Vec<Aside>, Self::Fault>;
     /// The kinds of what waits in a queue and can be claimed.
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Result<Vec<String>, Self::Fault>;
+}
+
+/// The answer to a report of an attempt that does not count.
+pub(in crate::storage) fn superseded(report: &TaskReport) -> Error {
+    let message = format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task);
+    Error::new(Code::LeaseLost, message)
+}
+
+/// Records the end of a claimed attempt of a run's task; tells the task's op.
+pub(in crate::storage) fn report_task<T: Statements>(
+    tx: &T,
+    run: &mut RunOf<T>,
+    mut row: TaskOf<T>,
+    report: &TaskReport,
+) -> Result<OpKey, T::Fault> {
+    if !row.can_end() || row.task.attempt != report.attempt {
+        return Err(superseded(report).into());
+    }
+    let mut log = Log::open(tx, run)?;
+    if let AttemptResult::Completed(output) = &report.result {
+        tx.refer(run, output)?;
+    }
+    let before = (run.status, run.wait.clone());
+    row.end_attempt(run, &mut log, report.result.clone())?;
+    row.save(tx)?;
+    if before != (run.status, run.wait.clone()) {
+        run.save(tx)?;
+    }
+    Ok((row.task.slot.segment, row.task.slot.sequence))
 }
 
 /// Gives a run back unfinished.

@@ -1,44 +1,22 @@
 //! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
 
-use super::SqliteStorage;
 use super::event::high;
 use super::fault::Done;
 use super::run::{Run, execution, select_execution};
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{SHIFT, id, span, text_of};
-use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
-use crate::storage::sql::Backend;
-use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, is_of_a_row, over_bounds, wait};
+use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, over_bounds, wait};
 use rusqlite::{Row, params};
 
 const RUNS: &str = concat!(select_execution!(), "WHERE x.ended_at IS NULL AND x.run > ?1 ORDER BY x.run LIMIT ?2");
 
 const TASKS: &str = concat!(select_task!(), "WHERE t.status <= 1 AND t.place > ?1 ORDER BY t.place LIMIT ?2");
 
-impl SqliteStorage {
-    /// Runs a command over the work of many. Where a row makes it fail, such rows are set aside and it is run once more.
-    pub(super) async fn write_work<T, F>(&self, asked: &'static str, command: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&Tx) -> Done<T> + Clone + Send + 'static,
-    {
-        match self.write_alone(asked, command.clone()).await {
-            Err(error) if is_of_a_row(&error) && self.set_aside().await? => self.write_alone(asked, command).await,
-            done => done,
-        }
-    }
-
-    /// Whether there was anything.
-    async fn set_aside(&self) -> Result<bool> {
-        let aside = self.write_alone("set aside rows that cannot be used", set_aside).await?;
-        Ok(self.0.aside.note(&aside))
-    }
-}
-
-fn set_aside(tx: &Tx) -> Done<Vec<Aside>> {
+/// Sets aside what cannot be used.
+pub(super) fn set_aside(tx: &Tx) -> Done<Vec<Aside>> {
     let mut aside = runs(tx)?;
     tasks(tx, &mut aside)?;
     Ok(aside)

@@ -1,5 +1,6 @@
 //! Workers and what they hold: claims, signs of life, reports, and work given back.
 
+use super::aside::set_aside;
 use super::fault::Done;
 use super::lock::{Locks, host};
 use super::queues;
@@ -8,13 +9,13 @@ use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{blob, id, span, text_of};
 use crate::clock::Timestamp;
-use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{AttemptResult, Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::sql::Workers;
+use crate::model::{Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
+use crate::storage::sql::aside::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
-use crate::storage::sql::{Dialect, Events, Payloads, Runs, Tasks};
+use crate::storage::sql::workers::{self, superseded};
+use crate::storage::sql::{Dialect, Events, Runs, Tasks, Workers};
 use crate::storage::unfenced::Work;
 use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
 use crate::streaming::OpKey;
@@ -202,15 +203,8 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     if run.status == Status::Pending && !tx.take_slot(&mut run)? {
         return Ok(None);
     }
-    run.epoch += 1;
-    run.worker = Some(claim.worker);
-    let parked = run.last_worker.take() == Some(claim.worker);
-    run.prefer_until = None;
-    run.lease_expires = Some(tx.now.after(claim.ttl).0);
-    run.lease_ttl = super::values::micros(claim.ttl);
-    if run.status == Status::Pending {
-        run.status = Status::Running;
-    }
+    let parked = run.last_worker == Some(claim.worker);
+    run.hand_to(claim, tx.now);
     let known = forget_requests(tx, &mut run)?.filter(|_| parked);
     let mut log = Log::open(tx, &run)?;
     run.claim_number =
@@ -264,12 +258,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     for (.., place) in found.into_iter().take(claim.limit) {
         let Some(mut row) = tx.task_at(place)? else { continue };
         let Some(run) = Run::at(tx, place >> super::values::SHIFT)? else { continue };
-        row.lease_expires = Some(tx.now.after(claim.ttl).0);
-        row.sign_at = Some(tx.now.0);
-        row.task.status = TaskStatus::Running;
-        row.task.attempt += 1;
-        row.task.worker = Some(claim.worker);
-        row.task.started_at = Some(tx.now);
+        row.hand_to(claim, tx.now);
         let mut log = Log::open(tx, &run)?;
         let event = row.emit(&run, &mut log, EventKind::TaskStarted, json!({ "worker": claim.worker }))?;
         row.save(tx)?;
@@ -280,28 +269,10 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
 
 /// Records the end of a claimed attempt; tells its run and op.
 pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, OpKey)> {
-    let superseded = || {
-        Error::new(
-            Code::LeaseLost,
-            format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task),
-        )
-    };
-    let mut row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(superseded)?;
-    if !row.can_end() || row.task.attempt != report.attempt {
-        return Err(superseded().into());
-    }
-    let mut run = Run::at(tx, row.place >> super::values::SHIFT)?.ok_or_else(superseded)?;
-    let mut log = Log::open(tx, &run)?;
-    if let AttemptResult::Completed(output) = &report.result {
-        tx.refer(&run, output)?;
-    }
-    let before = (run.status, run.wait.clone());
-    row.end_attempt(&mut run, &mut log, report.result.clone())?;
-    row.save(tx)?;
-    if before != (run.status, run.wait.clone()) {
-        run.save(tx)?;
-    }
-    Ok((row.task.execution, (row.task.slot.segment, row.task.slot.sequence)))
+    let row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
+    let mut run = Run::at(tx, row.place >> super::values::SHIFT)?.ok_or_else(|| superseded(report))?;
+    let op = workers::report_task(tx, &mut run, row, report)?;
+    Ok((run.id, op))
 }
 
 /// Extends what a worker holds; tells what it has lost.
@@ -445,6 +416,10 @@ impl Workers for Tx<'_> {
 
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
         held_tasks(self, org, worker)
+    }
+
+    fn set_aside(&self) -> Done<Vec<Aside>> {
+        set_aside(self)
     }
 
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Done<Vec<String>> {

@@ -10,14 +10,12 @@ use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
 use super::values::{SHIFT, blob, id, micros};
 use crate::clock::Timestamp;
-use crate::error::{Code, Result};
+use crate::error::Result;
 use crate::id::{OrgId, Slot, WorkerId};
-use crate::model::{EventKind, Failure, Status, TaskStatus};
-use crate::storage::NO_WORKER_EVERY;
-use crate::storage::sql::Backend;
-use crate::storage::sql::Tasks;
-use crate::storage::sql::queues;
-use crate::storage::sql::run::{Cause, Ending};
+use crate::model::EventKind;
+use crate::storage::sql::run::Cause;
+use crate::storage::sql::time::{COLLECT, SHARE};
+use crate::storage::sql::{self, Backend, Tasks, queues};
 use rusqlite::params;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,11 +25,6 @@ use std::time::Duration;
 const WATCH: Duration = Duration::from_millis(40);
 /// A wall clock that runs this far ahead of the monotonic one has been set, or the machine slept.
 const JUMP: Duration = Duration::from_secs(5);
-/// How often unreferenced payloads are looked for.
-const COLLECT: Duration = Duration::from_secs(3600);
-/// At most so many rows of a kind are dealt with in one pass.
-const SHARE: i64 = 512;
-
 impl SqliteStorage {
     /// Does what is due; the moment of the next pass.
     pub(super) async fn keep(&self) -> Result<Option<Timestamp>> {
@@ -39,7 +32,7 @@ impl SqliteStorage {
         let now = clock.now();
         let jumped = self.0.pulse.lock().jumped(now) && clock.manual().is_none();
         let locks = self.0.locks.clone();
-        let looks = self.0.pulse.lock().looks_for_unserved(now);
+        let looks = self.0.pulse.lock().others.looks_for_unserved(now);
         let state = self.read_all("look for work that time brings", move |tx| look(tx, &locks, looks, now)).await?;
         let mut next = state.next;
         if jumped || state.due || state.unserved || !state.dead.is_empty() {
@@ -63,7 +56,7 @@ impl SqliteStorage {
         if state.lapsed {
             self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
         }
-        if self.0.pulse.lock().collects(now) {
+        if self.0.pulse.lock().others.collects(now) {
             self.write_alone("remove payloads nobody refers to", |tx| {
                 // Workers of other machines or of the time before a restart: their leases are over long since.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
@@ -85,8 +78,7 @@ impl SqliteStorage {
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     last: Option<(Timestamp, std::time::Instant)>,
-    collected: Option<Timestamp>,
-    unserved: Option<Timestamp>,
+    others: sql::time::Pulse,
 }
 
 impl Pulse {
@@ -98,22 +90,6 @@ impl Pulse {
             .is_some_and(|(wall, monotonic)| now.since(wall).saturating_sub(instant.duration_since(monotonic)) > JUMP);
         self.last = Some((now, instant));
         jumped
-    }
-
-    fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
-        let due = self.unserved.is_none_or(|last| now.since(last) >= NO_WORKER_EVERY);
-        if due {
-            self.unserved = Some(now);
-        }
-        due
-    }
-
-    fn collects(&mut self, now: Timestamp) -> bool {
-        let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
-        if due || self.collected.is_none() {
-            self.collected = Some(now);
-        }
-        due
     }
 }
 
@@ -270,20 +246,9 @@ fn sweep(tx: &Tx) -> Done<()> {
 }
 
 fn keep_run(tx: &Tx, mut run: Run) -> Done<()> {
-    if run.status.is_terminal() {
-        return run.save(tx);
-    }
-    let reached = |at: Option<i64>| at.is_some_and(|at| at <= tx.now.0);
-    let mut log = Log::open(tx, &run)?;
-    if reached(run.ends_at) {
-        let message = "the run did not end within its timeout".to_owned();
-        run.epoch += 1;
-        run.finish(&mut log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
-    } else if run.status == Status::Cancelling && reached(run.stop.map(|stop| stop.until)) {
-        run.epoch += 1;
-        run.finish(&mut log, Ending::Cancelled(None, "grace"))?;
-    } else if run.worker.is_some() && reached(run.lease_expires) {
-        run.lose_holder(&mut log)?;
+    if !run.status.is_terminal() {
+        let mut log = Log::open(tx, &run)?;
+        run.meet_time(&mut log)?;
     }
     run.save(tx)
 }
@@ -315,23 +280,6 @@ fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let Some(fresh) = tx.task_at(row.place)? else { return Ok(()) };
     row.task.status = fresh.task.status;
     let mut log = Log::open(tx, &run)?;
-    let passed = |limit: Option<Duration>, since: Option<Timestamp>| {
-        limit.zip(since).filter(|(limit, since)| since.after(*limit) <= tx.now).map(|(limit, _)| limit)
-    };
-    let options = row.task.new.options.clone();
-    let deadline = passed(options.deadline, Some(row.task.created_at));
-    let timeout = passed(options.timeout, row.task.started_at);
-    let silence = passed(options.heartbeat_timeout, row.sign_at.map(Timestamp));
-    let lost = row.lease_expires.is_some_and(|expires| expires <= tx.now.0);
-    match (row.task.status, deadline, timeout, silence) {
-        (TaskStatus::Pending | TaskStatus::Running, Some(limit), ..) => {
-            row.time_out(&mut run, &mut log, "deadline", limit)?;
-        }
-        (TaskStatus::Running, _, Some(limit), _) => row.time_out(&mut run, &mut log, "timeout", limit)?,
-        (TaskStatus::Running, _, _, Some(limit)) => row.time_out(&mut run, &mut log, "heartbeat timeout", limit)?,
-        (TaskStatus::Running, ..) if lost => row.lose_attempt(&mut run, &mut log)?,
-        // A pause is over: the task is visible now.
-        _ => row.save(tx)?,
-    }
+    row.meet_time(&mut run, &mut log)?;
     run.save(tx)
 }

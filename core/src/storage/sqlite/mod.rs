@@ -57,7 +57,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
     AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
 };
-use crate::payload::{MAX_PAYLOAD, Payload};
+use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use fault::{Done, Fault};
@@ -279,8 +279,12 @@ impl Backend for SqliteStorage {
         self.write_alone("store a signal", move |tx| store_signal(tx, &signal)).await
     }
 
-    async fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        self.put_away(org, payload).await
+    fn aside(&self) -> &Counted {
+        &self.0.aside
+    }
+
+    async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
+        self.put_away(org, content).await
     }
 
     fn max_payload(&self) -> u64 {

@@ -11,10 +11,9 @@ use super::tx::Tx;
 use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
-use crate::payload::{Body, Content, ContentHash, INLINE_LIMIT, Payload};
-use crate::storage::sql::Backend;
-use crate::storage::sql::Payloads;
+use crate::payload::{Body, Content, ContentHash, Payload};
 use crate::storage::sql::trouble::corrupt;
+use crate::storage::sql::{Backend, Payloads};
 use bytes::Bytes;
 use rusqlite::blob::Blob;
 use rusqlite::{MAIN_DB, params};
@@ -34,21 +33,9 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const PIECES: u32 = 20;
 
 impl SqliteStorage {
-    /// Puts a value where a row can hold it, at hand for who gave it.
-    pub(super) async fn put_away(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
-        payload.check_size(self.0.options.max_payload)?;
-        let content = match &payload.body {
-            Body::Stored { .. } | Body::Kept { .. } => return Ok(()),
-            Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT => return Ok(()),
-            Body::Inline(bytes) => Content::Memory(bytes.clone()),
-            Body::Source(source) => Content::Source(source.clone()),
-            Body::Row { .. } => return Err(payload.not_read()),
-        };
+    /// Puts a large value into the payload table, unless it is there.
+    pub(super) async fn put_away(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         let size = content.size();
-        if size <= INLINE_LIMIT as u64 {
-            payload.body = Body::Inline(content.piece(0, size as usize)?);
-            return Ok(());
-        }
         let hash = match &content {
             Content::Source(source) if let Some(known) = source.name() => known,
             _ => {
@@ -58,11 +45,10 @@ impl SqliteStorage {
         };
         let (id, complete) = self.pin(org, hash, size).await?;
         if !complete {
-            let (storage, content) = (self.clone(), content.clone());
+            let storage = self.clone();
             blocking(move || storage.upload(id, hash, &content)).await?;
         }
-        payload.body = Body::Kept { hash, content };
-        Ok(())
+        Ok(hash)
     }
 
     /// Touches a payload, or announces it; its row and whether all its pieces are there.
