@@ -74,7 +74,7 @@ impl Machine {
     /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
     /// others are told now.
     fn heard_stop(&mut self) {
-        if self.cancel.is_some() && !self.cancel_handed && !self.config.not_cancellable {
+        if self.run.stop.untold().is_some() && !self.config.not_cancellable {
             self.hand_cancel(self.segment.script.tells_stop());
         }
     }
@@ -156,17 +156,17 @@ impl Machine {
     fn answer(&self, question: &Question) -> (Answer, Payload) {
         let flag = |yes: bool| (Answer::Flag(yes), Payload::json(if yes { &b"true"[..] } else { b"false" }));
         match question {
-            Question::HasSignal(name) => {
-                flag(self.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)))
-            }
-            Question::Cancellation => flag(self.cancel.is_some()),
+            Question::HasSignal(name) => flag(
+                self.run.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)),
+            ),
+            Question::Cancellation => flag(self.run.stop.is_asked()),
             Question::Budget => {
                 let left = self.budget_left();
                 (Answer::Value(left.clone()), left)
             }
             Question::Drain { name, .. } => {
                 let visible = |signal: &crate::model::Signal| *signal.name == **name && question.sees(signal.delivery);
-                let taken = self.mailbox.iter().filter(|(_, signal)| visible(signal));
+                let taken = self.run.mailbox.iter().filter(|(_, signal)| visible(signal));
                 let values: Vec<_> = taken.map(|(_, signal)| signal.payload.clone()).collect();
                 let count = Payload::json(values.len().to_string().into_bytes());
                 (Answer::Signals(values), count)
@@ -178,8 +178,8 @@ impl Machine {
         let by = Slot { segment: self.segment.number, sequence: self.segment.ops[index].sequence };
         let Question::Drain { name, .. } = question else { return };
         let mut left = count;
-        let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
-        for (order, signal) in std::mem::take(&mut self.mailbox) {
+        let mut kept = std::collections::VecDeque::with_capacity(self.run.mailbox.len());
+        for (order, signal) in std::mem::take(&mut self.run.mailbox) {
             if left > 0 && *signal.name == **name && question.sees(signal.delivery) {
                 left -= 1;
                 self.draft.consumed.push(Consumed { signal: signal.id, by });
@@ -187,7 +187,7 @@ impl Machine {
                 kept.push_back((order, signal));
             }
         }
-        self.mailbox = kept;
+        self.run.mailbox = kept;
     }
 
     /// The new count, where the last op called is this very read with this very answer.

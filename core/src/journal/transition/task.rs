@@ -126,7 +126,7 @@ impl Machine {
             && !decides
             && !self.standing.is_waiting()
             && !self.host.races_outside
-            && !self.was_lost;
+            && !self.run.was_lost;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.segment.starting) {
             let op = &self.segment.ops[index];
@@ -215,8 +215,8 @@ impl Machine {
     pub(in crate::journal) fn leave_result(&mut self, index: usize) {
         let op = &mut self.segment.ops[index];
         let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
-        let row = RowOf { execution: self.execution, slot: op.slot() };
-        for (_, outcome) in self.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
+        let row = RowOf { execution: self.run.execution, slot: op.slot() };
+        for (_, outcome) in self.run.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
             if let Some(value) = outcome.payload_mut() {
                 value.leave_in(row);
             }
@@ -244,7 +244,7 @@ impl Machine {
                 task.ended(status);
             }
         }
-        self.task_results.entry(task).or_insert((order, outcome));
+        self.run.task_results.entry(task).or_insert((order, outcome));
     }
 
     /// The ends of these attempts are durable. Where they were not that of the task, another attempt comes from the queue.
