@@ -37,11 +37,8 @@ impl Machine {
         self.check_open()?;
         call.check()?;
         self.advance();
-        let parent = match &call {
-            Call::Entry { thread, .. } => self.leaf(thread),
-            _ => None,
-        };
-        let label = self.recorded_as(call.label(parent)?, &call, once);
+        let parent = self.parent_of(&call);
+        let label = self.label_of(&call, parent, once)?;
         self.check_room(&call, once)?;
         let called = match self.claim_twin(&label, once)? {
             Some(index) => self.called_again(index, call),
@@ -198,7 +195,7 @@ impl Machine {
         let op = &self.segment.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
-        self.segment.last_read = None;
+        self.segment.reads.interrupt();
         if self.segment.script.is_used_up() && self.segment.held.is_empty() {
             self.enter(new);
         } else {

@@ -4,7 +4,6 @@
 //! what the code has been told, so it is the same on replay (rule 5). The store has the same limit for all tasks of a run,
 //! those of a `once` and of earlier segments included.
 
-use super::call::Call;
 use super::machine::Machine;
 use crate::error::{Code, Error, Result};
 use crate::model::Batch;
@@ -62,11 +61,10 @@ impl Machine {
         }
     }
 
-    /// Whether a call finds room; before its twin is looked for, which would be that of a later call like it.
+    /// Whether there is room for another open task.
     ///
     /// Errors: `LimitReached` for a task of a run that has as many open ones as it may.
-    pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
-        let Call::Task { kind, .. } = call else { return Ok(()) };
+    pub(super) fn check_open_tasks(&mut self, kind: &str, once: Option<&Arc<str>>) -> Result<()> {
         if self.segment.open < self.run.open.most || once.is_some() {
             return Ok(());
         }

@@ -3,7 +3,6 @@
 use super::Rewording;
 use crate::error::Result;
 use crate::id::TaskId;
-use crate::journal::call::Call;
 use crate::journal::effect::{Effect, Outcome, StartTask};
 use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
@@ -104,8 +103,7 @@ pub fn decides(new: &NewTask) -> bool {
 
 impl Machine {
     /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
-    pub(in crate::journal) fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
-        let Call::Task { aliases, .. } = call else { return label };
+    pub(in crate::journal) fn recorded_as(&self, label: Label, aliases: &[Arc<str>], once: Option<&Arc<str>>) -> Label {
         if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
             return label;
         }
