@@ -113,25 +113,25 @@ impl Machine {
 
     /// What is left of the budget, as JSON; `null` where there is none.
     pub(super) fn budget_left(&self) -> Payload {
-        let shown = self.account.allowance.as_ref().map(|_| self.account.shown(self.reserved()));
+        let shown = self.run.account.allowance.as_ref().map(|_| self.run.account.shown(self.reserved()));
         Payload::json(shown.unwrap_or_default().to_string())
     }
 
     /// Counts recorded usage against the budget and warns, once, when little is left.
     pub(super) fn spend(&mut self, sequence: u32, usage: &Usage) {
-        if let Some(shown) = self.account.spend(usage) {
+        if let Some(shown) = self.run.account.spend(usage) {
             self.draft.warn(Some(sequence), "budget_low", json!({ "budget": shown }));
         }
     }
 
     /// Whether the budget refuses a new task or step.
     pub(super) fn is_refused(&mut self, reserve: u32) -> bool {
-        if self.account.allowance.is_none() {
+        if self.run.account.allowance.is_none() {
             return false;
         }
-        let refusal = self.account.refuses(reserve, self.reserved());
+        let refusal = self.run.account.refuses(reserve, self.reserved());
         let refused = refusal.is_some();
-        self.account.refusal = refusal.or(self.account.refusal.take());
+        self.run.account.refusal = refusal.or(self.run.account.refusal.take());
         refused
     }
 
@@ -140,7 +140,7 @@ impl Machine {
         if !self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_refused()) {
             return false;
         }
-        let Some(refusal) = self.account.refusal.take() else { return false };
+        let Some(refusal) = self.run.account.refusal.take() else { return false };
         self.phase.end(Ending::Paused(WaitReason::Budget, refusal));
         self.plan_end();
         true

@@ -9,6 +9,7 @@ use super::machine::{Machine, OpRef};
 use super::op::{Op, Place};
 use super::phase::Phase;
 use super::replay::Line;
+use super::run::FirstCall;
 use super::transition;
 use crate::error::{Code, Error, Result};
 use crate::model::{Failure, Label, NewOp, OpBody, Seen, WaitReason};
@@ -36,11 +37,8 @@ impl Machine {
         self.check_open()?;
         call.check()?;
         self.advance();
-        let parent = match &call {
-            Call::Entry { thread, .. } => self.leaf(thread),
-            _ => None,
-        };
-        let label = self.recorded_as(call.label(parent)?, &call, once);
+        let parent = self.parent_of(&call);
+        let label = self.label_of(&call, parent, once)?;
         self.check_room(&call, once)?;
         let called = match self.claim_twin(&label, once)? {
             Some(index) => self.called_again(index, call),
@@ -87,7 +85,7 @@ impl Machine {
             other => return other,
         };
         let pauses = match self.config.on_error {
-            _ if self.cancel.is_some() => false,
+            _ if self.run.stop.is_asked() => false,
             OnError::Fail => false,
             OnError::Pause => true,
             // The engine has said what is wrong with the code, and that it stops the run.
@@ -131,7 +129,7 @@ impl Machine {
 
     /// Finds and claims the recorded twin of a call (rule 7).
     pub(super) fn claim_twin(&mut self, label: &Label, once: Option<&Arc<str>>) -> Result<Option<usize>> {
-        let first_call = !std::mem::replace(&mut self.called_anything, true);
+        let is_first = self.run.first_call.make();
         if self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty() {
             return Ok(None);
         }
@@ -156,8 +154,11 @@ impl Machine {
             found = self.reworded_at_call(label, |index| free(index).is_some());
             reworded = found.map(|index| self.segment.ops[index].label.to_string());
         }
-        if first_call && found.is_none_or(|index| Some(index) != self.segment.script.first_call()) {
-            self.suspect = self.preamble(label).map(|failure| (found.is_some(), Box::new(failure)));
+        if is_first
+            && found.is_none_or(|index| Some(index) != self.segment.script.first_call())
+            && let Some(failure) = self.preamble(label)
+        {
+            self.run.first_call = FirstCall::Suspect { has_twin: found.is_some(), failure: Box::new(failure) };
         }
         let Some(index) = found else { return Ok(None) };
         self.segment.ops[index].claim();
@@ -166,7 +167,7 @@ impl Machine {
             self.segment.script.note_claim();
         }
         if let Some(recorded) = reworded {
-            if first_call {
+            if is_first {
                 self.segment.reworded_first = Some((self.segment.ops[index].label.clone(), label.clone()));
             }
             let data = serde_json::json!({"recorded": recorded, "called": label.to_string()});
@@ -194,7 +195,7 @@ impl Machine {
         let op = &self.segment.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
-        self.segment.last_read = None;
+        self.segment.reads.interrupt();
         if self.segment.script.is_used_up() && self.segment.held.is_empty() {
             self.enter(new);
         } else {

@@ -107,7 +107,7 @@ impl Machine {
 
     pub(super) fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
         let mut segment = self.segment.number;
-        if let Some((last, _)) = self.ahead.last_key_value() {
+        if let Some((last, _)) = self.run.ahead.last_key_value() {
             // A segment that has ended takes nothing new: a person must look.
             let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
             let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", why);
@@ -144,12 +144,16 @@ impl Machine {
         };
         let batch = self.draft.take(segment, code, orphaned, end);
         self.in_flight = Some(Box::new(flight));
-        self.effects.push_back(Effect::Commit(Box::new(CommitDraft { base: self.base, known: self.known, batch })));
+        self.effects.push_back(Effect::Commit(Box::new(CommitDraft {
+            base: self.run.base,
+            known: self.run.known,
+            batch,
+        })));
     }
 
     /// Commits a part of a draft that is more than one commit holds. What ends the batch goes with the last part.
     fn commit_part(&mut self) -> bool {
-        if !self.ahead.is_empty() {
+        if !self.run.ahead.is_empty() {
             // None of it is written.
             return false;
         }
@@ -187,7 +191,7 @@ impl Machine {
             self.warn_unfinished();
         }
         let end = match ending {
-            Ending::Completed(output) if self.cancel_handed => BatchEnd::Cancelled(Some(output)),
+            Ending::Completed(output) if self.run.stop.is_told() => BatchEnd::Cancelled(Some(output)),
             Ending::Completed(output) => BatchEnd::Complete(output),
             Ending::Failed(failure) | Ending::Unfit(failure) => BatchEnd::Fail(failure),
             Ending::Cancelled => BatchEnd::Cancelled(None),
@@ -219,6 +223,6 @@ impl Machine {
 
     /// Whether a stop at once was asked for.
     pub fn is_hard_cancelled(&self) -> bool {
-        self.cancel.is_some_and(|(_, cancel)| cancel.mode == CancelMode::Hard)
+        self.run.stop.cancellation().is_some_and(|cancel| cancel.mode == CancelMode::Hard)
     }
 }

@@ -5,6 +5,7 @@ use super::effect::{Effect, Ending};
 use super::machine::Machine;
 use super::phase::Phase;
 use super::replay::Line;
+use super::run::FirstCall;
 use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};
 use std::time::Duration;
@@ -100,7 +101,7 @@ impl Machine {
             let alone = outside == Outside::Unknown && !self.host.concurrent;
             if self.must_be_certain() {
                 // A host that cannot tell, and one branch as far as anybody has seen.
-                let before_loop = alone && self.suspect.as_ref().is_some_and(|(found, _)| !found);
+                let before_loop = alone && matches!(self.run.first_call, FirstCall::Suspect { has_twin: false, .. });
                 if !due {
                     if self.is_anything_held_up() {
                         let short = before_loop || self.was_given_up(line);
@@ -144,7 +145,7 @@ impl Machine {
     /// Ends the run if its first call in a segment was none of the segment's: of a branch that came early it is found, of
     /// work before the agent's loop it is not. `unmatched` asks for a call that found no twin anywhere.
     pub(super) fn ends_by_preamble(&mut self, unmatched: bool) -> bool {
-        let Some((_, failure)) = self.suspect.take_if(|(found, _)| !unmatched || !*found) else { return false };
+        let Some(failure) = self.run.first_call.clear(unmatched) else { return false };
         let stands = matches!(&self.phase, Phase::Ending(ending) if !matches!(**ending, Ending::Completed(_)));
         if !stands {
             self.phase.end(Ending::Failed(*failure));
@@ -155,7 +156,7 @@ impl Machine {
 
     /// Whether the code is the recorded one, so that what is recorded will be called again unless no branch is left to.
     fn must_be_certain(&self) -> bool {
-        self.segment.code.unchanged && !self.divergence_allowed
+        self.segment.code.unchanged && !self.run.divergence_allowed
     }
 
     /// Whether the line is an await that was given up, and the host's own timer will give it up again.
@@ -168,7 +169,7 @@ impl Machine {
     pub(super) fn is_anything_held_up(&self) -> bool {
         !self.segment.held.is_empty()
             || self.phase.is_saving()
-            || (self.cancel.is_some() && !self.cancel_handed)
+            || self.run.stop.untold().is_some()
             || self
                 .segment
                 .awaited
@@ -248,7 +249,7 @@ impl Machine {
         let failure = self.divergence();
         let irrevocable = self.irrevocable().is_some();
         match self.config.on_divergence {
-            _ if self.divergence_allowed => {}
+            _ if self.run.divergence_allowed => {}
             OnDivergence::Continue if !irrevocable => {}
             OnDivergence::Fail => {
                 self.phase.end(Ending::Failed(failure));
@@ -312,7 +313,7 @@ impl Machine {
 
     /// What nobody claimed by the end of the segment.
     pub(super) fn orphans(&mut self) -> Result<Vec<u32>, Failure> {
-        if self.irrevocable().is_some() && !self.divergence_allowed {
+        if self.irrevocable().is_some() && !self.run.divergence_allowed {
             return Err(self.divergence());
         }
         let orphaned: Vec<u32> = self.unclaimed().map(|index| self.segment.ops[index].sequence).collect();

@@ -14,7 +14,7 @@ impl Machine {
     /// Facts that the store has told outside of a commit.
     pub fn facts(&mut self, facts: Vec<Fact>, high: u64) {
         self.apply_all(facts, false);
-        self.known = self.known.max(high);
+        self.run.known = self.run.known.max(high);
         self.plan();
     }
 
@@ -23,7 +23,7 @@ impl Machine {
     /// From here on what its code calls belongs to the claim. Nothing is committed until [`Machine::resumed`] brings the
     /// news that the run was woken by: without them it would wait for the same again.
     pub fn take_claim(&mut self, base: u64) -> bool {
-        let may = self.is_parked() && !self.phase.is_over() && self.base == base;
+        let may = self.is_parked() && !self.phase.is_over() && self.run.base == base;
         if may {
             self.standing = Standing::Claimed;
         }
@@ -45,14 +45,14 @@ impl Machine {
             Ok(answer) => answer,
             Err(error) => return self.refused(error, flight.pauses),
         };
-        self.base = answer.number;
-        self.was_lost = false;
+        self.run.base = answer.number;
+        self.run.was_lost = false;
         for index in flight.ops {
             self.segment.ops[index].stored();
         }
         self.apply_all(answer.facts, false);
-        self.known = self.known.max(answer.high);
-        let last = self.times.last().copied().unwrap_or(self.time);
+        self.run.known = self.run.known.max(answer.high);
+        let last = self.run.times.last().copied().unwrap_or(self.run.time);
         let order = self.next_order(last);
         for index in flight.marks {
             let op = &mut self.segment.ops[index];
@@ -104,21 +104,21 @@ impl Machine {
     }
 
     pub(super) fn apply_all(&mut self, facts: Vec<Fact>, loading: bool) {
-        if !self.ahead.is_empty() {
-            self.ahead_facts.extend(facts.iter().cloned());
+        if !self.run.ahead.is_empty() {
+            self.run.ahead_facts.extend(facts.iter().cloned());
         }
         for fact in facts {
             // The end of a task may be told late, to the op that joins it.
-            if loading || fact.number > self.known || matches!(fact.kind, FactKind::Task { .. }) {
+            if loading || fact.number > self.run.known || matches!(fact.kind, FactKind::Task { .. }) {
                 self.apply(fact);
             }
         }
     }
 
     fn next_order(&mut self, at: crate::clock::Timestamp) -> u64 {
-        self.order += 1;
-        self.times.push(at);
-        self.order
+        self.run.order += 1;
+        self.run.times.push(at);
+        self.run.order
     }
 
     fn apply(&mut self, fact: Fact) {
@@ -128,7 +128,7 @@ impl Machine {
             FactKind::Timer { slot } => self.apply_timer(order, slot),
             FactKind::Signal(signal) => self.apply_signal(order, signal),
             FactKind::Cancel(cancel) => {
-                self.cancel.get_or_insert((order, cancel));
+                self.run.stop.ask(order, cancel);
             }
         }
     }

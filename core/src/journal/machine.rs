@@ -2,26 +2,22 @@
 //!
 //! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
 
-use super::account::Account;
 use super::code::CodeState;
 use super::config::MachineConfig;
 use super::divergence::Patience;
 use super::draft::{Draft, Most};
-use super::effect::{Effect, Outcome};
+use super::effect::Effect;
 use super::host::HostState;
 use super::op::{Op, Place};
-use super::open::Open;
 use super::phase::{Phase, Standing};
 use super::replay::Script;
+use super::run::RunState;
 use super::segment::SegmentState;
 use super::transition;
 use crate::clock::Timestamp;
-use crate::id::{EntryId, ExecutionId, OpId, TaskId};
-use crate::model::{
-    Cancellation, Fact, Failure, ForkPoint, NewCheckpoint, OnceResult, RecordedOp, Segment, Signal, Wait,
-};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use crate::id::{EntryId, OpId};
+use crate::model::{NewCheckpoint, RecordedOp, Segment, Wait};
+use std::collections::{HashSet, VecDeque};
 
 /// An op of the current segment as the host names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,49 +31,18 @@ impl OpRef {
 /// The machine of one run.
 #[derive(Debug)]
 pub struct Machine {
-    pub(super) execution: ExecutionId,
     pub(super) config: MachineConfig,
-    pub(super) forked_from: Option<ForkPoint>,
-    /// The number of the last commit.
-    pub(super) base: u64,
-    /// The highest number of a fact that the store has told.
-    pub(super) known: u64,
-    /// Facts applied so far: the order of outcomes.
-    pub(super) order: u64,
-    /// When each fact was stored, by its order (from 1).
-    pub(super) times: Vec<Timestamp>,
-    /// The store's time of the last outcome handed over.
-    pub(super) time: Timestamp,
-    pub(super) mailbox: VecDeque<(u64, Signal)>,
-    pub(super) task_results: HashMap<TaskId, (u64, Outcome)>,
-    pub(super) cancel: Option<(u64, Cancellation)>,
-    pub(super) cancel_handed: bool,
-    pub(super) once_next: HashMap<Arc<str>, u32>,
-    pub(super) once_done: HashMap<Arc<str>, OnceResult>,
-    pub(super) account: Account,
-    pub(super) open: Open,
+    pub(super) run: RunState,
     pub(super) segment: SegmentState,
-    /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
-    pub(super) ahead: BTreeMap<u32, Vec<RecordedOp>>,
-    /// What is known, for those.
-    pub(super) ahead_facts: Vec<Fact>,
+    pub(super) phase: Phase,
+    pub(super) standing: Standing,
     pub(super) host: HostState,
+    pub(super) patience: Patience,
     pub(super) draft: Draft,
     pub(super) most: Most,
     pub(super) in_flight: Option<Box<InFlight>>,
-    pub(super) phase: Phase,
-    pub(super) standing: Standing,
-    /// The claim before this one was lost without a commit, and this one has made none yet.
-    pub(super) was_lost: bool,
-    /// A person has said that this code may go on with what another has recorded.
-    pub(super) divergence_allowed: bool,
-    pub(super) patience: Patience,
     /// Its process is about to end: nothing is started or handed over any more.
     pub(super) draining: bool,
-    pub(super) called_anything: bool,
-    /// What the run ends with if its first call turns out to be work before the agent's loop, and whether that call has a
-    /// twin further on.
-    pub(super) suspect: Option<(bool, Box<Failure>)>,
     pub(super) effects: VecDeque<Effect>,
 }
 
@@ -106,48 +71,30 @@ impl Machine {
         let execution = &segment.execution;
         // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
         let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
-        let segment_time = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
-        let (code, divergence_allowed) = CodeState::of(execution.code.as_deref(), config.code.as_deref());
+        let begun_at = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
+        let mut run = RunState::new(execution, segment.high, begun_at, segment.once);
+        let (code, is_allowed) = CodeState::of(execution.code.as_deref(), config.code.as_deref());
+        run.divergence_allowed = is_allowed;
         let leaves = segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default();
         let mut state = SegmentState::new(number, leaves, code);
         state.ops.reserve(segment.tail.len() + 8);
         let mut machine = Self {
-            execution: execution.new.id,
             config,
-            forked_from: execution.forked_from,
-            base: execution.base,
-            known: segment.high,
-            order: 0,
-            times: Vec::new(),
-            time: segment_time,
-            mailbox: VecDeque::new(),
-            task_results: HashMap::new(),
-            cancel: None,
-            cancel_handed: false,
-            once_next: HashMap::new(),
-            once_done: segment.once.into_iter().map(|once| (once.name.clone(), once)).collect(),
-            account: Account::of(execution),
-            open: Open::default(),
+            run,
             segment: state,
-            ahead: BTreeMap::new(),
-            ahead_facts: Vec::new(),
+            phase: Phase::Running,
+            standing: Standing::Advancing,
             host: HostState::new(),
+            patience: Patience::default(),
             draft: Draft::default(),
             most: Most::default(),
             in_flight: None,
-            phase: Phase::Running,
-            standing: Standing::Advancing,
-            was_lost: execution.losses > 0,
-            divergence_allowed,
-            patience: Patience::default(),
             draining: false,
-            called_anything: false,
-            suspect: None,
             effects: VecDeque::new(),
         };
         let (ahead, tail): (Vec<_>, Vec<_>) = segment.tail.into_iter().partition(|op| op.segment > number);
         for ahead_of in number + 1..=execution.segment {
-            machine.ahead.insert(ahead_of, ahead.iter().filter(|op| op.segment == ahead_of).cloned().collect());
+            machine.run.ahead.insert(ahead_of, ahead.iter().filter(|op| op.segment == ahead_of).cloned().collect());
         }
         machine.load(&tail);
         machine.apply_all(segment.facts, true);
@@ -195,13 +142,13 @@ impl Machine {
 
     /// The last op of this segment that a fork has of its parent.
     pub(super) fn last_inherited(&self) -> Option<u32> {
-        self.forked_from.filter(|point| point.segment == self.segment.number)?.sequence
+        self.run.forked_from.filter(|point| point.segment == self.segment.number)?.sequence
     }
 
     /// Makes its limits such that small runs reach them.
     #[cfg(test)]
     pub(super) fn limit(&mut self, most: Most, open: usize) {
-        (self.most, self.open) = (most, Open::at_most(open));
+        (self.most, self.run.open) = (most, super::open::Open::at_most(open));
     }
 
     /// The name of an op.
@@ -211,7 +158,7 @@ impl Machine {
 
     pub(super) fn id_of(&self, index: usize) -> OpId {
         let op = &self.segment.ops[index];
-        OpId { execution: self.execution, slot: op.slot(), once: op.once.clone() }
+        OpId { execution: self.run.execution, slot: op.slot(), once: op.once.clone() }
     }
 
     pub(super) fn index(&self, op: OpRef) -> Option<usize> {
@@ -241,19 +188,18 @@ impl Machine {
 
     /// Whether the run was asked to stop, as far as this process knows.
     pub fn is_cancel_requested(&self) -> bool {
-        self.cancel.is_some()
+        self.run.stop.is_asked()
     }
 
     /// The store's time of the last outcome handed over; at first of the segment's start.
     pub fn time(&self) -> Timestamp {
-        self.time
+        self.run.time
     }
 
     /// Gives back the room that only a run that advances needs: thousands may wait (rule 19).
     pub fn shrink(&mut self) {
         self.segment.shrink();
-        self.times.shrink_to_fit();
-        self.mailbox.shrink_to_fit();
+        self.run.shrink();
         self.effects.shrink_to_fit();
     }
 
@@ -264,12 +210,12 @@ impl Machine {
 
     /// The highest fact number known.
     pub fn known(&self) -> u64 {
-        self.known
+        self.run.known
     }
 
     /// The number of the last commit.
     pub fn base(&self) -> u64 {
-        self.base
+        self.run.base
     }
 
     /// The sequence of the op called last in this segment, recorded or new; 0 before the first. The agent's own stream chunks

@@ -30,6 +30,7 @@ mod plan;
 mod replay;
 pub mod retry;
 mod reword;
+mod run;
 mod segment;
 #[cfg(test)]
 mod tests;

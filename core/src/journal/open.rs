@@ -4,7 +4,6 @@
 //! what the code has been told, so it is the same on replay (rule 5). The store has the same limit for all tasks of a run,
 //! those of a `once` and of earlier segments included.
 
-use super::call::Call;
 use super::machine::Machine;
 use crate::error::{Code, Error, Result};
 use crate::model::Batch;
@@ -49,7 +48,7 @@ impl Machine {
     pub(super) fn told_open(&mut self, index: usize, order: u64) {
         let op = &self.segment.ops[index];
         if op.once.is_none() && !op.label.kind.is_mark() {
-            self.open.told = self.open.told.max(order);
+            self.run.open.told = self.run.open.told.max(order);
         }
     }
 
@@ -62,22 +61,21 @@ impl Machine {
         }
     }
 
-    /// Whether a call finds room; before its twin is looked for, which would be that of a later call like it.
+    /// Whether there is room for another open task.
     ///
     /// Errors: `LimitReached` for a task of a run that has as many open ones as it may.
-    pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
-        let Call::Task { kind, .. } = call else { return Ok(()) };
-        if self.segment.open < self.open.most || once.is_some() {
+    pub(super) fn check_open_tasks(&mut self, kind: &str, once: Option<&Arc<str>>) -> Result<()> {
+        if self.segment.open < self.run.open.most || once.is_some() {
             return Ok(());
         }
-        let told = self.open.told;
+        let told = self.run.open.told;
         for op in &mut self.segment.ops {
             let was_told = op.outcome.as_ref().is_some_and(|(order, _)| *order <= told);
             if was_told && op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
                 self.segment.open -= 1;
             }
         }
-        let most = self.open.most;
+        let most = self.run.open.most;
         if self.segment.open < most {
             return Ok(());
         }

@@ -114,7 +114,7 @@ impl Machine {
                         None => self.segment.script.step(),
                     }
                 }
-                Some(Line::Cancel) if self.cancel.is_none() || self.cancel_handed => self.segment.script.step(),
+                Some(Line::Cancel) if self.run.stop.untold().is_none() => self.segment.script.step(),
                 Some(Line::Cancel) if !self.segment.awaited.is_empty() => {
                     self.segment.script.step();
                     self.hand_cancel(true);
@@ -148,9 +148,8 @@ impl Machine {
                 best = Some((order, *index));
             }
         }
-        if let Some((order, _)) = self.cancel
+        if let Some(order) = self.run.stop.untold()
             && !blocked
-            && !self.cancel_handed
             && !self.config.not_cancellable
             && !self.segment.awaited.is_empty()
             && best.is_none_or(|(earliest, _)| order < earliest)
@@ -175,8 +174,8 @@ impl Machine {
     }
 
     fn hand(&mut self, index: usize, outcome: Outcome, order: u64, recorded: bool) {
-        if let Some(at) = order.checked_sub(1).and_then(|order| self.times.get(order as usize)) {
-            self.time = self.time.max(*at);
+        if let Some(at) = order.checked_sub(1).and_then(|order| self.run.times.get(order as usize)) {
+            self.run.time = self.run.time.max(*at);
         }
         self.segment.handed = self.segment.handed.max(order);
         self.told_open(index, order);
@@ -195,7 +194,7 @@ impl Machine {
 
     /// Every branch is told once that the run shall stop.
     pub(super) fn hand_cancel(&mut self, recorded: bool) {
-        self.cancel_handed = true;
+        self.run.stop.tell();
         if !recorded {
             self.segment.seen.push(Seen::CANCEL);
         }

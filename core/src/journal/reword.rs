@@ -57,7 +57,7 @@ impl Machine {
             "recorded": self.segment.ops[recorded].label.to_string(),
             "called": self.segment.ops[called].label.to_string(),
         });
-        if self.suspect.take().is_some() {
+        if self.run.first_call.clear(false).is_some() {
             self.segment.reworded_first =
                 Some((self.segment.ops[recorded].label.clone(), self.segment.ops[called].label.clone()));
         }

@@ -4,9 +4,9 @@
 use super::code::CodeState;
 use super::op::Op;
 use super::replay::Script;
+use super::transition::Reads;
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
 use crate::model::{Label, Seen, Signal};
-use crate::payload::Payload;
 use std::collections::{BTreeMap, HashMap};
 
 /// The ops of a segment and what the code has been told of them.
@@ -41,10 +41,7 @@ pub(super) struct SegmentState {
     pub handed: u64,
     /// Signals the tail consumed, by op.
     pub consumed: HashMap<Slot, Vec<(u64, Signal)>>,
-    pub last_read: Option<(usize, Label, Payload, u32)>,
-    /// How often a recorded read still answers, and how often it did in all.
-    pub read_left: HashMap<usize, u32>,
-    pub read_total: HashMap<usize, u32>,
+    pub reads: Reads,
     /// Where each thread of the conversation stands.
     pub leaves: BTreeMap<String, EntryId>,
     pub code: CodeState,
@@ -76,9 +73,7 @@ impl SegmentState {
             seen: Vec::new(),
             handed: 0,
             consumed: HashMap::new(),
-            last_read: None,
-            read_left: HashMap::new(),
-            read_total: HashMap::new(),
+            reads: Reads::default(),
             leaves,
             code,
             diverged: false,

@@ -11,7 +11,7 @@ pub fn label(task: TaskId) -> Label {
 
 pub fn record(machine: &mut Machine, index: usize, task: TaskId) -> OpBody {
     machine.segment.by_task.entry(task).or_default().push(index);
-    machine.segment.ops[index].outcome = machine.task_results.get(&task).cloned();
+    machine.segment.ops[index].outcome = machine.run.task_results.get(&task).cloned();
     OpBody::Attach { task }
 }
 

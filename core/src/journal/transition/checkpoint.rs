@@ -48,7 +48,7 @@ impl Machine {
     /// Everything before it has left: it is the last batch of its segment.
     pub(in crate::journal) fn commit_checkpoint(&mut self, saved: NewCheckpoint) {
         if self.draft.ops.is_empty()
-            && let Some((_, tail)) = self.ahead.pop_first()
+            && let Some((_, tail)) = self.run.ahead.pop_first()
         {
             return self.begin_recorded_segment(saved, &tail);
         }
@@ -61,7 +61,7 @@ impl Machine {
 
     /// The tail is empty again.
     pub(in crate::journal) fn begin_segment(&mut self, saved: NewCheckpoint) {
-        self.segment.next(saved.leaves, self.order);
+        self.segment.next(saved.leaves, self.run.order);
         if self.phase.is_saving() {
             self.phase = Phase::Running;
         }
@@ -74,9 +74,9 @@ impl Machine {
         let code = self.segment.code.clone();
         self.begin_segment(saved);
         self.segment.code = code;
-        self.mailbox.clear();
+        self.run.mailbox.clear();
         self.load(tail);
-        let facts = std::mem::take(&mut self.ahead_facts);
+        let facts = std::mem::take(&mut self.run.ahead_facts);
         self.apply_all(facts, true);
     }
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `check` | which words of a call no backend can keep |
 //! | `label` | how a call finds its recorded twin |
-//! | `admit` | whether there is room for a new one |
+//! | `admit` | whether the budget has room for a new one |
 //! | `record` | what a new one brings about, and what is stored of it |
 //! | `repeat` | what a call brings about whose twin was found |
 //! | `recover` | what is known of one that was loaded |
@@ -35,6 +35,7 @@ use crate::payload::Digest;
 use std::sync::Arc;
 
 pub(super) use once::finished as finished_onces;
+pub(super) use read::Reads;
 
 /// When a call with another input is known to be the recorded step (rule 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Call {
     }
 
     /// The label by which the call finds its twin. `parent` is the entry a new entry would follow.
-    pub(super) fn label(&self, parent: Option<EntryId>) -> Result<Label> {
+    fn label(&self, parent: Option<EntryId>) -> Result<Label> {
         match self {
             Self::Entry { role, entry_type, content, .. } => entry::label(role, entry_type, content, parent),
             Self::Task { kind, input, key, .. } => task::label(kind, input, key.as_ref()),
@@ -93,6 +94,31 @@ impl Call {
 }
 
 impl Machine {
+    /// The entry that a call would follow.
+    pub(super) fn parent_of(&self, call: &Call) -> Option<EntryId> {
+        match call {
+            Call::Entry { thread, .. } => self.leaf(thread),
+            _ => None,
+        }
+    }
+
+    /// The label by which a call finds its twin: its own, or one that it had before.
+    pub(super) fn label_of(&self, call: &Call, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Result<Label> {
+        let label = call.label(parent)?;
+        Ok(match call {
+            Call::Task { aliases, .. } => self.recorded_as(label, aliases, once),
+            _ => label,
+        })
+    }
+
+    /// Refuses a call that finds no room, before its twin is looked for: that would be the one of a later call like it.
+    pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
+        match call {
+            Call::Task { kind, .. } => self.check_open_tasks(kind, once),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the budget has room for a new op.
     fn admit(&mut self, call: &Call) -> bool {
         match call {

@@ -31,7 +31,7 @@ impl Machine {
         if crate::journal::wrong::is(crate::journal::wrong::Rule::OnceAgain) {
             return Ok(OnceBegin::Run);
         }
-        if let Some(done) = self.once_done.get(name) {
+        if let Some(done) = self.run.once_done.get(name) {
             if done.digest != digest {
                 return Err(Error::new(
                     Code::OnceChanged,
@@ -48,7 +48,7 @@ impl Machine {
                 Some(index) => {
                     if self.segment.ops[index].claim() {
                         self.segment.script.note_claim();
-                        self.called_anything = true;
+                        self.run.first_call.make();
                     }
                     match &self.segment.ops[index].outcome {
                         Some((_, Outcome::Value(value))) if self.segment.ops[index].is_settled() => {
@@ -68,7 +68,7 @@ impl Machine {
         self.check_open()?;
         let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
         let index = self.segment.push(label, Some(OnceSlot { name: name.clone(), n: 0 }));
-        self.once_done.insert(name.clone(), OnceResult { name: name.clone(), digest, value: value.clone() });
+        self.run.once_done.insert(name.clone(), OnceResult { name: name.clone(), digest, value: value.clone() });
         self.segment.ops[index].detail = Detail::Once(value.clone());
         self.place(index, OpBody::Once { digest, value });
         Ok(self.reference(index))
@@ -76,14 +76,14 @@ impl Machine {
 
     /// An op inside a `once` was loaded: the next one has another number.
     pub(in crate::journal) fn recover_place(&mut self, once: &OnceSlot) {
-        let next = self.once_next.entry(once.name.clone()).or_insert(1);
+        let next = self.run.once_next.entry(once.name.clone()).or_insert(1);
         *next = (*next).max(once.n + 1);
     }
 
     /// The next place inside the `once` that a call is made in.
     pub(in crate::journal) fn next_once(&mut self, once: Option<&Arc<str>>) -> Option<OnceSlot> {
         let name = once?;
-        let next = self.once_next.entry(name.clone()).or_insert(1);
+        let next = self.run.once_next.entry(name.clone()).or_insert(1);
         let n = *next;
         *next += 1;
         Some(OnceSlot { name: name.clone(), n })

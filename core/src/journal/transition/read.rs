@@ -9,12 +9,44 @@ use crate::journal::machine::Machine;
 use crate::journal::op::Op;
 use crate::model::{Consumed, Delivery, Label, LabelKey, OpBody, OpKind, RecordedBody, RecordedOp, check_name};
 use crate::payload::{Digest, Payload};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The reads of a segment that may answer again.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// The read that was the last op called.
+    last: Option<LastRead>,
+    /// What is recorded, by op.
+    recorded: HashMap<usize, Repeats>,
+}
+
+#[derive(Debug)]
+struct LastRead {
+    op: usize,
+    label: Label,
+    answer: Payload,
+    /// How often it has answered in a row.
+    count: u32,
+}
+
+/// How often a recorded read still answers, and how often it did in all.
+#[derive(Debug, Clone, Copy)]
+struct Repeats {
+    left: u32,
+    total: u32,
+}
+
+impl Reads {
+    /// Another op was called: the next read is an op of its own.
+    pub fn interrupt(&mut self) {
+        self.last = None;
+    }
+}
 
 pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, answer: &Payload, count: u32) {
     op.outcome = Some((0, Outcome::Value(answer.clone())));
-    machine.segment.read_left.insert(index, count);
-    machine.segment.read_total.insert(index, count);
+    machine.segment.reads.recorded.insert(index, Repeats { left: count, total: count });
 }
 
 impl Question {
@@ -74,7 +106,7 @@ impl Machine {
     /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
     /// others are told now.
     fn heard_stop(&mut self) {
-        if self.cancel.is_some() && !self.cancel_handed && !self.config.not_cancellable {
+        if self.run.stop.untold().is_some() && !self.config.not_cancellable {
             self.hand_cancel(self.segment.script.tells_stop());
         }
     }
@@ -87,8 +119,8 @@ impl Machine {
                 && let OpBody::Read { count: stored, .. } = &mut op.body
             {
                 *stored = count;
-            } else if let Some((index, ..)) = &self.segment.last_read {
-                let sequence = self.segment.ops[*index].sequence;
+            } else if let Some(last) = &self.segment.reads.last {
+                let sequence = self.segment.ops[last.op].sequence;
                 self.draft.read_counts.retain(|(read, _)| *read != sequence);
                 self.draft.read_counts.push((sequence, count));
                 self.draft.decides = true;
@@ -102,35 +134,35 @@ impl Machine {
         }
         self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
         if !matches!(question, Question::Drain { .. }) {
-            self.segment.last_read = Some((index, label, body, 1));
+            self.segment.reads.last = Some(LastRead { op: index, label, answer: body, count: 1 });
         }
         answer
     }
 
     /// The recorded read goes on answering as often as it did.
     fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
-        let (index, ..) = self.segment.last_read.as_ref()?;
-        let index = *index;
-        let left = self.segment.read_left.get_mut(&index)?;
-        if self.segment.ops[index].label != *label || *left == 0 {
+        let index = self.segment.reads.last.as_ref()?.op;
+        let repeats = self.segment.reads.recorded.get_mut(&index)?;
+        if self.segment.ops[index].label != *label || repeats.left == 0 {
             return None;
         }
-        *left -= 1;
+        repeats.left -= 1;
         Some(self.stored_answer(index, question))
     }
 
     fn recorded_answer(&mut self, index: usize, question: &Question) -> Answer {
         self.segment.ops[index].settle();
-        if let Some(left) = self.segment.read_left.get_mut(&index) {
-            *left = left.saturating_sub(1);
-        }
-        let count = self.segment.read_left.get(&index).copied().unwrap_or(0);
+        let repeats = self.segment.reads.recorded.get_mut(&index);
+        let total = repeats.map_or(1, |repeats| {
+            repeats.left = repeats.left.saturating_sub(1);
+            repeats.total
+        });
         // What a drain took is its own: another that takes as many is another op.
         if !matches!(question, Question::Drain { .. })
             && let Some((_, Outcome::Value(body))) = &self.segment.ops[index].outcome
         {
-            let total = self.segment.read_total.get(&index).copied().unwrap_or(count + 1);
-            self.segment.last_read = Some((index, self.segment.ops[index].label.clone(), body.clone(), total));
+            let (label, answer) = (self.segment.ops[index].label.clone(), body.clone());
+            self.segment.reads.last = Some(LastRead { op: index, label, answer, count: total });
         }
         self.stored_answer(index, question)
     }
@@ -156,17 +188,17 @@ impl Machine {
     fn answer(&self, question: &Question) -> (Answer, Payload) {
         let flag = |yes: bool| (Answer::Flag(yes), Payload::json(if yes { &b"true"[..] } else { b"false" }));
         match question {
-            Question::HasSignal(name) => {
-                flag(self.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)))
-            }
-            Question::Cancellation => flag(self.cancel.is_some()),
+            Question::HasSignal(name) => flag(
+                self.run.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)),
+            ),
+            Question::Cancellation => flag(self.run.stop.is_asked()),
             Question::Budget => {
                 let left = self.budget_left();
                 (Answer::Value(left.clone()), left)
             }
             Question::Drain { name, .. } => {
                 let visible = |signal: &crate::model::Signal| *signal.name == **name && question.sees(signal.delivery);
-                let taken = self.mailbox.iter().filter(|(_, signal)| visible(signal));
+                let taken = self.run.mailbox.iter().filter(|(_, signal)| visible(signal));
                 let values: Vec<_> = taken.map(|(_, signal)| signal.payload.clone()).collect();
                 let count = Payload::json(values.len().to_string().into_bytes());
                 (Answer::Signals(values), count)
@@ -178,8 +210,8 @@ impl Machine {
         let by = Slot { segment: self.segment.number, sequence: self.segment.ops[index].sequence };
         let Question::Drain { name, .. } = question else { return };
         let mut left = count;
-        let mut kept = std::collections::VecDeque::with_capacity(self.mailbox.len());
-        for (order, signal) in std::mem::take(&mut self.mailbox) {
+        let mut kept = std::collections::VecDeque::with_capacity(self.run.mailbox.len());
+        for (order, signal) in std::mem::take(&mut self.run.mailbox) {
             if left > 0 && *signal.name == **name && question.sees(signal.delivery) {
                 left -= 1;
                 self.draft.consumed.push(Consumed { signal: signal.id, by });
@@ -187,17 +219,17 @@ impl Machine {
                 kept.push_back((order, signal));
             }
         }
-        self.mailbox = kept;
+        self.run.mailbox = kept;
     }
 
     /// The new count, where the last op called is this very read with this very answer.
     fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
-        let (index, last, body, count) = self.segment.last_read.as_mut()?;
-        if last != label || body != answer || *index + 1 != self.segment.ops.len() || label.kind != OpKind::Read {
+        let last = self.segment.reads.last.as_mut()?;
+        if last.label != *label || last.answer != *answer || last.op + 1 != self.segment.ops.len() {
             return None;
         }
-        *count += 1;
-        Some(*count)
+        last.count += 1;
+        Some(last.count)
     }
 }
 

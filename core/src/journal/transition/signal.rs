@@ -41,7 +41,7 @@ pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
         return None;
     }
     let named = |(_, signal): &&(u64, Signal)| *signal.name == *op.label.name;
-    let signal = machine.mailbox.iter().find(named).map(|(order, _)| *order);
+    let signal = machine.run.mailbox.iter().find(named).map(|(order, _)| *order);
     match (signal, op.timed_out()) {
         (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
         (signal, timeout) => signal.or(timeout),
@@ -57,10 +57,11 @@ impl Machine {
     /// Takes a signal out of the mailbox; with what the await ends.
     fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
         let at = self
+            .run
             .mailbox
             .iter()
             .position(|(place, signal)| *place == order && *signal.name == *self.segment.ops[index].label.name)?;
-        let (_, signal) = self.mailbox.remove(at)?;
+        let (_, signal) = self.run.mailbox.remove(at)?;
         let by = self.segment.ops[index].slot();
         self.draft.consumed.push(Consumed { signal: signal.id, by });
         Some(Outcome::Signal(signal.payload))
@@ -73,8 +74,8 @@ impl Machine {
             return;
         }
         for (order, signal) in self.segment.consumed.remove(&slot).unwrap_or_default() {
-            let at = self.mailbox.partition_point(|(place, _)| *place < order);
-            self.mailbox.insert(at, (order, signal));
+            let at = self.run.mailbox.partition_point(|(place, _)| *place < order);
+            self.run.mailbox.insert(at, (order, signal));
         }
     }
 
@@ -82,11 +83,11 @@ impl Machine {
     pub(in crate::journal) fn apply_signal(&mut self, order: u64, signal: Signal) {
         match signal.consumed_by {
             Some(slot) => self.was_consumed(order, slot, signal),
-            None if self.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
+            None if self.run.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
                 if signal.delivery == Delivery::Now {
                     self.interrupt();
                 }
-                self.mailbox.push_back((order, signal));
+                self.run.mailbox.push_back((order, signal));
             }
             None => {}
         }
@@ -114,9 +115,9 @@ impl Machine {
     /// Whether a signal that interrupts has come since the last outcome was handed over: the code cannot have known of
     /// it. So a call that was in flight when its process was lost stays interrupted.
     pub(in crate::journal) fn has_interrupt(&self) -> bool {
-        self.mailbox.iter().any(|(order, signal)| {
+        self.run.mailbox.iter().any(|(order, signal)| {
             let is_new = match self.segment.handed {
-                0 => signal.created_at >= self.time,
+                0 => signal.created_at >= self.run.time,
                 handed => *order > handed,
             };
             signal.delivery == Delivery::Now && is_new

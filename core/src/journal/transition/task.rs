@@ -3,7 +3,6 @@
 use super::Rewording;
 use crate::error::Result;
 use crate::id::TaskId;
-use crate::journal::call::Call;
 use crate::journal::effect::{Effect, Outcome, StartTask};
 use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
@@ -104,8 +103,7 @@ pub fn decides(new: &NewTask) -> bool {
 
 impl Machine {
     /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
-    pub(in crate::journal) fn recorded_as(&self, label: Label, call: &Call, once: Option<&Arc<str>>) -> Label {
-        let Call::Task { aliases, .. } = call else { return label };
+    pub(in crate::journal) fn recorded_as(&self, label: Label, aliases: &[Arc<str>], once: Option<&Arc<str>>) -> Label {
         if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
             return label;
         }
@@ -126,7 +124,7 @@ impl Machine {
             && !decides
             && !self.standing.is_waiting()
             && !self.host.races_outside
-            && !self.was_lost;
+            && !self.run.was_lost;
         let mut waiting = Vec::new();
         for index in std::mem::take(&mut self.segment.starting) {
             let op = &self.segment.ops[index];
@@ -215,8 +213,8 @@ impl Machine {
     pub(in crate::journal) fn leave_result(&mut self, index: usize) {
         let op = &mut self.segment.ops[index];
         let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
-        let row = RowOf { execution: self.execution, slot: op.slot() };
-        for (_, outcome) in self.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
+        let row = RowOf { execution: self.run.execution, slot: op.slot() };
+        for (_, outcome) in self.run.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
             if let Some(value) = outcome.payload_mut() {
                 value.leave_in(row);
             }
@@ -244,7 +242,7 @@ impl Machine {
                 task.ended(status);
             }
         }
-        self.task_results.entry(task).or_insert((order, outcome));
+        self.run.task_results.entry(task).or_insert((order, outcome));
     }
 
     /// The ends of these attempts are durable. Where they were not that of the task, another attempt comes from the queue.
