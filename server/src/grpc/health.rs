@@ -39,7 +39,7 @@ pub(super) async fn open() -> (HealthReporter, HealthServer<impl Health>) {
 /// Keeps health true until the server is told to end, and says that it ends: at once, and to those who watch until it stops.
 pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
     let mut drained = pin!(service.drained());
-    let (mut told, mut away) = (Serving, None::<Instant>);
+    let (mut signalled, mut away) = (Serving, None::<Instant>);
     loop {
         let looked = async {
             tokio::time::sleep(LOOK).await;
@@ -53,13 +53,13 @@ pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
                     Serving
                 }
                 Err(_) if away.get_or_insert_with(Instant::now).elapsed() >= AWAY => NotServing,
-                Err(_) => told,
+                Err(_) => signalled,
             },
         };
-        if status != told {
+        if status != signalled {
             warn!(?status, "what health says of this server has changed with its database");
             tell(&health, status).await;
-            told = status;
+            signalled = status;
         }
     }
     tell(&health, NotServing).await;
@@ -80,8 +80,8 @@ async fn tell(health: &HealthReporter, status: ServingStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::Ending;
-    use crate::{Access, Doors};
+    use crate::shutdown::Shutdown;
+    use crate::{Access, ServeOptions};
     use flovyn_core::clock::SystemClock;
     use flovyn_core::error::{Code, Error, Result};
     use flovyn_core::storage::guarded::{Call, Gate, Guarded};
@@ -109,19 +109,19 @@ mod tests {
         let gone = Arc::new(AtomicBool::new(false));
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
-        let ending = Ending::default();
-        let service = crate::service(storage, Chunks::default(), Access::of([]), &Doors::default(), &ending);
+        let shutdown = Shutdown::default();
+        let service = crate::service(storage, Chunks::default(), Access::of([]), &ServeOptions::default(), &shutdown);
         let (reporter, served) = open().await;
         let kept = tokio::spawn(async move { keep(reporter, &service).await });
         let mut client = HealthClient::new(served);
         for name in NAMES {
             let asked = HealthCheckRequest { service: name.into() };
-            let told = client.check(asked).await.unwrap().into_inner();
-            assert_eq!(told.status, Serving as i32, "{name:?}");
+            let signalled = client.check(asked).await.unwrap().into_inner();
+            assert_eq!(signalled.status, Serving as i32, "{name:?}");
         }
         let asked = HealthCheckRequest { service: NAMES[1].into() };
         let mut watching = client.watch(asked).await.unwrap().into_inner();
-        let mut next = async || watching.message().await.unwrap().map(|told| told.status);
+        let mut next = async || watching.message().await.unwrap().map(|signalled| signalled.status);
         assert_eq!(next().await, Some(Serving as i32));
 
         // Away for a moment: nothing is told.
@@ -138,10 +138,10 @@ mod tests {
         assert_eq!(next().await, Some(Serving as i32));
         assert!(since.elapsed() <= AWAY + LOOK * 4, "{:?}", since.elapsed());
 
-        ending.drain();
+        shutdown.drain();
         assert_eq!(next().await, Some(NotServing as i32));
         assert!(tokio::time::timeout(AWAY, next()).await.is_err(), "it is told for as long as it is watched");
-        ending.stop();
+        shutdown.stop();
         assert_eq!(next().await, None);
         kept.await.unwrap();
     }

@@ -18,7 +18,7 @@ use self::v1::V1;
 use crate::Identity;
 use crate::faults::{self, contain_grpc};
 use crate::limits::retry_after;
-use crate::listen::Latch;
+use crate::listen::ListenerCloser;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
@@ -52,21 +52,21 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 const STREAMS: u32 = 1_024;
 /// Bytes of the headers of a call.
 const HEADERS: u32 = 16 << 10;
-/// How long whoever connects to a server that is about to end is not asked to go elsewhere: the first calls are answered in peace.
-const STAY: Duration = Duration::from_millis(500);
-/// How long the last who have connected may take to be encrypted.
-const LAST: Duration = Duration::from_secs(1);
+/// How long a connection to a draining server lives before it gets GOAWAY: its first calls are answered.
+const DRAINING_CONNECTION_AGE: Duration = Duration::from_millis(500);
+/// How long the handshakes of the last connections may take.
+const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 
-/// What the services share.
+/// The state that the gRPC services share.
 #[derive(Clone)]
 struct Grpc(Service, Links, Queues, Room);
 
-/// Serves what connects until told to stop, and then the calls in flight. Whoever is connected when the server is about to end is
-/// asked to go elsewhere at once (GOAWAY, which cuts no call), whoever connects after that a moment later.
+/// Serves connections until the server stops, and then the calls in flight. When the server drains, its connections get GOAWAY at
+/// once, which cuts no call; connections that are opened after that get it a moment later.
 pub(crate) async fn serve<C>(
     service: Service,
     connections: impl Stream<Item = std::io::Result<C>> + Send + Unpin,
-    latch: Latch,
+    closer: ListenerCloser,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
@@ -89,23 +89,26 @@ where
         .layer(from_fn(request_id::mark));
     let connections = Mutex::new(connections);
     let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
-    let early = protocol().add_routes(Routes::from(routes.clone()));
-    let early = early.serve_with_incoming_shutdown(next(), grpc.0.drained());
-    let late = async {
+    let before_drain = protocol().add_routes(Routes::from(routes.clone()));
+    let before_drain = before_drain.serve_with_incoming_shutdown(next(), grpc.0.drained());
+    let while_draining = async {
         grpc.0.drained().await;
         let stop = async {
             grpc.0.stopped().await;
-            latch.fall();
-            tokio::time::sleep(LAST).await;
+            closer.close();
+            tokio::time::sleep(LAST_HANDSHAKES).await;
         };
-        let late = protocol().max_connection_age(STAY).add_routes(Routes::from(routes.clone()));
-        late.serve_with_incoming_shutdown(next(), stop).await
+        let while_draining =
+            protocol().max_connection_age(DRAINING_CONNECTION_AGE).add_routes(Routes::from(routes.clone()));
+        while_draining.serve_with_incoming_shutdown(next(), stop).await
     };
-    let ((), early, late) = join3(health::keep(health, &grpc.0), early, late).await;
-    early.and(late).map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
+    let ((), before_drain, while_draining) = join3(health::keep(health, &grpc.0), before_drain, while_draining).await;
+    before_drain
+        .and(while_draining)
+        .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
 }
 
-/// What every connection is held to.
+/// The limits of every connection.
 fn protocol() -> Server {
     Server::builder()
         .initial_connection_window_size(8 << 20)

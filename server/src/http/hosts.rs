@@ -50,7 +50,7 @@ impl Hosts {
 
 /// On loopback, refuses what a page of somebody else's can make a browser send: a name that was rebound to this machine, or a
 /// foreign origin.
-pub(super) async fn of_this_machine(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+pub(super) async fn loopback_only(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     match hosts.foreign(request.headers(), request.uri()) {
         None => next.run(request).await,
         Some(detail) => Problem::denied(detail).into_response(),

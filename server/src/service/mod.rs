@@ -13,11 +13,11 @@ pub(crate) use start::start;
 pub(crate) use steps::Steps;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
-use crate::ending::told;
 use crate::limits::{OpenStream, Rate};
 use crate::metrics::Metrics;
 use crate::orgs::{OrgStream, Orgs};
 use crate::refusals::Refusals;
+use crate::shutdown::signalled;
 use crate::throttle::Throttle;
 use crate::{Access, Identity};
 use flovyn_core::client::Client;
@@ -70,7 +70,7 @@ impl Counted {
 }
 
 impl Service {
-    /// The door of an org.
+    /// A client of the backend for one org.
     pub(crate) fn client(&self, org: OrgId) -> Client {
         Client::new(self.storage.clone(), self.chunks.clone(), org)
     }
@@ -95,13 +95,13 @@ impl Service {
     ///
     /// Errors: `RateLimited` where too many came from there that nobody knows; those of the store.
     pub(crate) async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
-        // Whoever is known goes on beside a neighbour who guesses.
+        // A known token works even where somebody else guesses tokens from the same address.
         if let Some(ip) = from.filter(|_| !self.access.remembers(token)) {
-            self.gauges.hear(ip)?;
+            self.gauges.check_auth_failures(ip)?;
         }
         let identity = self.access.identify(token).await?;
         if let Some(ip) = from.filter(|_| identity.is_none()) {
-            self.gauges.note(ip);
+            self.gauges.record_auth_failure(ip);
         }
         Ok(identity)
     }
@@ -121,11 +121,11 @@ impl Service {
 
     /// Ends when the server stops.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        told(self.stopping.clone())
+        signalled(self.stopping.clone())
     }
 
     /// Ends when the server is about to stop.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
-        told(self.draining.clone())
+        signalled(self.draining.clone())
     }
 }
