@@ -18,10 +18,10 @@ mod limits;
 mod listen;
 mod metrics;
 mod nats;
-mod orgs;
+mod org_limiter;
 mod otlp;
 mod policy;
-mod refusals;
+mod refusal_log;
 mod replica;
 mod request_id;
 mod rest;
@@ -43,9 +43,9 @@ use crate::http::Hosts;
 use crate::listen::{Listener, ListenerCloser};
 use crate::metrics::{Measured, Metrics};
 use crate::nats::NatsBridge;
-use crate::orgs::Orgs;
+use crate::org_limiter::OrgLimiter;
 use crate::otlp::Traces;
-use crate::refusals::Refusals;
+use crate::refusal_log::RefusalLog;
 use crate::service::{Catalog, Service, Steps};
 use crate::shutdown::Shutdown;
 use crate::throttle::Throttle;
@@ -183,7 +183,7 @@ impl Serving {
             certificates.reload(certificate)?;
         }
         if let Some(limits) = limits {
-            self.service.gauges.set(limits);
+            self.service.throttle.set(limits);
         }
         Ok(())
     }
@@ -325,9 +325,9 @@ fn service(
     let metrics = Metrics::default();
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), options.slow_call)));
     let (draining, stopping) = shutdown.subscribe();
-    let (gauges, orgs) = (Throttle::of(&options.limits), Orgs::default());
-    let (catalog, refusals, steps) = (Catalog::default(), Refusals::default(), Steps::default());
-    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, steps, draining, stopping }
+    let (throttle, org_limiter) = (Throttle::of(&options.limits), OrgLimiter::default());
+    let (catalog, refusals, steps) = (Catalog::default(), RefusalLog::default(), Steps::default());
+    Service { storage, chunks, access, throttle, org_limiter, metrics, catalog, refusals, steps, draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

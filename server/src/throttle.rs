@@ -2,7 +2,7 @@
 
 use crate::Identity;
 use crate::addresses::AuthFailureLimiter;
-use crate::limits::{Gauges, Limits, OpenStream, Rate};
+use crate::limits::{KeyLimiter, Limits, OpenStream, Rate};
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
 use parking_lot::RwLock;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 
 /// The limits of keys and of addresses. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Throttle(Arc<RwLock<(Gauges, AuthFailureLimiter)>>);
+pub(crate) struct Throttle(Arc<RwLock<(KeyLimiter, AuthFailureLimiter)>>);
 
 impl Throttle {
     pub(crate) fn of(limits: &Limits) -> Self {
-        Self(Arc::new(RwLock::new((Gauges::of(limits), AuthFailureLimiter::of(limits.strangers)))))
+        Self(Arc::new(RwLock::new((KeyLimiter::of(limits), AuthFailureLimiter::of(limits.strangers)))))
     }
 
     /// Replaces the limits. Counts start anew; open streams stay open.
     pub(crate) fn set(&self, limits: &Limits) {
-        *self.0.write() = (Gauges::of(limits), AuthFailureLimiter::of(limits.strangers));
+        *self.0.write() = (KeyLimiter::of(limits), AuthFailureLimiter::of(limits.strangers));
     }
 
-    /// As [`Gauges::count`].
+    /// As [`KeyLimiter::count`].
     pub(crate) fn count(&self, rate: Rate, org: OrgId, who: &Identity) -> Result<()> {
         self.0.read().0.count(rate, org, who)
     }
 
-    /// As [`Gauges::stream`].
+    /// As [`KeyLimiter::stream`].
     pub(crate) fn stream(&self, org: OrgId, who: &Identity) -> Result<OpenStream> {
         self.0.read().0.stream(org, who)
     }

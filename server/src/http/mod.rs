@@ -2,12 +2,12 @@
 
 mod cached;
 mod connections;
+mod health;
 mod hosts;
-mod outside;
 
 pub(crate) use cached::Version;
+pub(crate) use health::check_storage;
 pub(crate) use hosts::Hosts;
-pub(crate) use outside::answers;
 
 use self::connections::Connections;
 use self::hosts::loopback_only;
@@ -153,9 +153,9 @@ fn protocol() -> auto::Builder<TokioExecutor> {
 pub(crate) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .nest("/api/orgs/{org}", rest::of_org().merge(sse::of_run()))
-        .routes(routes!(outside::health))
-        .routes(routes!(outside::ready))
-        .routes(routes!(outside::metrics))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(openapi::docs))
 }
