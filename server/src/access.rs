@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 /// How long a look at a key holds: a revoked one works so long at most.
-const FRESH: Duration = Duration::from_secs(5);
+const KEY_TTL: Duration = Duration::from_secs(5);
 /// How often, at most, the audit is told that a key was refused.
-const NOTED: Duration = Duration::from_secs(60);
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 /// Tokens that are remembered at a time.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED: usize = 10_000;
 
 /// Who calls.
 #[derive(Debug, Clone)]
@@ -98,10 +98,10 @@ impl Identity {
 /// The tokens that are known: some by themselves, others as keys of the store. By their hash: none is kept in clear, and
 /// looking one up tells nothing by its time.
 #[derive(Clone, Default)]
-pub struct Access(Arc<Known>);
+pub struct Access(Arc<Credentials>);
 
 #[derive(Default)]
-struct Known {
+struct Credentials {
     tokens: HashMap<TokenHash, Identity>,
     keys: Option<Keys>,
 }
@@ -117,19 +117,19 @@ impl Access {
     /// Knows these tokens.
     pub fn of<'a>(tokens: impl IntoIterator<Item = (&'a str, Identity)>) -> Self {
         let tokens = tokens.into_iter().map(|(token, identity)| (TokenHash::of(token), identity)).collect();
-        Self(Arc::new(Known { tokens, keys: None }))
+        Self(Arc::new(Credentials { tokens, keys: None }))
     }
 
     /// Knows the keys of a store; one that is revoked stops working within five seconds.
     pub fn keys_of(storage: Arc<dyn Storage>) -> Self {
         let keys = Keys { storage, seen: Mutex::default(), refused: Mutex::default() };
-        Self(Arc::new(Known { tokens: HashMap::new(), keys: Some(keys) }))
+        Self(Arc::new(Credentials { tokens: HashMap::new(), keys: Some(keys) }))
     }
 
     /// Whether a token was found when it was looked for last.
-    pub(crate) fn remembers(&self, token: &str) -> bool {
+    pub(crate) fn is_cached_valid(&self, token: &str) -> bool {
         let hash = TokenHash::of(token);
-        self.0.tokens.contains_key(&hash) || self.0.keys.as_ref().is_some_and(|keys| keys.remembers(&hash))
+        self.0.tokens.contains_key(&hash) || self.0.keys.as_ref().is_some_and(|keys| keys.is_cached_valid(&hash))
     }
 
     /// Who a bearer token stands for; an error where the store could not be asked.
@@ -149,15 +149,15 @@ impl Access {
 
     /// Ends when somebody's key is revoked or expires, for what was begun with it and goes on. What the server knows by
     /// itself never does.
-    pub(crate) fn lapse(&self, who: &Identity) -> impl Future<Output = ()> + Send + 'static {
-        let (known, key) = (self.0.clone(), who.key);
+    pub(crate) fn until_revoked(&self, who: &Identity) -> impl Future<Output = ()> + Send + 'static {
+        let (credentials, key) = (self.0.clone(), who.key);
         async move {
-            let (Some(hash), Some(keys)) = (key, &known.keys) else { return pending().await };
+            let (Some(hash), Some(keys)) = (key, &credentials.keys) else { return pending().await };
             loop {
-                tokio::time::sleep(FRESH).await;
+                tokio::time::sleep(KEY_TTL).await;
                 // A store that cannot be asked now is asked again.
-                let Ok(found) = keys.find(hash).await else { continue };
-                if !found.is_some_and(|key| key.is_live(keys.storage.clock().now())) {
+                let Ok(key) = keys.find(hash).await else { continue };
+                if !key.is_some_and(|key| key.is_live(keys.storage.clock().now())) {
                     return;
                 }
             }
@@ -172,23 +172,23 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Keys {
-    fn remembers(&self, hash: &TokenHash) -> bool {
+    fn is_cached_valid(&self, hash: &TokenHash) -> bool {
         matches!(self.seen.lock().get(hash), Some((_, Some(_))))
     }
 
     async fn find(&self, hash: TokenHash) -> Result<Option<ApiKey>> {
         if let Some((at, key)) = self.seen.lock().get(&hash)
-            && at.elapsed() < FRESH
+            && at.elapsed() < KEY_TTL
         {
             return Ok(key.clone());
         }
         let Some(directory) = self.storage.directory() else { return Ok(None) };
         let key = directory.key_of(hash).await?;
         let mut seen = self.seen.lock();
-        if seen.len() >= REMEMBERED {
-            seen.retain(|_, (at, _)| at.elapsed() < FRESH);
+        if seen.len() >= MAX_CACHED {
+            seen.retain(|_, (at, _)| at.elapsed() < KEY_TTL);
         }
-        if seen.len() < REMEMBERED {
+        if seen.len() < MAX_CACHED {
             seen.insert(hash, (Instant::now(), key.clone()));
         }
         Ok(key)
@@ -198,8 +198,8 @@ impl Keys {
     async fn note_refusal(&self, key: &ApiKey) {
         {
             let mut refused = self.refused.lock();
-            refused.retain(|_, at| at.elapsed() < NOTED);
-            if refused.len() >= REMEMBERED || refused.insert(key.id, Instant::now()).is_some() {
+            refused.retain(|_, at| at.elapsed() < REFUSAL_INTERVAL);
+            if refused.len() >= MAX_CACHED || refused.insert(key.id, Instant::now()).is_some() {
                 return;
             }
         }
@@ -254,15 +254,16 @@ mod tests {
         let caller = access.identify(&token).await.unwrap().unwrap();
         assert!(caller.org(None) == Some(org) && caller.serves("gpu") && !caller.serves("default"));
         assert!(access.identify(&fresh_token()).await.unwrap().is_none());
-        let lasts = async |who: &Identity| tokio::time::timeout(FRESH * 100, access.lapse(who)).await.is_err();
+        let lasts =
+            async |who: &Identity| tokio::time::timeout(KEY_TTL * 100, access.until_revoked(who)).await.is_err();
         assert!(lasts(&caller).await && lasts(&Identity::operator()).await);
         storage.revoke_key(org, key.id, "a test").await.unwrap();
-        tokio::time::timeout(FRESH * 3, access.lapse(&caller)).await.expect("what it began is ended");
-        tokio::time::advance(FRESH).await;
+        tokio::time::timeout(KEY_TTL * 3, access.until_revoked(&caller)).await.expect("what it began is ended");
+        tokio::time::advance(KEY_TTL).await;
         for _ in 0..3 {
             assert!(access.identify(&token).await.unwrap().is_none());
         }
-        tokio::time::advance(NOTED).await;
+        tokio::time::advance(REFUSAL_INTERVAL).await;
         assert!(access.identify(&token).await.unwrap().is_none());
         let rows = storage.audit(org, PageRequest::default()).await.unwrap().items;
         let told = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
@@ -274,7 +275,7 @@ mod tests {
         storage.create_key(new(&short)).await.unwrap();
         let caller = access.identify(&short).await.unwrap().unwrap();
         clock.advance(hour);
-        tokio::time::timeout(FRESH * 3, access.lapse(&caller)).await.expect("what it began is ended");
+        tokio::time::timeout(KEY_TTL * 3, access.until_revoked(&caller)).await.expect("what it began is ended");
         assert!(access.identify(&short).await.unwrap().is_none());
     }
 }

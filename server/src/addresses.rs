@@ -1,4 +1,4 @@
-//! What is counted by the address that a caller comes from: connections at a time, and tokens that nobody knows.
+//! Limits by client address: open connections, and failed authentications.
 
 use crate::limits::limited;
 use flovyn_core::error::Result;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long tokens that nobody knows are counted together, and how long an address with too many is not heard.
-const SPAN: Duration = Duration::from_secs(60);
-/// Addresses whose tokens are counted at a time.
-const REMEMBERED: usize = 100_000;
+/// The window in which failures are counted, and how long an address with too many is refused.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Addresses whose failures are counted at a time.
+const MAX_ADDRESSES: usize = 100_000;
 
-/// Where a caller comes from. Of IPv6 the network, whose addresses one caller has all of.
+/// The address of a client. For IPv6 it is the /64 network, since one client has all addresses of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Address(IpAddr);
 
@@ -27,41 +27,41 @@ impl From<IpAddr> for Address {
     }
 }
 
-/// The connections that each address has. Clones share the count.
+/// Limits the open connections of each address. Clones share the count.
 #[derive(Clone)]
-pub(crate) struct Neighbours {
-    most: usize,
+pub(crate) struct ConnectionLimiter {
+    max: usize,
     open: Arc<Mutex<HashMap<Address, usize>>>,
 }
 
-/// A connection that is counted.
-pub(crate) struct Entered {
-    neighbours: Neighbours,
+/// Counts one connection until it is dropped.
+pub(crate) struct ConnectionPermit {
+    limiter: ConnectionLimiter,
     address: Address,
 }
 
-impl Neighbours {
-    /// So many connections at a time, of an address; 0 is no limit.
-    pub(crate) fn of(most: usize) -> Self {
-        Self { most, open: Arc::default() }
+impl ConnectionLimiter {
+    /// Allows `max` connections at a time for each address; 0 is no limit.
+    pub(crate) fn of(max: usize) -> Self {
+        Self { max, open: Arc::default() }
     }
 
-    /// Counts a connection for as long as what this returns lives; none where the address has as many as it may.
-    pub(crate) fn enter(&self, ip: IpAddr) -> Option<Entered> {
+    /// Counts a connection until the permit is dropped; none where the address has reached its limit.
+    pub(crate) fn acquire(&self, ip: IpAddr) -> Option<ConnectionPermit> {
         let address = Address::from(ip);
         let mut all = self.open.lock();
         let open = all.entry(address).or_default();
-        if self.most > 0 && *open >= self.most {
+        if self.max > 0 && *open >= self.max {
             return None;
         }
         *open += 1;
-        Some(Entered { neighbours: self.clone(), address })
+        Some(ConnectionPermit { limiter: self.clone(), address })
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut all = self.neighbours.open.lock();
+        let mut all = self.limiter.open.lock();
         if let Some(open) = all.get_mut(&self.address) {
             *open -= 1;
             if *open == 0 {
@@ -71,54 +71,54 @@ impl Drop for Entered {
     }
 }
 
-/// Addresses that showed tokens which nobody knows: after so many none of theirs is looked up for a while, so that guessing
-/// is slow and does not keep the database busy. Clones share the count.
+/// Limits failed authentications by address. After too many unknown tokens no unknown token of the address is looked up for a
+/// while, so that guessing is slow and does not keep the database busy. Clones share the count.
 #[derive(Clone)]
-pub(crate) struct Strangers {
-    most: u32,
-    seen: Arc<Mutex<HashMap<Address, (Instant, u32)>>>,
+pub(crate) struct AuthFailureLimiter {
+    max: u32,
+    failures: Arc<Mutex<HashMap<Address, (Instant, u32)>>>,
 }
 
-impl Strangers {
-    /// So many unknown tokens a minute, of an address; 0 is no limit.
-    pub(crate) fn of(most: u32) -> Self {
-        Self { most, seen: Arc::default() }
+impl AuthFailureLimiter {
+    /// Allows `max` unknown tokens a minute for each address; 0 is no limit.
+    pub(crate) fn of(max: u32) -> Self {
+        Self { max, failures: Arc::default() }
     }
 
-    /// Hears an address, unless it had too many.
+    /// Refuses an address that has had too many failures.
     ///
-    /// Errors: `RateLimited`, with the time until it is heard again.
-    pub(crate) fn hear(&self, ip: IpAddr) -> Result<()> {
-        if self.most == 0 {
+    /// Errors: `RateLimited`, with the time until the address may try again.
+    pub(crate) fn check(&self, ip: IpAddr) -> Result<()> {
+        if self.max == 0 {
             return Ok(());
         }
-        let seen = self.seen.lock();
-        let Some((since, tokens)) = seen.get(&Address::from(ip)) else { return Ok(()) };
-        let left = SPAN.saturating_sub(since.elapsed());
-        if *tokens < self.most || left.is_zero() {
+        let failures = self.failures.lock();
+        let Some((since, tokens)) = failures.get(&Address::from(ip)) else { return Ok(()) };
+        let remaining = WINDOW.saturating_sub(since.elapsed());
+        if *tokens < self.max || remaining.is_zero() {
             return Ok(());
         }
-        let told = format!(
+        let message = format!(
             "{tokens} tokens that are not known here came from this address within a minute; check FLOVYN_TOKEN and come again later"
         );
-        Err(limited(told, left))
+        Err(limited(message, remaining))
     }
 
-    /// Notes that an address showed a token which nobody knows.
-    pub(crate) fn note(&self, ip: IpAddr) {
-        if self.most == 0 {
+    /// Counts an unknown token of an address.
+    pub(crate) fn record(&self, ip: IpAddr) {
+        if self.max == 0 {
             return;
         }
-        let mut seen = self.seen.lock();
-        if seen.len() >= REMEMBERED {
-            seen.retain(|_, (since, _)| since.elapsed() < SPAN);
+        let mut failures = self.failures.lock();
+        if failures.len() >= MAX_ADDRESSES {
+            failures.retain(|_, (since, _)| since.elapsed() < WINDOW);
         }
-        // Where so many guess at once, those that come later are not counted: a table without an end would be worse.
-        if seen.len() >= REMEMBERED {
+        // When that many addresses fail at once, further ones are not counted: a table without a bound would be worse.
+        if failures.len() >= MAX_ADDRESSES {
             return;
         }
-        let (since, tokens) = seen.entry(ip.into()).or_insert_with(|| (Instant::now(), 0));
-        if since.elapsed() >= SPAN {
+        let (since, tokens) = failures.entry(ip.into()).or_insert_with(|| (Instant::now(), 0));
+        if since.elapsed() >= WINDOW {
             (*since, *tokens) = (Instant::now(), 0);
         }
         *tokens += 1;
@@ -143,35 +143,35 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_connections_at_a_time() {
-        let neighbours = Neighbours::of(2);
+        let limiter = ConnectionLimiter::of(2);
         let (one, other) = (ip("192.0.2.1"), ip("192.0.2.2"));
-        let (first, _second) = (neighbours.enter(one).unwrap(), neighbours.enter(one).unwrap());
-        assert!(neighbours.enter(one).is_none() && neighbours.enter(other).is_some());
+        let (first, _second) = (limiter.acquire(one).unwrap(), limiter.acquire(one).unwrap());
+        assert!(limiter.acquire(one).is_none() && limiter.acquire(other).is_some());
         drop(first);
-        let _third = neighbours.enter(one).unwrap();
-        assert!(neighbours.enter(one).is_none());
-        assert_eq!(neighbours.open.lock().len(), 1, "who has none is forgotten");
-        let unlimited = Neighbours::of(0);
-        let _many: Vec<_> = (0..100).map(|_| unlimited.enter(one).unwrap()).collect();
+        let _third = limiter.acquire(one).unwrap();
+        assert!(limiter.acquire(one).is_none());
+        assert_eq!(limiter.open.lock().len(), 1, "an address without connections is forgotten");
+        let unlimited = ConnectionLimiter::of(0);
+        let _many: Vec<_> = (0..100).map(|_| unlimited.acquire(one).unwrap()).collect();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_guesses_is_not_heard_for_a_while() {
-        let strangers = Strangers::of(2);
+    async fn an_address_that_guesses_tokens_is_refused_for_a_while() {
+        let limiter = AuthFailureLimiter::of(2);
         let (one, other) = (ip("192.0.2.1"), ip("192.0.2.2"));
         for _ in 0..2 {
-            strangers.hear(one).unwrap();
-            strangers.note(one);
+            limiter.check(one).unwrap();
+            limiter.record(one);
         }
-        let refused = strangers.hear(one).unwrap_err();
+        let refused = limiter.check(one).unwrap_err();
         assert_eq!((refused.code(), crate::limits::retry_after(&refused)), (Code::RateLimited, Some(60)), "{refused}");
-        strangers.hear(other).unwrap();
-        tokio::time::advance(SPAN).await;
-        strangers.hear(one).unwrap();
-        strangers.note(one);
-        strangers.hear(one).unwrap();
-        let unlimited = Strangers::of(0);
-        (0..100).for_each(|_| unlimited.note(one));
-        unlimited.hear(one).unwrap();
+        limiter.check(other).unwrap();
+        tokio::time::advance(WINDOW).await;
+        limiter.check(one).unwrap();
+        limiter.record(one);
+        limiter.check(one).unwrap();
+        let unlimited = AuthFailureLimiter::of(0);
+        (0..100).for_each(|_| unlimited.record(one));
+        unlimited.check(one).unwrap();
     }
 }

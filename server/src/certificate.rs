@@ -1,4 +1,4 @@
-//! The certificate of the doors: read from files, shown to whoever connects, read again when the files have changed.
+//! The TLS certificate of all listeners: read from files, and read again when the files change.
 
 use flovyn_core::error::{Code, Error, Result};
 use parking_lot::{Mutex, RwLock};
@@ -16,10 +16,10 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tracing::{info, warn};
 
-/// How often the files are looked at: whoever renews certificates tells nobody.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the files are checked: tools that renew certificates send no notice.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The table `[tls]` of a server's file: what it shows and how it proves it.
+/// The table `[tls]` of a server's file: its certificate and private key.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
@@ -29,29 +29,28 @@ pub struct Certificate {
     pub key: PathBuf,
 }
 
-/// What both files hold.
+/// The contents of both files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Text {
+struct PemFiles {
     cert: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Certificate {
-    fn text(&self) -> Result<Text> {
+    fn read_files(&self) -> Result<PemFiles> {
         let read = |file: &Path| std::fs::read(file).map_err(|error| unusable(file, &error));
-        Ok(Text { cert: read(&self.cert)?, key: read(&self.key)? })
+        Ok(PemFiles { cert: read(&self.cert)?, key: read(&self.key)? })
     }
 
-    /// What is shown, of files that hold this.
-    fn shown(&self, text: &Text) -> Result<Arc<CertifiedKey>> {
-        let chain = CertificateDer::pem_slice_iter(&text.cert).collect::<std::result::Result<Vec<_>, _>>();
+    fn parse(&self, pem: &PemFiles) -> Result<Arc<CertifiedKey>> {
+        let chain = CertificateDer::pem_slice_iter(&pem.cert).collect::<std::result::Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| unusable(&self.cert, &error))?;
         if chain.is_empty() {
             return Err(unusable(&self.cert, &"it has no certificate"));
         }
-        let key = PrivateKeyDer::from_pem_slice(&text.key).map_err(|error| unusable(&self.key, &error))?;
-        let shown = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        shown.map(Arc::new).map_err(|error| unusable(&self.key, &error))
+        let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| unusable(&self.key, &error))?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        certified.map(Arc::new).map_err(|error| unusable(&self.key, &error))
     }
 }
 
@@ -60,38 +59,38 @@ fn unusable(file: &Path, why: &dyn Display) -> Error {
     Error::new(Code::InvalidArgument, message)
 }
 
-/// What a server shows, at all its doors.
+/// Gives every TLS handshake the current certificate.
 #[derive(Debug)]
-pub(crate) struct Papers {
-    of: Mutex<(Certificate, Text)>,
-    shown: RwLock<Arc<CertifiedKey>>,
+pub(crate) struct CertificateResolver {
+    source: Mutex<(Certificate, PemFiles)>,
+    current: RwLock<Arc<CertifiedKey>>,
 }
 
-impl Papers {
-    /// Reads the files, and goes on looking at them for as long as it lives.
-    pub(crate) fn of(certificate: &Certificate) -> Result<Arc<Self>> {
-        let text = certificate.text()?;
-        let shown = RwLock::new(certificate.shown(&text)?);
-        let papers = Arc::new(Self { of: Mutex::new((certificate.clone(), text)), shown });
-        tokio::spawn(renew(Arc::downgrade(&papers)));
-        Ok(papers)
+impl CertificateResolver {
+    /// Reads the files, and checks them for changes for as long as the resolver lives.
+    pub(crate) fn watch(certificate: &Certificate) -> Result<Arc<Self>> {
+        let pem = certificate.read_files()?;
+        let current = RwLock::new(certificate.parse(&pem)?);
+        let certificates = Arc::new(Self { source: Mutex::new((certificate.clone(), pem)), current });
+        tokio::spawn(renew(Arc::downgrade(&certificates)));
+        Ok(certificates)
     }
 
-    /// Reads files again, or others, and shows what they hold to whoever connects from now on. Where they cannot be used what
-    /// was shown before is shown further. Tells whether something else is shown.
-    pub(crate) fn read(&self, certificate: &Certificate) -> Result<bool> {
-        let text = certificate.text()?;
-        let mut of = self.of.lock();
-        if of.1 == text {
-            of.0 = certificate.clone();
+    /// Reads the files of `certificate`; new connections use what they hold. Files that cannot be used leave the current
+    /// certificate in place. Returns whether the certificate has changed.
+    pub(crate) fn reload(&self, certificate: &Certificate) -> Result<bool> {
+        let pem = certificate.read_files()?;
+        let mut source = self.source.lock();
+        if source.1 == pem {
+            source.0 = certificate.clone();
             return Ok(false);
         }
-        *self.shown.write() = certificate.shown(&text)?;
-        *of = (certificate.clone(), text);
+        *self.current.write() = certificate.parse(&pem)?;
+        *source = (certificate.clone(), pem);
         Ok(true)
     }
 
-    /// How connections are encrypted that speak one of these protocols.
+    /// The TLS acceptor of connections that speak one of these protocols (ALPN).
     pub(crate) fn acceptor(self: &Arc<Self>, protocols: &[&[u8]]) -> Result<TlsAcceptor> {
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config
@@ -103,23 +102,23 @@ impl Papers {
     }
 }
 
-impl ResolvesServerCert for Papers {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.shown.read().clone())
+        Some(self.current.read().clone())
     }
 }
 
-/// Looks at the files until nobody shows them any more.
-async fn renew(papers: Weak<Papers>) {
-    let mut failed = 0;
+/// Checks the files until the resolver is dropped.
+async fn renew(certificates: Weak<CertificateResolver>) {
+    let mut failures = 0;
     loop {
-        tokio::time::sleep(LOOK).await;
-        let Some(papers) = papers.upgrade() else { return };
-        let read = tokio::task::spawn_blocking(move || {
-            let certificate = papers.of.lock().0.clone();
-            papers.read(&certificate)
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let Some(certificates) = certificates.upgrade() else { return };
+        let reloaded = tokio::task::spawn_blocking(move || {
+            let certificate = certificates.source.lock().0.clone();
+            certificates.reload(&certificate)
         });
-        failed = match read.await {
+        failures = match reloaded.await {
             Ok(Ok(renewed)) => {
                 if renewed {
                     info!("the certificate was renewed; new connections are shown it");
@@ -127,13 +126,13 @@ async fn renew(papers: Weak<Papers>) {
                 0
             }
             Ok(Err(error)) => {
-                // One look may fall between the writing of the two files.
-                if failed == 1 {
+                // One check may fall between the writing of the two files, so only the second failure is logged.
+                if failures == 1 {
                     warn!(%error, "the certificate cannot be read again; the one before is shown further");
                 }
-                failed + 1
+                failures + 1
             }
-            Err(_) => failed,
+            Err(_) => failures,
         };
     }
 }

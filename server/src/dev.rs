@@ -1,8 +1,8 @@
 //! The server of one developer: loopback only, one org, one token that the SDKs and the CLI of this machine find.
 
 use crate::disk;
-use crate::said;
-use crate::{Access, Bound, Doors, Identity, Serving};
+use crate::startup_log;
+use crate::{Access, Bound, Identity, ServeOptions, Serving};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::{Runtime, dev_token_file};
@@ -48,11 +48,11 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
-    let doors = Doors { public_hosts: options.public_hosts, ..Doors::default() };
-    match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &doors) {
+    let options = ServeOptions { public_hosts: options.public_hosts, ..ServeOptions::default() };
+    match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &options) {
         Ok(serving) => {
             let db = runtime.storage().describe();
-            said::started_for_one(&serving, &db);
+            startup_log::dev_server_started(&serving, &db);
             Ok(Dev { serving, runtime, disk: disk::look_after(&db), token, token_files })
         }
         Err(error) => {

@@ -22,27 +22,27 @@ pub(crate) async fn contain_grpc(request: Request, next: Next) -> Response {
     contained(request, next, |fault| status_of_error(&fault).into_http()).await
 }
 
-async fn contained(request: Request, next: Next, tell: fn(Error) -> Response) -> Response {
+async fn contained(request: Request, next: Next, respond: fn(Error) -> Response) -> Response {
     let (path, id) = (request.uri().path().to_owned(), RequestId::of(request.extensions()));
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
-            error!(%path, request = %id, panic = words(&*panic), "a call met a bug of the server");
+            error!(%path, request = %id, panic = panic_message(&*panic), "a call met a bug of the server");
             let message = format!(
                 "the server met a bug; whether the call did anything is unknown; its log tells more of the request {id}"
             );
-            tell(Error::new(Code::Internal, message))
+            respond(Error::new(Code::Internal, message))
         }
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }
 
 /// Logs what a caller is not told of an error.
-pub(crate) fn note(error: &Error) {
+pub(crate) fn log_hidden(error: &Error) {
     if error.tells_inside() {
         warn!(%error, "a call failed; the caller is told less");
     }

@@ -2,7 +2,7 @@
 //!
 //! [`serve`] opens the listeners over a backend; the server never runs agent code. `grpc/` speaks `flovyn.v2`; `http/`
 //! listens for `rest/` and `sse/`; `metrics/` counts; `nats/` tells other servers; `otlp/`
-//! sends traces; `service/` is what they share; `access.rs` says who may call; `dev.rs` is the server of
+//! sends traces; `service/` is what they share; `access.rs` authenticates callers; `dev.rs` is the server of
 //! one developer.
 
 mod access;
@@ -11,7 +11,6 @@ mod certificate;
 mod config;
 mod dev;
 mod disk;
-mod ending;
 mod faults;
 mod grpc;
 mod http;
@@ -19,16 +18,17 @@ mod limits;
 mod listen;
 mod metrics;
 mod nats;
-mod orgs;
+mod org_limiter;
 mod otlp;
 mod policy;
-mod refusals;
+mod refusal_log;
 mod replica;
 mod request_id;
 mod rest;
-mod said;
 mod service;
+mod shutdown;
 mod sse;
+mod startup_log;
 mod throttle;
 
 pub use access::{Access, Identity};
@@ -38,16 +38,16 @@ pub use dev::{Dev, DevOptions, dev};
 pub use limits::Limits;
 pub use replica::Replica;
 
-use crate::certificate::Papers;
-use crate::ending::Ending;
+use crate::certificate::CertificateResolver;
 use crate::http::Hosts;
-use crate::listen::{Door, Latch};
+use crate::listen::{Listener, ListenerCloser};
 use crate::metrics::{Measured, Metrics};
-use crate::nats::Bus;
-use crate::orgs::Orgs;
+use crate::nats::NatsBridge;
+use crate::org_limiter::OrgLimiter;
 use crate::otlp::Traces;
-use crate::refusals::Refusals;
+use crate::refusal_log::RefusalLog;
 use crate::service::{Catalog, Service, Steps};
+use crate::shutdown::Shutdown;
 use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::storage::Storage;
@@ -78,9 +78,9 @@ pub struct ServerConfig {
     pub access: Access,
 }
 
-/// What a server for others than its developer sets at its doors.
+/// Options of a server that others than its developer call.
 #[derive(Debug, Clone)]
-pub struct Doors {
+pub struct ServeOptions {
     /// How much a key may ask for.
     pub limits: Limits,
     /// Encrypts every connection.
@@ -91,28 +91,28 @@ pub struct Doors {
     pub public_hosts: Vec<String>,
 }
 
-impl Default for Doors {
+impl Default for ServeOptions {
     /// No limits, in clear.
     fn default() -> Self {
-        Self { limits: Limits::none(), certificate: None, slow_call: SLOW, public_hosts: Vec::new() }
+        Self { limits: Limits::none(), certificate: None, slow_call: SLOW_CALL, public_hosts: Vec::new() }
     }
 }
 
 /// What a call of the storage may take before the log names it.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_CALL: Duration = Duration::from_secs(1);
 
-/// How long the calls in flight of a server that is told to end may take.
-const GRACE: Duration = Duration::from_secs(20);
+/// How long a server waits for its calls in flight when it stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server.
 pub struct Serving {
     grpc: SocketAddr,
     http: SocketAddr,
-    papers: Option<Arc<Papers>>,
-    ending: Ending,
+    certificates: Option<Arc<CertificateResolver>>,
+    shutdown: Shutdown,
     listening: Vec<JoinHandle<Result<()>>>,
     service: Service,
-    bus: Option<Bus>,
+    nats_bridge: Option<NatsBridge>,
     traces: Option<Traces>,
 }
 
@@ -137,16 +137,16 @@ impl Serving {
         format!("{}://{}", self.scheme(), self.http)
     }
 
-    /// The id of this server for as long as it runs, by which its metrics, traces and log can be told from another's.
+    /// The id of this server process in its metrics, traces and log.
     pub fn instance(&self) -> &str {
         self.service.metrics.instance()
     }
 
     fn scheme(&self) -> &'static str {
-        if self.papers.is_some() { "https" } else { "http" }
+        if self.certificates.is_some() { "https" } else { "http" }
     }
 
-    /// Listens for `GET /metrics` at an address of its own, without a token; tells where.
+    /// Listens for `GET /metrics` at an address of its own, without a token; returns the address.
     ///
     /// Errors: `InvalidArgument` where the address cannot be listened on.
     pub async fn metrics_at(&mut self, address: SocketAddr) -> Result<SocketAddr> {
@@ -157,49 +157,48 @@ impl Serving {
         Ok(address)
     }
 
-    /// Shares hints and previews with the other servers of its database through a NATS, which need not be there: without it
-    /// they come by looking at the database. `prefix` is what its subjects begin with.
+    /// Shares hints and previews with the other servers of its database through NATS. NATS may be down: without it the servers
+    /// poll the database. Its subjects begin with `prefix`.
     ///
-    /// Errors: `InvalidArgument` for a URL or a prefix that can be none.
+    /// Errors: `InvalidArgument` for an invalid URL or prefix.
     pub async fn join_nats(&mut self, url: &str, prefix: &str) -> Result<()> {
         let Service { storage, chunks, .. } = &self.service;
-        self.bus = Some(Bus::join(url, prefix, storage.hints(), chunks).await?);
+        self.nats_bridge = Some(NatsBridge::join(url, prefix, storage.hints(), chunks).await?);
         Ok(())
     }
 
     /// Sends the trace of every run whose end this server commits to an OpenTelemetry collector, over OTLP and gRPC.
     ///
-    /// Errors: `InvalidArgument` for an endpoint that can be none.
+    /// Errors: `InvalidArgument` for an invalid endpoint.
     pub fn trace_to(&mut self, endpoint: &str) -> Result<()> {
         self.traces = Some(Traces::start(endpoint, self.service.storage.clone(), self.service.metrics.instance())?);
         Ok(())
     }
 
-    /// Shows another certificate to those who connect from now on, and holds callers to other limits; the limits of connections
-    /// stay as they are.
+    /// Changes the certificate of new connections and the limits of callers; the limits of connections stay as they are.
     ///
-    /// Errors: `InvalidArgument` for a certificate that cannot be used: then all is as it was.
+    /// Errors: `InvalidArgument` for a certificate that cannot be used: then nothing changes.
     pub fn renew(&self, limits: Option<&Limits>, certificate: Option<&Certificate>) -> Result<()> {
-        if let (Some(papers), Some(certificate)) = (&self.papers, certificate) {
-            papers.read(certificate)?;
+        if let (Some(certificates), Some(certificate)) = (&self.certificates, certificate) {
+            certificates.reload(certificate)?;
         }
         if let Some(limits) = limits {
-            self.service.gauges.set(limits);
+            self.service.throttle.set(limits);
         }
         Ok(())
     }
 
-    /// Says that this server will end: `/_/ready` and health do, and each answer asks its caller to go elsewhere
-    /// (`Connection: close`, GOAWAY). All calls are taken as before.
+    /// Starts to drain: `/_/ready` and health report that the server is not ready, and each answer asks its caller to connect
+    /// elsewhere (`Connection: close`, GOAWAY). Calls are still served.
     pub fn drain(&self) {
-        self.ending.drain();
+        self.shutdown.drain();
     }
 
-    /// Ends the streams, lets the calls in flight end, and cuts those that take longer than 20 s; then sends the traces that wait.
-    /// Until the last call has ended HTTP answers whoever comes, and says that this server is not to be called.
+    /// Ends the streams, waits for the calls in flight, cuts those that take longer than 20 s, then sends the pending traces.
+    /// Until the last call has ended HTTP still answers, and asks callers to connect elsewhere.
     pub async fn stop(self) -> Result<()> {
-        self.ending.stop();
-        let until = tokio::time::Instant::now() + GRACE;
+        self.shutdown.stop();
+        let until = tokio::time::Instant::now() + STOP_TIMEOUT;
         let mut broken = None;
         for mut task in self.listening {
             match tokio::time::timeout_at(until, &mut task).await {
@@ -211,7 +210,7 @@ impl Serving {
                 Err(_) => {
                     warn!(
                         "calls were in flight for {} s after the server was told to end; they are cut",
-                        GRACE.as_secs()
+                        STOP_TIMEOUT.as_secs()
                     );
                     task.abort();
                 }
@@ -224,14 +223,14 @@ impl Serving {
     }
 }
 
-/// Addresses that are taken, and where nobody is answered yet.
+/// Addresses that are bound but not served yet.
 pub(crate) struct Bound {
     grpc: (TcpListener, SocketAddr),
     http: (TcpListener, SocketAddr),
 }
 
 impl Bound {
-    /// Takes both.
+    /// Binds both.
     ///
     /// Errors: `InvalidArgument` where an address cannot be listened on.
     pub(crate) async fn at(grpc: SocketAddr, http: SocketAddr) -> Result<Self> {
@@ -249,54 +248,55 @@ impl Bound {
         storage: Arc<dyn Storage>,
         chunks: Chunks,
         access: Access,
-        doors: &Doors,
+        options: &ServeOptions,
     ) -> Result<Serving> {
-        let Self { grpc: (grpc_listener, grpc), http: (http_listener, http) } = self;
-        let papers = doors.certificate.as_ref().map(Papers::of).transpose()?;
-        let open = |listener, protocols: &[&[u8]]| Door::open(listener, &doors.limits, papers.as_ref(), protocols);
-        let (grpc_door, grpc_address) = open(grpc_listener, &[b"h2"])?;
-        let (http_door, http_address) = open(http_listener, &[b"h2", b"http/1.1"])?;
-        let ending = Ending::default();
-        let service = service(storage, chunks, access, doors, &ending);
-        let (calls, called) = oneshot::channel();
-        let (grpc_latch, http_latch) = (grpc_door.latch(), http_door.latch());
-        let of_grpc = grpc::serve(service.clone(), grpc_door.connections(), grpc_latch);
-        let guests = http_door.guests();
-        let of_machine = http.ip().is_loopback().then(|| Hosts::public(&doors.public_hosts));
+        let Self { grpc: (grpc_socket, grpc), http: (http_socket, http) } = self;
+        let certificates = options.certificate.as_ref().map(CertificateResolver::watch).transpose()?;
+        let listen =
+            |socket, protocols: &[&[u8]]| Listener::start(socket, &options.limits, certificates.as_ref(), protocols);
+        let (grpc_listener, grpc_accepting) = listen(grpc_socket, &[b"h2"])?;
+        let (http_listener, http_accepting) = listen(http_socket, &[b"h2", b"http/1.1"])?;
+        let shutdown = Shutdown::default();
+        let service = service(storage, chunks, access, options, &shutdown);
+        let (calls_running, calls_ended) = oneshot::channel();
+        let (grpc_closer, http_closer) = (grpc_listener.closer(), http_listener.closer());
+        let grpc_server = grpc::serve(service.clone(), grpc_listener.connections(), grpc_closer);
+        let incoming = http_listener.connections_with_peer();
+        let loopback_hosts = http.ip().is_loopback().then(|| Hosts::public(&options.public_hosts));
         let listening = vec![
             tokio::spawn(async move {
-                let _calls: oneshot::Sender<()> = calls;
-                of_grpc.await
+                let _calls: oneshot::Sender<()> = calls_running;
+                grpc_server.await
             }),
-            tokio::spawn(http::serve(service.clone(), guests, of_machine, http_latch, called.map(drop))),
-            tokio::spawn(grpc_address.map(|_| Ok(()))),
-            tokio::spawn(http_address.map(|_| Ok(()))),
+            tokio::spawn(http::serve(service.clone(), incoming, loopback_hosts, http_closer, calls_ended.map(drop))),
+            tokio::spawn(grpc_accepting.map(|_| Ok(()))),
+            tokio::spawn(http_accepting.map(|_| Ok(()))),
         ];
-        Ok(Serving { grpc, http, papers, ending, listening, service, bus: None, traces: None })
+        Ok(Serving { grpc, http, certificates, shutdown, listening, service, nats_bridge: None, traces: None })
     }
 }
 
-/// Serves a backend and the board of its previews. Whoever opened the backend keeps its house.
+/// Serves a backend and its previews. Housekeeping is up to the caller, who opened the backend.
 ///
 /// Errors: `InvalidArgument` where an address cannot be listened on.
 pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConfig) -> Result<Serving> {
-    serve_behind(storage, chunks, config, Doors::default()).await
+    serve_with(storage, chunks, config, ServeOptions::default()).await
 }
 
 /// As [`serve`], with limits and encryption.
 ///
 /// Errors: also `InvalidArgument` for a certificate that cannot be used.
-pub async fn serve_behind(
+pub async fn serve_with(
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     config: ServerConfig,
-    doors: Doors,
+    options: ServeOptions,
 ) -> Result<Serving> {
-    Bound::at(config.grpc, config.http).await?.serve(storage, chunks, config.access, &doors)
+    Bound::at(config.grpc, config.http).await?.serve(storage, chunks, config.access, &options)
 }
 
-/// Serves gRPC and HTTP, without limits, to connections that come from other networks than the machine's, for as long as
-/// they come.
+/// Serves gRPC and HTTP, without limits, over connections that do not come from the machine's network (simulated ones), until
+/// both streams end.
 pub async fn serve_connections<C>(
     storage: Arc<dyn Storage>,
     chunks: Chunks,
@@ -307,21 +307,27 @@ pub async fn serve_connections<C>(
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let ending = Ending::default();
-    let service = service(storage, chunks, access, &Doors::default(), &ending);
-    let guests = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
+    let shutdown = Shutdown::default();
+    let service = service(storage, chunks, access, &ServeOptions::default(), &shutdown);
+    let incoming = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
     let connections = pin!(grpc);
-    let grpc = grpc::serve(service.clone(), connections, Latch::default());
-    try_join(grpc, http::serve(service, guests, None, Latch::default(), ready(()))).await.map(drop)
+    let grpc = grpc::serve(service.clone(), connections, ListenerCloser::default());
+    try_join(grpc, http::serve(service, incoming, None, ListenerCloser::default(), ready(()))).await.map(drop)
 }
 
-fn service(storage: Arc<dyn Storage>, chunks: Chunks, access: Access, doors: &Doors, ending: &Ending) -> Service {
+fn service(
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    access: Access,
+    options: &ServeOptions,
+    shutdown: &Shutdown,
+) -> Service {
     let metrics = Metrics::default();
-    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), doors.slow_call)));
-    let (draining, stopping) = ending.heard();
-    let (gauges, orgs) = (Throttle::of(&doors.limits), Orgs::default());
-    let (catalog, refusals, steps) = (Catalog::default(), Refusals::default(), Steps::default());
-    Service { storage, chunks, access, gauges, orgs, metrics, catalog, refusals, steps, draining, stopping }
+    let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), options.slow_call)));
+    let (draining, stopping) = shutdown.subscribe();
+    let (throttle, org_limiter) = (Throttle::of(&options.limits), OrgLimiter::default());
+    let (catalog, refusals, steps) = (Catalog::default(), RefusalLog::default(), Steps::default());
+    Service { storage, chunks, access, throttle, org_limiter, metrics, catalog, refusals, steps, draining, stopping }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -1,7 +1,7 @@
-//! The doors: connections are accepted, counted and, where there is a certificate, encrypted, for gRPC and HTTP alike.
+//! Listeners of gRPC and HTTP: they accept connections, count them and encrypt them where there is a certificate.
 
-use crate::addresses::{Entered, Neighbours};
-use crate::certificate::Papers;
+use crate::addresses::{ConnectionLimiter, ConnectionPermit};
+use crate::certificate::CertificateResolver;
 use crate::limits::Limits;
 use flovyn_core::error::Result;
 use futures::{FutureExt, Stream, stream};
@@ -21,142 +21,142 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tracing::{debug, warn};
 
-/// How long a handshake may take, and the first word of a connection.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long nothing is accepted after the system refused: too many files are open.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long the other end of a connection that was ended may go on.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long a handshake may take, and the first bytes of a connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long accepting pauses after the system refused a connection: too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long the peer of a connection that was shut down may go on sending.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Handshakes at a time.
-const SHAKING: usize = 256;
+const MAX_HANDSHAKES: usize = 256;
 
-/// Where connections come in, ready to be served.
-pub(crate) struct Door {
-    comes: mpsc::Receiver<Connection>,
-    latch: Latch,
+/// A listener, and its connections that are ready to be served.
+pub(crate) struct Listener {
+    accepted: mpsc::Receiver<Connection>,
+    closer: ListenerCloser,
 }
 
-/// What closes a door: who has come to it is let in, nobody else. Those who connect later are refused, so that whatever
-/// distributes connections takes them to another server.
+/// Closes a listener. Connections that the system has accepted are still served; later ones are refused, so that a load balancer
+/// sends them to another server.
 #[derive(Clone, Default)]
-pub(crate) struct Latch(Arc<Notify>);
+pub(crate) struct ListenerCloser(Arc<Notify>);
 
-impl Latch {
-    pub(crate) fn fall(&self) {
+impl ListenerCloser {
+    pub(crate) fn close(&self) {
         self.0.notify_one();
     }
 }
 
-impl Door {
-    /// Opens a door at a listener. It closes by its latch, or when it is dropped; the address is free once the task that is told
-    /// too has ended.
-    pub(crate) fn open(
-        listener: TcpListener,
+impl Listener {
+    /// Starts to accept connections until the closer closes it, or until it is dropped. The address is free once the task that is
+    /// returned with it has ended.
+    pub(crate) fn start(
+        socket: TcpListener,
         limits: &Limits,
-        papers: Option<&Arc<Papers>>,
+        certificates: Option<&Arc<CertificateResolver>>,
         protocols: &[&[u8]],
     ) -> Result<(Self, JoinHandle<()>)> {
-        let tls = papers.map(|papers| papers.acceptor(protocols)).transpose()?;
+        let tls = certificates.map(|certificates| certificates.acceptor(protocols)).transpose()?;
         let room = match limits.connections {
             0 => Semaphore::MAX_PERMITS,
             connections => connections.min(Semaphore::MAX_PERMITS),
         };
-        let (ready, comes) = mpsc::channel(1);
-        let latch = Latch::default();
-        let hall = Hall {
+        let (ready, accepted) = mpsc::channel(1);
+        let closer = ListenerCloser::default();
+        let acceptor = Acceptor {
             tls,
             room: Arc::new(Semaphore::new(room)),
-            neighbours: Neighbours::of(limits.connections_each),
-            shaking: Arc::new(Semaphore::new(SHAKING)),
+            limiter: ConnectionLimiter::of(limits.connections_each),
+            handshakes: Arc::new(Semaphore::new(MAX_HANDSHAKES)),
             ready,
         };
-        let accepting = tokio::spawn(accept(listener, hall, latch.clone()));
-        Ok((Self { comes, latch }, accepting))
+        let accepting = tokio::spawn(accept(socket, acceptor, closer.clone()));
+        Ok((Self { accepted, closer }, accepting))
     }
 
-    /// What closes it.
-    pub(crate) fn latch(&self) -> Latch {
-        self.latch.clone()
+    /// The handle that closes it.
+    pub(crate) fn closer(&self) -> ListenerCloser {
+        self.closer.clone()
     }
 
-    /// All connections, until nobody listens any more.
+    /// All connections, until the listener is closed.
     pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> + Send + Unpin {
-        Box::pin(stream::unfold(self.comes, |mut comes| async { Some((Ok(comes.recv().await?), comes)) }))
+        Box::pin(stream::unfold(self.accepted, |mut accepted| async { Some((Ok(accepted.recv().await?), accepted)) }))
     }
 
-    /// As [`connections`](Self::connections), each with where it comes from.
-    pub(crate) fn guests(self) -> impl Stream<Item = (Connection, Option<IpAddr>)> + Send + Unpin {
-        Box::pin(stream::unfold(self.comes, |mut comes| async {
-            let connection = comes.recv().await?;
+    /// As [`connections`](Self::connections), each with the address of its peer.
+    pub(crate) fn connections_with_peer(self) -> impl Stream<Item = (Connection, Option<IpAddr>)> + Send + Unpin {
+        Box::pin(stream::unfold(self.accepted, |mut accepted| async {
+            let connection = accepted.recv().await?;
             let address = connection.address();
-            Some(((connection, address), comes))
+            Some(((connection, address), accepted))
         }))
     }
 }
 
-/// Where whoever was accepted waits to be served.
-struct Hall {
+/// Prepares accepted connections: counts them and does their handshakes.
+struct Acceptor {
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
-    neighbours: Neighbours,
-    shaking: Arc<Semaphore>,
+    limiter: ConnectionLimiter,
+    handshakes: Arc<Semaphore>,
     ready: mpsc::Sender<Connection>,
 }
 
-/// Accepts until the latch falls, or nobody takes connections any more.
-async fn accept(listener: TcpListener, hall: Hall, latch: Latch) {
+/// Accepts until the listener is closed, or its connections are no longer read.
+async fn accept(socket: TcpListener, acceptor: Acceptor, closer: ListenerCloser) {
     loop {
-        // Whoever comes when there is no room waits in the system's line.
+        // The permit comes before accept: connections beyond the limit wait in the backlog of the system.
         let accepted = async {
-            let permit = hall.room.clone().acquire_owned().await.ok()?;
-            Some((listener.accept().await, permit))
+            let permit = acceptor.room.clone().acquire_owned().await.ok()?;
+            Some((socket.accept().await, permit))
         };
         let (accepted, permit) = tokio::select! {
-            () = hall.ready.closed() => return,
-            () = latch.0.notified() => break,
+            () = acceptor.ready.closed() => return,
+            () = closer.0.notified() => break,
             accepted = accepted => match accepted {
                 Some(accepted) => accepted,
                 None => return,
             },
         };
         match accepted {
-            Ok(accepted) => hall.receive(accepted, permit).await,
+            Ok(accepted) => acceptor.admit(accepted, permit).await,
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    // Those whom the system has let in already would be cut off with the listener.
-    while let Ok(permit) = hall.room.clone().try_acquire_owned()
-        && let Some(Ok(accepted)) = listener.accept().now_or_never()
+    // Connections in the backlog would be reset when the socket is closed.
+    while let Ok(permit) = acceptor.room.clone().try_acquire_owned()
+        && let Some(Ok(accepted)) = socket.accept().now_or_never()
     {
-        hall.receive(accepted, permit).await;
+        acceptor.admit(accepted, permit).await;
     }
 }
 
-impl Hall {
-    /// Takes a connection in. A handshake keeps nobody else waiting.
-    async fn receive(&self, (tcp, peer): (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
-        let Some(entered) = self.neighbours.enter(peer.ip()) else {
+impl Acceptor {
+    /// Makes a connection ready. Its handshake runs in a task of its own, so that others need not wait for it.
+    async fn admit(&self, (tcp, peer): (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
+        let Some(address_permit) = self.limiter.acquire(peer.ip()) else {
             debug!(%peer, "an address has as many connections as it may");
             return;
         };
-        let place = (permit, entered);
-        // An event is not to wait for the acknowledgement of the one before.
+        let permits = (permit, address_permit);
+        // Nagle's algorithm would hold an event back until the one before it is acknowledged.
         let _ = tcp.set_nodelay(true);
         let Some(tls) = self.tls.clone() else {
-            let _ = self.ready.send(Connection::new(Wire::Plain(tcp), place)).await;
+            let _ = self.ready.send(Connection::new(Wire::Plain(tcp), permits)).await;
             return;
         };
-        let Ok(turn) = self.shaking.clone().acquire_owned().await else { return };
+        let Ok(handshake_permit) = self.handshakes.clone().acquire_owned().await else { return };
         let ready = self.ready.clone();
         tokio::spawn(async move {
-            let shaken = tokio::time::timeout(HANDSHAKE, tls.accept(tcp)).await;
-            drop(turn);
-            match shaken {
+            let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(tcp)).await;
+            drop(handshake_permit);
+            match handshake {
                 Ok(Ok(stream)) => {
-                    let _ = ready.send(Connection::new(Wire::Tls(Box::new(stream)), place)).await;
+                    let _ = ready.send(Connection::new(Wire::Tls(Box::new(stream)), permits)).await;
                 }
                 Ok(Err(error)) => debug!(%peer, %error, "a handshake failed"),
                 Err(_) => debug!(%peer, "a handshake took too long"),
@@ -165,25 +165,30 @@ impl Hall {
     }
 }
 
-/// A connection, counted while it lives. One that says nothing at first ends.
+/// A connection, counted while it lives. It ends when its peer sends nothing at first.
 pub(crate) struct Connection {
     stream: Wire,
-    /// Until it has said something.
-    silence: Option<Pin<Box<Sleep>>>,
-    /// Once it was told that nothing more comes.
-    ending: Option<Pin<Box<Sleep>>>,
-    _place: Place,
+    /// Runs until the first bytes arrive.
+    first_read_timeout: Option<Pin<Box<Sleep>>>,
+    /// Runs from the shutdown of the connection.
+    linger: Option<Pin<Box<Sleep>>>,
+    _permits: Permits,
 }
 
-/// What a connection takes up of the room for all, and of that for its address.
-type Place = (OwnedSemaphorePermit, Entered);
+/// The share of a connection in the limit of the listener, and in that of its address.
+type Permits = (OwnedSemaphorePermit, ConnectionPermit);
 
 impl Connection {
-    fn new(stream: Wire, place: Place) -> Self {
-        Self { stream, silence: Some(Box::pin(tokio::time::sleep(HANDSHAKE))), ending: None, _place: place }
+    fn new(stream: Wire, permits: Permits) -> Self {
+        Self {
+            stream,
+            first_read_timeout: Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT))),
+            linger: None,
+            _permits: permits,
+        }
     }
 
-    /// Where it comes from.
+    /// The address of its peer.
     fn address(&self) -> Option<IpAddr> {
         Some(self.connect_info().remote_addr()?.ip())
     }
@@ -213,10 +218,10 @@ impl AsyncRead for Connection {
             Wire::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Wire::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         };
-        if let Some(silence) = &mut connection.silence {
+        if let Some(first_read_timeout) = &mut connection.first_read_timeout {
             if read.is_ready() {
-                connection.silence = None;
-            } else if silence.as_mut().poll(cx).is_ready() {
+                connection.first_read_timeout = None;
+            } else if first_read_timeout.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -257,17 +262,17 @@ impl AsyncWrite for Connection {
         }
     }
 
-    /// Says that nothing more comes, then hears out what the other end still says. A connection that is closed over words that
-    /// nobody has read is reset, and takes along what the other end has not read yet: the last answers.
+    /// Shuts the write side down, then reads and drops what the peer still sends. Closing a socket with unread bytes resets it,
+    /// and the peer would lose the answers that it has not read yet.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let connection = self.get_mut();
-        if connection.ending.is_none() {
+        if connection.linger.is_none() {
             ready!(match &mut connection.stream {
                 Wire::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
                 Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
             })?;
         }
-        let ending = connection.ending.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let linger = connection.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_TIMEOUT)));
         let tcp = match &mut connection.stream {
             Wire::Plain(tcp) => tcp,
             Wire::Tls(tls) => tls.get_mut().0,
@@ -276,9 +281,9 @@ impl AsyncWrite for Connection {
         loop {
             let mut unread = ReadBuf::new(&mut unread);
             match Pin::new(&mut *tcp).poll_read(cx, &mut unread) {
-                Poll::Ready(Ok(())) if !unread.filled().is_empty() && !ending.is_elapsed() => {}
+                Poll::Ready(Ok(())) if !unread.filled().is_empty() && !linger.is_elapsed() => {}
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => return ending.as_mut().poll(cx).map(Ok),
+                Poll::Pending => return linger.as_mut().poll(cx).map(Ok),
             }
         }
     }

@@ -1,37 +1,37 @@
-//! What each call needs, in one table: a call that is not in it is refused. `GET /metrics` is of no org and asks for its scope
-//! itself; on a port of its own it is open to whoever can reach it.
+//! The permissions that each call needs, in one table: a call that is not in it is refused. `GET /metrics` is of no org and checks
+//! its scope itself; on a port of its own it needs no token.
 
 use crate::limits::Rate;
 use axum::http::Method;
 use flovyn_core::model::{Scope, Scopes};
 
-/// What a call needs of a caller.
+/// The permission that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing: anybody may know.
+    /// None: it needs no token.
     Nothing,
-    /// A token that is known.
+    /// A known token.
     Token,
-    /// To look at runs.
+    /// To read runs.
     Read,
-    /// To start runs and to change what becomes of them.
+    /// To start runs and to change their course.
     Write,
     /// To send signals.
     Signal,
-    /// To take work of some queue; of which, the call itself asks.
+    /// To take work of some queue; the call itself checks which.
     Work,
-    /// To look at runs, or to take work: what workers need to know of the runs they have.
+    /// To read runs, or to take work: workers read the runs that they hold.
     ReadOrWork,
-    /// To write, or to take work: what workers bring.
+    /// To write, or to take work: workers upload payloads.
     WriteOrWork,
-    /// To make, list and revoke keys.
+    /// To create, list and revoke keys.
     Keys,
-    /// To read what was done.
+    /// To read the audit.
     Audit,
 }
 
 impl Need {
-    /// Whether a caller may.
+    /// Whether the scopes of a caller suffice.
     pub(crate) fn is_met(self, scopes: &Scopes) -> bool {
         match self {
             Self::Nothing | Self::Token => true,
@@ -46,8 +46,8 @@ impl Need {
         }
     }
 
-    /// In the words of a refusal.
-    pub(crate) fn told(self) -> &'static str {
+    /// The wording of a refusal.
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
             Self::Token => "a token",
@@ -63,15 +63,15 @@ impl Need {
     }
 }
 
-/// What a method of gRPC needs, by its path.
-pub(crate) fn of_method(path: &str) -> Option<Need> {
+/// The permission of a gRPC method, by its path.
+pub(crate) fn need_of_method(path: &str) -> Option<Need> {
     match path.strip_prefix('/')?.split_once('/')? {
         ("grpc.health.v1.Health", _) => return Some(Need::Nothing),
         ("grpc.reflection.v1.ServerReflection", _) => return Some(Need::Token),
         _ => {}
     }
     if let Some((service, method)) = path.strip_prefix("/flovyn.v1.").and_then(|path| path.split_once('/')) {
-        return of_first(service, method);
+        return v1_method(service, method);
     }
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
@@ -96,8 +96,8 @@ pub(crate) fn of_method(path: &str) -> Option<Need> {
     })
 }
 
-/// What a method of the first protocol needs: it is for workers, who take work of one queue and act on runs of that queue.
-fn of_first(service: &str, method: &str) -> Option<Need> {
+/// The permission of a `flovyn.v1` method: its workers take work of one queue and act on runs of that queue.
+fn v1_method(service: &str, method: &str) -> Option<Need> {
     Some(match (service, method) {
         ("WorkerLifecycle", "RegisterWorker" | "SendHeartbeat") => Need::Work,
         ("TaskExecution", "PollTask" | "CompleteTask" | "FailTask" | "CancelTask") => Need::Work,
@@ -113,7 +113,7 @@ fn of_first(service: &str, method: &str) -> Option<Need> {
     })
 }
 
-/// How calls of a method are counted.
+/// The rate limit that calls of a method count for.
 pub(crate) fn rate_of_method(path: &str) -> Option<Rate> {
     match path.strip_prefix("/flovyn.")? {
         "v2.Agents/Start" | "v2.Agents/Fork" | "v1.AgentDispatch/SpawnChildAgent" => Some(Rate::Create),
@@ -124,7 +124,7 @@ pub(crate) fn rate_of_method(path: &str) -> Option<Rate> {
     }
 }
 
-/// How calls of a route are counted, by its method and the path it is registered under.
+/// The rate limit that calls of a route count for, by its method and the path it is registered under.
 pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
     match (method.as_str(), path.strip_prefix("/api/orgs/{org}/")?) {
         ("POST", "agent-executions" | "agent-executions/{id}/fork") => Some(Rate::Create),
@@ -133,8 +133,8 @@ pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
     }
 }
 
-/// What a route of an org needs, by its method and the path it is registered under. `HEAD` needs what `GET` does.
-pub(crate) fn of_route(method: &Method, path: &str) -> Option<Need> {
+/// The permission of a route of an org, by its method and the path it is registered under. `HEAD` needs that of `GET`.
+pub(crate) fn need_of_route(method: &Method, path: &str) -> Option<Need> {
     let route = path.strip_prefix("/api/orgs/{org}/")?;
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     ROUTES.iter().find(|row| (row.0, row.1) == (method, route)).map(|row| row.2)
@@ -212,15 +212,18 @@ mod tests {
             for line in text.lines().map(str::trim) {
                 service = line.strip_prefix("service ").and_then(|rest| rest.split(' ').next()).unwrap_or(service);
                 let Some(method) = line.strip_prefix("rpc ").and_then(|rest| rest.split('(').next()) else { continue };
-                assert!(of_method(&format!("/{package}.{service}/{method}")).is_some(), "{package}.{service}/{method}");
+                assert!(
+                    need_of_method(&format!("/{package}.{service}/{method}")).is_some(),
+                    "{package}.{service}/{method}"
+                );
                 methods += 1;
             }
         }
         assert!(methods > 60);
-        assert_eq!(of_method("/flovyn.v2.Agents/Unheard"), None);
-        assert_eq!(of_method("/flovyn.v1.WorkflowDispatch/PollWorkflow"), None);
-        assert_eq!(of_method("/grpc.health.v1.Health/Check"), Some(Need::Nothing));
-        assert_eq!(of_method("/other.Service/Check"), None);
+        assert_eq!(need_of_method("/flovyn.v2.Agents/Unheard"), None);
+        assert_eq!(need_of_method("/flovyn.v1.WorkflowDispatch/PollWorkflow"), None);
+        assert_eq!(need_of_method("/grpc.health.v1.Health/Check"), Some(Need::Nothing));
+        assert_eq!(need_of_method("/other.Service/Check"), None);
     }
 
     /// Every route that is served is in the table once, and every row is a route that is served.
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_route_needs_what_it_does() {
-        let need = |method: Method, route: &str| of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
+        let need = |method: Method, route: &str| need_of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
         assert_eq!(need(Method::GET, "agent-executions/{id}/stream"), Some(Need::Read));
         assert_eq!(need(Method::POST, "agent-executions/{id}/signal"), Some(Need::Signal));
         for (method, route) in [(Method::POST, "agent-executions"), (Method::DELETE, "agent-executions/{id}")] {
@@ -262,7 +265,7 @@ mod tests {
         ] {
             assert_eq!(need(method, route), None, "{route}");
         }
-        assert_eq!(of_route(&Method::GET, "/elsewhere"), None);
+        assert_eq!(need_of_route(&Method::GET, "/elsewhere"), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! One of the servers of an installation: any number serve one database, and none knows of the others.
 
 use crate::disk;
-use crate::said;
-use crate::{Access, Config, Doors, Limits, ServerConfig, Serving, serve_behind};
+use crate::startup_log;
+use crate::{Access, Config, Limits, ServeOptions, ServerConfig, Serving, serve_with};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 use parking_lot::Mutex;
@@ -35,8 +35,8 @@ impl Replica {
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
         let (certificate, public_hosts) = (config.tls.clone(), config.public_hosts.clone());
-        let doors = Doors { limits: config.limits, certificate, slow_call, public_hosts };
-        let mut serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), listen, doors).await?;
+        let options = ServeOptions { limits: config.limits, certificate, slow_call, public_hosts };
+        let mut serving = serve_with(runtime.storage().clone(), runtime.chunks().clone(), listen, options).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;
         }
@@ -48,7 +48,7 @@ impl Replica {
             None => None,
         };
         let db = runtime.storage().describe();
-        said::started(&serving, metrics, &db, config);
+        startup_log::server_started(&serving, metrics, &db, config);
         let disk = disk::look_after(&db);
         Ok(Self { serving, metrics, runtime, disk, config: Mutex::new(config.clone()) })
     }

@@ -27,7 +27,7 @@ impl RequestId {
     }
 
     /// The id that a caller gave, where it is a word.
-    fn given(headers: &HeaderMap) -> Option<Self> {
+    fn from_header(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(HEADER)?.to_str().ok()?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
         ((1..=LONGEST).contains(&text.len()) && text.bytes().all(plain)).then(|| Self(text.into()))
@@ -42,7 +42,7 @@ impl fmt::Display for RequestId {
 
 /// Gives every request an id and every answer that of its request.
 pub(crate) async fn mark(mut request: Request, next: Next) -> Response {
-    let id = RequestId::given(request.headers()).unwrap_or_else(RequestId::fresh);
+    let id = RequestId::from_header(request.headers()).unwrap_or_else(RequestId::fresh);
     request.extensions_mut().insert(id.clone());
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -57,13 +57,13 @@ mod tests {
 
     #[test]
     fn only_words_are_taken_over() {
-        let given = |text: &str| {
+        let from_header = |text: &str| {
             let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), HeaderValue::from_str(text).unwrap())]);
-            RequestId::given(&headers).map(|id| id.to_string())
+            RequestId::from_header(&headers).map(|id| id.to_string())
         };
-        assert_eq!(given("build-7.2:ab").as_deref(), Some("build-7.2:ab"));
+        assert_eq!(from_header("build-7.2:ab").as_deref(), Some("build-7.2:ab"));
         for wrong in ["", "a b", "x\ty", "\"quoted\"", &"x".repeat(129)] {
-            assert_eq!(given(wrong), None, "{wrong:?}");
+            assert_eq!(from_header(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What callers are held to, which may change while they call.
+//! The limits of callers, which may change while the server runs.
 
 use crate::Identity;
-use crate::addresses::Strangers;
-use crate::limits::{Gauges, Limits, OpenStream, Rate};
+use crate::addresses::AuthFailureLimiter;
+use crate::limits::{KeyLimiter, Limits, OpenStream, Rate};
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
 use parking_lot::RwLock;
@@ -11,35 +11,35 @@ use std::sync::Arc;
 
 /// The limits of keys and of addresses. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Throttle(Arc<RwLock<(Gauges, Strangers)>>);
+pub(crate) struct Throttle(Arc<RwLock<(KeyLimiter, AuthFailureLimiter)>>);
 
 impl Throttle {
     pub(crate) fn of(limits: &Limits) -> Self {
-        Self(Arc::new(RwLock::new((Gauges::of(limits), Strangers::of(limits.strangers)))))
+        Self(Arc::new(RwLock::new((KeyLimiter::of(limits), AuthFailureLimiter::of(limits.strangers)))))
     }
 
-    /// Holds callers to other limits from now on. What was counted so far is forgotten; streams that are open stay open.
+    /// Replaces the limits. Counts start anew; open streams stay open.
     pub(crate) fn set(&self, limits: &Limits) {
-        *self.0.write() = (Gauges::of(limits), Strangers::of(limits.strangers));
+        *self.0.write() = (KeyLimiter::of(limits), AuthFailureLimiter::of(limits.strangers));
     }
 
-    /// As [`Gauges::count`].
+    /// As [`KeyLimiter::count`].
     pub(crate) fn count(&self, rate: Rate, org: OrgId, who: &Identity) -> Result<()> {
         self.0.read().0.count(rate, org, who)
     }
 
-    /// As [`Gauges::stream`].
+    /// As [`KeyLimiter::stream`].
     pub(crate) fn stream(&self, org: OrgId, who: &Identity) -> Result<OpenStream> {
         self.0.read().0.stream(org, who)
     }
 
-    /// As [`Strangers::hear`].
-    pub(crate) fn hear(&self, ip: IpAddr) -> Result<()> {
-        self.0.read().1.hear(ip)
+    /// As [`AuthFailureLimiter::check`].
+    pub(crate) fn check_auth_failures(&self, ip: IpAddr) -> Result<()> {
+        self.0.read().1.check(ip)
     }
 
-    /// As [`Strangers::note`].
-    pub(crate) fn note(&self, ip: IpAddr) {
-        self.0.read().1.note(ip);
+    /// As [`AuthFailureLimiter::record`].
+    pub(crate) fn record_auth_failure(&self, ip: IpAddr) {
+        self.0.read().1.record(ip);
     }
 }

@@ -4,7 +4,7 @@ mod house;
 
 use flate2::read::GzDecoder;
 use flovyn_core::id::OrgId;
-use flovyn_server::{Access, Doors, Identity, ServerConfig, serve_behind};
+use flovyn_server::{Access, Identity, ServeOptions, ServerConfig, serve_with};
 use house::{BASE, House, TOKEN};
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -119,9 +119,9 @@ async fn a_proxy_on_this_machine_is_answered_under_its_name() {
 
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let doors = Doors { public_hosts: vec!["agents.example.com".to_owned()], ..Doors::default() };
+    let doors = ServeOptions { public_hosts: vec!["agents.example.com".to_owned()], ..ServeOptions::default() };
     let (storage, chunks) = (house.runtime.storage().clone(), house.runtime.chunks().clone());
-    let house = House { serving: serve_behind(storage, chunks, config, doors).await.unwrap(), ..house };
+    let house = House { serving: serve_with(storage, chunks, config, doors).await.unwrap(), ..house };
     for (host, origin, answered) in [
         ("agents.example.com", "https://agents.example.com", 200),
         ("agents.example.com:8443", "https://agents.example.com:8443", 200),

@@ -14,7 +14,7 @@ use flovyn_core::wire::raw;
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::v2::{HintsRequest, ListExecutionsRequest, PageRequest, WatchRequest};
-use flovyn_server::{Access, Doors, Limits, ServerConfig, serve_behind};
+use flovyn_server::{Access, Limits, ServeOptions, ServerConfig, serve_with};
 use futures::future::try_join_all;
 use house::{BASE, House, TOKEN};
 use http_body_util::BodyExt;
@@ -43,8 +43,8 @@ async fn limited(limits: Limits) -> (House, [String; 2]) {
     }
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let doors = Doors { limits, ..Doors::default() };
-    let serving = serve_behind(storage, house.runtime.chunks().clone(), config, doors).await.unwrap();
+    let doors = ServeOptions { limits, ..ServeOptions::default() };
+    let serving = serve_with(storage, house.runtime.chunks().clone(), config, doors).await.unwrap();
     (House { serving, ..house }, tokens)
 }
 

@@ -6,7 +6,7 @@ use flovyn_core::error::Code;
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
-use flovyn_server::{Access, Certificate, Config, Doors, Identity, ServerConfig, Serving, serve_behind};
+use flovyn_server::{Access, Certificate, Config, Identity, ServeOptions, ServerConfig, Serving, serve_with};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ async fn serving(certificate: Certificate) -> (Runtime, Serving) {
     let runtime = Runtime::open("memory:").await.unwrap();
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let doors = Doors { certificate: Some(certificate), ..Doors::default() };
-    let serving = serve_behind(runtime.storage().clone(), runtime.chunks().clone(), config, doors).await.unwrap();
+    let doors = ServeOptions { certificate: Some(certificate), ..ServeOptions::default() };
+    let serving = serve_with(runtime.storage().clone(), runtime.chunks().clone(), config, doors).await.unwrap();
     (runtime, serving)
 }
 

@@ -1,8 +1,8 @@
-//! The calls of clients.
+//! The service `Agents`: the calls of clients.
 
 use super::payloads::{receive, send};
-use super::streams::{Answers, all, cut, failed, fitting, wired};
-use super::{Grpc, told};
+use super::streams::{ResponseStream, from_items, page_response, to_wire, until};
+use super::{Grpc, to_status};
 use crate::service::Act;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
@@ -12,143 +12,151 @@ use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, o
 use futures::stream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Runs that one call may ask the standing of.
-const STANDINGS: usize = 1_000;
+/// Runs of one call to `Standings` at most.
+const MAX_STANDINGS: usize = 1_000;
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 fn execution(bytes: &[u8]) -> Result<ExecutionId, Status> {
-    id(bytes, "execution").map(ExecutionId).map_err(told)
+    id(bytes, "execution").map(ExecutionId).map_err(to_status)
 }
 
 fn need<T>(value: Option<T>, field: &str) -> Result<T, Status> {
     value.ok_or_else(|| Status::invalid_argument(format!("the field {field} is missing")))
 }
 
-fn listed(request: v2::ListRequest) -> Result<(ExecutionId, PageRequest), Status> {
+fn run_and_page(request: v2::ListRequest) -> Result<(ExecutionId, PageRequest), Status> {
     Ok((execution(&request.execution)?, request.page.map(Into::into).unwrap_or_default()))
 }
 
 #[tonic::async_trait]
 impl Agents for Grpc {
-    type BranchStream = Answers<v2::Entry>;
-    type ListEventsStream = Answers<v2::Event>;
-    type JournalStream = Answers<v2::RecordedOp>;
-    type WatchStream = Answers<v2::WatchEvent>;
-    type GetPayloadStream = Answers<v2::PayloadPart>;
+    type BranchStream = ResponseStream<v2::Entry>;
+    type ListEventsStream = ResponseStream<v2::Event>;
+    type JournalStream = ResponseStream<v2::RecordedOp>;
+    type WatchStream = ResponseStream<v2::WatchEvent>;
+    type GetPayloadStream = ResponseStream<v2::PayloadPart>;
 
-    async fn identify(&self, request: Request<v2::Empty>) -> Answer<v2::IdentifyResponse> {
+    async fn identify(&self, request: Request<v2::Empty>) -> RpcResult<v2::IdentifyResponse> {
         let org = raw(self.org(&request)?.0);
-        let (version, max_payload) = (env!("CARGO_PKG_VERSION").into(), Some(self.0.storage.max_payload()));
+        let (version, max_payload) = (env!("CARGO_PKG_VERSION").into(), Some(self.service.storage.max_payload()));
         Ok(Response::new(v2::IdentifyResponse { org, version, max_payload }))
     }
 
-    async fn standings(&self, request: Request<v2::StandingsRequest>) -> Answer<v2::StandingsResponse> {
+    async fn standings(&self, request: Request<v2::StandingsRequest>) -> RpcResult<v2::StandingsResponse> {
         let org = self.org(&request)?;
-        let asked = request.into_inner().executions;
-        if asked.len() > STANDINGS {
-            let message = format!("{} runs were asked for at once; ask for at most {STANDINGS}", asked.len());
+        let runs = request.into_inner().executions;
+        if runs.len() > MAX_STANDINGS {
+            let message = format!("{} runs were asked for at once; ask for at most {MAX_STANDINGS}", runs.len());
             return Err(Status::invalid_argument(message));
         }
-        let runs = asked.iter().map(|run| execution(run)).collect::<Result<Vec<_>, _>>()?;
-        let told_of = self.0.storage.standings(org, &runs).await.map_err(told)?;
-        let items = told_of.into_iter().map(|one| v2::Standing {
-            execution: raw(one.execution.0),
-            high: one.high,
-            ended: one.ended,
+        let runs = runs.iter().map(|run| execution(run)).collect::<Result<Vec<_>, _>>()?;
+        let standings = self.service.storage.standings(org, &runs).await.map_err(to_status)?;
+        let items = standings.into_iter().map(|standing| v2::Standing {
+            execution: raw(standing.execution.0),
+            high: standing.high,
+            ended: standing.ended,
         });
         Ok(Response::new(v2::StandingsResponse { items: items.collect() }))
     }
 
-    async fn start(&self, request: Request<v2::NewExecution>) -> Answer<v2::StartResponse> {
+    async fn start(&self, request: Request<v2::NewExecution>) -> RpcResult<v2::StartResponse> {
         let org = self.org(&request)?;
-        let new = request.into_inner().into_model(org).map_err(told)?;
-        let created = self.0.storage.create_execution(new).await.map_err(told)?;
+        let new = request.into_inner().into_model(org).map_err(to_status)?;
+        let created = self.service.storage.create_execution(new).await.map_err(to_status)?;
         let execution = Some((&created.execution).into());
         Ok(Response::new(v2::StartResponse { execution, existing: created.existing }))
     }
 
-    async fn signal(&self, request: Request<v2::SignalRequest>) -> Answer<v2::SignalResponse> {
+    async fn signal(&self, request: Request<v2::SignalRequest>) -> RpcResult<v2::SignalResponse> {
         let org = self.org(&request)?;
         let wire = request.into_inner();
         let signal = NewSignal {
             org,
             execution: execution(&wire.execution)?,
-            id: SignalId(id(&wire.id, "signal.id").map_err(told)?),
+            id: SignalId(id(&wire.id, "signal.id").map_err(to_status)?),
             name: wire.name,
-            payload: need(wire.payload, "payload")?.try_into().map_err(told)?,
-            delivery: delivery(wire.delivery).map_err(told)?,
+            payload: need(wire.payload, "payload")?.try_into().map_err(to_status)?,
+            delivery: delivery(wire.delivery).map_err(to_status)?,
             idempotency_key: wire.idempotency_key,
         };
-        let stored = self.0.storage.store_signal(signal).await.map_err(told)?;
+        let stored = self.service.storage.store_signal(signal).await.map_err(to_status)?;
         let id = raw(stored.id.0);
         Ok(Response::new(v2::SignalResponse { id, repeated: stored.repeated, resumed: stored.resumed }))
     }
 
-    async fn cancel(&self, request: Request<v2::CancelRequest>) -> Answer<v2::Execution> {
+    async fn cancel(&self, request: Request<v2::CancelRequest>) -> RpcResult<v2::Execution> {
         let org = self.audit(&request, Act::Cancel, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let cancel = need(wire.cancel, "cancel")?.into();
-        let run = self.0.storage.request_cancel(org, execution(&wire.execution)?, cancel).await.map_err(told)?;
+        let run =
+            self.service.storage.request_cancel(org, execution(&wire.execution)?, cancel).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
-    async fn remove(&self, request: Request<v2::IdRequest>) -> Answer<v2::Empty> {
+    async fn remove(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Empty> {
         let run = execution(&request.get_ref().id)?;
         let org = self.audit(&request, Act::Remove, run).await?;
-        self.0.storage.remove_execution(org, run).await.map_err(told)?;
+        self.service.storage.remove_execution(org, run).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
-    async fn resume(&self, request: Request<v2::ResumeRequest>) -> Answer<v2::Execution> {
+    async fn resume(&self, request: Request<v2::ResumeRequest>) -> RpcResult<v2::Execution> {
         let org = self.audit(&request, Act::Resume, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let request_id = if wire.request_id.is_empty() {
             None
         } else {
-            Some(RequestId(id(&wire.request_id, "request_id").map_err(told)?))
+            Some(RequestId(id(&wire.request_id, "request_id").map_err(to_status)?))
         };
         let resume = ResumeRequest {
             retry: wire.retry,
             max_steps: wire.max_steps,
             max_tail: wire.max_tail,
             budget: wire.budget,
-            message: wire.message.map(TryInto::try_into).transpose().map_err(told)?,
+            message: wire.message.map(TryInto::try_into).transpose().map_err(to_status)?,
             request_id,
         };
-        let run = self.0.storage.resume(org, execution(&wire.execution)?, resume).await.map_err(told)?;
+        let run = self.service.storage.resume(org, execution(&wire.execution)?, resume).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
-    async fn resolve_task(&self, request: Request<v2::ResolveTaskRequest>) -> Answer<v2::Task> {
+    async fn resolve_task(&self, request: Request<v2::ResolveTaskRequest>) -> RpcResult<v2::Task> {
         let named = &request.get_ref().op_id;
         let op = OpId::parse(named)
             .ok_or_else(|| Status::invalid_argument(format!("{named:?} is no op id; pass the one of `describe`")))?;
         let org = self.audit(&request, Act::Resolve, &op).await?;
         let wire = request.into_inner();
         let resolution = match need(wire.resolution, "resolution")? {
-            resolve_task_request::Resolution::Result(result) => Resolution::Result(result.try_into().map_err(told)?),
-            resolve_task_request::Resolution::Error(error) => Resolution::Error(error.try_into().map_err(told)?),
+            resolve_task_request::Resolution::Result(result) => {
+                Resolution::Result(result.try_into().map_err(to_status)?)
+            }
+            resolve_task_request::Resolution::Error(error) => Resolution::Error(error.try_into().map_err(to_status)?),
             resolve_task_request::Resolution::Retry(_) => Resolution::Retry,
         };
-        let task = self.0.storage.resolve_task(org, op, resolution).await.map_err(told)?;
+        let task = self.service.storage.resolve_task(org, op, resolution).await.map_err(to_status)?;
         Ok(Response::new((&task).into()))
     }
 
-    async fn resolve_divergence(&self, request: Request<v2::ResolveDivergenceRequest>) -> Answer<v2::Execution> {
+    async fn resolve_divergence(&self, request: Request<v2::ResolveDivergenceRequest>) -> RpcResult<v2::Execution> {
         let org = self.audit(&request, Act::Decide, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
-        let decision = of_word(&wire.decision, "decision").map_err(told)?;
-        let run = self.0.storage.resolve_divergence(org, execution(&wire.execution)?, decision).await.map_err(told)?;
+        let decision = of_word(&wire.decision, "decision").map_err(to_status)?;
+        let run = self
+            .service
+            .storage
+            .resolve_divergence(org, execution(&wire.execution)?, decision)
+            .await
+            .map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
-    async fn fork(&self, request: Request<v2::ForkRequest>) -> Answer<v2::Execution> {
+    async fn fork(&self, request: Request<v2::ForkRequest>) -> RpcResult<v2::Execution> {
         let org = self.audit(&request, Act::Fork, execution(&request.get_ref().execution)?).await?;
         let wire = request.into_inner();
         let from = match need(wire.from, "from")? {
             fork_request::From::Checkpoint(sequence) => ForkFrom::Checkpoint(sequence),
-            fork_request::From::Entry(entry) => ForkFrom::Entry(EntryId(id(&entry, "from.entry").map_err(told)?)),
+            fork_request::From::Entry(entry) => ForkFrom::Entry(EntryId(id(&entry, "from.entry").map_err(to_status)?)),
             fork_request::From::Op(slot) => ForkFrom::Op(Slot::from(slot)),
             fork_request::From::Latest(_) => ForkFrom::Latest,
         };
@@ -158,184 +166,192 @@ impl Agents for Grpc {
             id: execution(&wire.id)?,
             key: wire.key,
             from,
-            state: wire.state.map(TryInto::try_into).transpose().map_err(told)?,
-            input: wire.input.map(TryInto::try_into).transpose().map_err(told)?,
+            state: wire.state.map(TryInto::try_into).transpose().map_err(to_status)?,
+            input: wire.input.map(TryInto::try_into).transpose().map_err(to_status)?,
         };
-        let run = self.0.storage.fork(fork).await.map_err(told)?;
+        let run = self.service.storage.fork(fork).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
-    async fn get_execution(&self, request: Request<v2::IdRequest>) -> Answer<v2::Execution> {
+    async fn get_execution(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Execution> {
         let (org, run) = (self.org(&request)?, execution(&request.get_ref().id)?);
-        self.reads(&self.identity(&request)?, org, run).await?;
-        let run = self.0.storage.execution(org, run).await.map_err(told)?;
+        self.check_may_read(&self.identity(&request)?, org, run).await?;
+        let run = self.service.storage.execution(org, run).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
-    async fn list_executions(&self, request: Request<v2::ListExecutionsRequest>) -> Answer<v2::ListExecutionsResponse> {
+    async fn list_executions(
+        &self,
+        request: Request<v2::ListExecutionsRequest>,
+    ) -> RpcResult<v2::ListExecutionsResponse> {
         let org = self.org(&request)?;
-        let (filter, page) = execution_filter(request.into_inner()).map_err(told)?;
-        fitting(
+        let (filter, page) = execution_filter(request.into_inner()).map_err(to_status)?;
+        page_response(
             page,
-            |page| self.0.storage.executions(org, filter.clone(), page),
+            |page| self.service.storage.executions(org, filter.clone(), page),
             |items, next| v2::ListExecutionsResponse { items, next },
         )
         .await
     }
 
-    async fn list_entries(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListEntriesResponse> {
+    async fn list_entries(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListEntriesResponse> {
         let org = self.org(&request)?;
-        let (execution, page) = listed(request.into_inner())?;
-        fitting(
+        let (execution, page) = run_and_page(request.into_inner())?;
+        page_response(
             page,
-            |page| self.0.storage.entries(org, execution, page),
+            |page| self.service.storage.entries(org, execution, page),
             |items, next| v2::ListEntriesResponse { items, next },
         )
         .await
     }
 
-    async fn get_entry(&self, request: Request<v2::IdRequest>) -> Answer<v2::Entry> {
+    async fn get_entry(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Entry> {
         let org = self.org(&request)?;
-        let id = EntryId(id(&request.get_ref().id, "entry").map_err(told)?);
-        let entry = self.0.storage.entry(org, id).await.map_err(told)?;
+        let id = EntryId(id(&request.get_ref().id, "entry").map_err(to_status)?);
+        let entry = self.service.storage.entry(org, id).await.map_err(to_status)?;
         Ok(Response::new((&entry).into()))
     }
 
-    async fn branch(&self, request: Request<v2::BranchRequest>) -> Answer<Self::BranchStream> {
+    async fn branch(&self, request: Request<v2::BranchRequest>) -> RpcResult<Self::BranchStream> {
         let org = self.org(&request)?;
         let v2::BranchRequest { leaf, after } = request.into_inner();
-        let leaf = EntryId(id(&leaf, "entry").map_err(told)?);
-        let after = after.map(|after| id(&after, "entry").map(EntryId)).transpose().map_err(told)?;
-        let entries = self.0.storage.branch(org, leaf, after).await.map_err(told)?;
-        Ok(Response::new(all(wired(&entries))))
+        let leaf = EntryId(id(&leaf, "entry").map_err(to_status)?);
+        let after = after.map(|after| id(&after, "entry").map(EntryId)).transpose().map_err(to_status)?;
+        let entries = self.service.storage.branch(org, leaf, after).await.map_err(to_status)?;
+        Ok(Response::new(from_items(to_wire(&entries))))
     }
 
-    async fn put_schedule(&self, request: Request<v2::ScheduleSpec>) -> Answer<v2::Schedule> {
+    async fn put_schedule(&self, request: Request<v2::ScheduleSpec>) -> RpcResult<v2::Schedule> {
         let org = self.audit(&request, Act::Schedule, &request.get_ref().id).await?;
-        let schedule = self.0.storage.put_schedule(org, request.into_inner().into()).await.map_err(told)?;
+        let schedule = self.service.storage.put_schedule(org, request.into_inner().into()).await.map_err(to_status)?;
         Ok(Response::new((&schedule).into()))
     }
 
-    async fn get_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Schedule> {
+    async fn get_schedule(&self, request: Request<v2::ScheduleRequest>) -> RpcResult<v2::Schedule> {
         let org = self.org(&request)?;
-        let schedule = self.0.storage.schedule(org, &request.get_ref().id).await.map_err(told)?;
+        let schedule = self.service.storage.schedule(org, &request.get_ref().id).await.map_err(to_status)?;
         Ok(Response::new((&schedule).into()))
     }
 
-    async fn list_schedules(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListSchedulesResponse> {
+    async fn list_schedules(&self, request: Request<v2::PageRequest>) -> RpcResult<v2::ListSchedulesResponse> {
         let org = self.org(&request)?;
         let page = request.into_inner().into();
-        fitting(
+        page_response(
             page,
-            |page| self.0.storage.schedules(org, page),
+            |page| self.service.storage.schedules(org, page),
             |items, next| v2::ListSchedulesResponse { items, next },
         )
         .await
     }
 
-    async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> Answer<v2::Empty> {
+    async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> RpcResult<v2::Empty> {
         let org = self.audit(&request, Act::Unschedule, &request.get_ref().id).await?;
-        self.0.storage.delete_schedule(org, &request.get_ref().id).await.map_err(told)?;
+        self.service.storage.delete_schedule(org, &request.get_ref().id).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
-    async fn limit_queue(&self, request: Request<v2::QueueLimit>) -> Answer<v2::Empty> {
+    async fn limit_queue(&self, request: Request<v2::QueueLimit>) -> RpcResult<v2::Empty> {
         let org = self.audit(&request, Act::Limit, &request.get_ref().queue).await?;
         let (queue, limit) = limit_of_queue(request.into_inner());
-        self.0.storage.limit_queue(org, &queue, limit).await.map_err(told)?;
+        self.service.storage.limit_queue(org, &queue, limit).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
-    async fn list_queue_limits(&self, request: Request<v2::Empty>) -> Answer<v2::ListQueueLimitsResponse> {
+    async fn list_queue_limits(&self, request: Request<v2::Empty>) -> RpcResult<v2::ListQueueLimitsResponse> {
         let org = self.org(&request)?;
-        let limits = self.0.storage.queue_limits(org).await.map_err(told)?;
+        let limits = self.service.storage.queue_limits(org).await.map_err(to_status)?;
         let items = limits.iter().map(|(queue, limit)| queue_limit(queue, limit)).collect();
         Ok(Response::new(v2::ListQueueLimitsResponse { items }))
     }
 
-    async fn list_tasks(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListTasksResponse> {
+    async fn list_tasks(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListTasksResponse> {
         let org = self.org(&request)?;
-        let (execution, page) = listed(request.into_inner())?;
-        fitting(
+        let (execution, page) = run_and_page(request.into_inner())?;
+        page_response(
             page,
-            |page| self.0.storage.tasks(org, execution, page),
+            |page| self.service.storage.tasks(org, execution, page),
             |items, next| v2::ListTasksResponse { items, next },
         )
         .await
     }
 
-    async fn get_task(&self, request: Request<v2::TaskRequest>) -> Answer<v2::Task> {
+    async fn get_task(&self, request: Request<v2::TaskRequest>) -> RpcResult<v2::Task> {
         let org = self.org(&request)?;
-        let asked = request.get_ref();
-        let execution = ExecutionId(id(&asked.execution, "execution").map_err(told)?);
-        let task = TaskId(id(&asked.id, "task").map_err(told)?);
-        let task = self.0.storage.task(org, execution, task).await.map_err(told)?;
+        let runs = request.get_ref();
+        let execution = ExecutionId(id(&runs.execution, "execution").map_err(to_status)?);
+        let task = TaskId(id(&runs.id, "task").map_err(to_status)?);
+        let task = self.service.storage.task(org, execution, task).await.map_err(to_status)?;
         Ok(Response::new((&task).into()))
     }
 
-    async fn list_checkpoints(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListCheckpointsResponse> {
+    async fn list_checkpoints(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListCheckpointsResponse> {
         let org = self.org(&request)?;
-        let (execution, page) = listed(request.into_inner())?;
-        fitting(
+        let (execution, page) = run_and_page(request.into_inner())?;
+        page_response(
             page,
-            |page| self.0.storage.checkpoints(org, execution, page),
+            |page| self.service.storage.checkpoints(org, execution, page),
             |items, next| v2::ListCheckpointsResponse { items, next },
         )
         .await
     }
 
-    async fn list_signals(&self, request: Request<v2::ListRequest>) -> Answer<v2::ListSignalsResponse> {
+    async fn list_signals(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListSignalsResponse> {
         let org = self.org(&request)?;
-        let (execution, page) = listed(request.into_inner())?;
-        fitting(
+        let (execution, page) = run_and_page(request.into_inner())?;
+        page_response(
             page,
-            |page| self.0.storage.signals(org, execution, page),
+            |page| self.service.storage.signals(org, execution, page),
             |items, next| v2::ListSignalsResponse { items, next },
         )
         .await
     }
 
-    async fn list_events(&self, request: Request<v2::ListEventsRequest>) -> Answer<Self::ListEventsStream> {
+    async fn list_events(&self, request: Request<v2::ListEventsRequest>) -> RpcResult<Self::ListEventsStream> {
         let org = self.org(&request)?;
         let wire = request.into_inner();
         let limit = usize::try_from(wire.limit).unwrap_or(usize::MAX);
-        let events = self.0.storage.events(org, execution(&wire.execution)?, wire.after, limit).await;
-        Ok(Response::new(all(wired(&events.map_err(told)?))))
+        let events = self.service.storage.events(org, execution(&wire.execution)?, wire.after, limit).await;
+        Ok(Response::new(from_items(to_wire(&events.map_err(to_status)?))))
     }
 
-    async fn journal(&self, request: Request<v2::JournalRequest>) -> Answer<Self::JournalStream> {
+    async fn journal(&self, request: Request<v2::JournalRequest>) -> RpcResult<Self::JournalStream> {
         let org = self.org(&request)?;
         let wire = request.into_inner();
-        let ops = self.0.storage.journal(org, execution(&wire.execution)?, wire.segment).await.map_err(told)?;
-        Ok(Response::new(all(wired(&ops))))
+        let ops =
+            self.service.storage.journal(org, execution(&wire.execution)?, wire.segment).await.map_err(to_status)?;
+        Ok(Response::new(from_items(to_wire(&ops))))
     }
 
-    async fn list_queues(&self, request: Request<v2::Empty>) -> Answer<v2::ListQueuesResponse> {
+    async fn list_queues(&self, request: Request<v2::Empty>) -> RpcResult<v2::ListQueuesResponse> {
         let org = self.org(&request)?;
-        let loads = self.0.storage.queues(org).await.map_err(told)?;
-        Ok(Response::new(v2::ListQueuesResponse { items: wired(&loads) }))
+        let loads = self.service.storage.queues(org).await.map_err(to_status)?;
+        Ok(Response::new(v2::ListQueuesResponse { items: to_wire(&loads) }))
     }
 
-    async fn list_workers(&self, request: Request<v2::PageRequest>) -> Answer<v2::ListWorkersResponse> {
+    async fn list_workers(&self, request: Request<v2::PageRequest>) -> RpcResult<v2::ListWorkersResponse> {
         let org = self.org(&request)?;
         let page = request.into_inner().into();
-        fitting(page, |page| self.0.storage.workers(org, page), |items, next| v2::ListWorkersResponse { items, next })
-            .await
+        page_response(
+            page,
+            |page| self.service.storage.workers(org, page),
+            |items, next| v2::ListWorkersResponse { items, next },
+        )
+        .await
     }
 
-    async fn unserved(&self, request: Request<v2::Empty>) -> Answer<v2::UnservedResponse> {
+    async fn unserved(&self, request: Request<v2::Empty>) -> RpcResult<v2::UnservedResponse> {
         let org = self.org(&request)?;
-        let kinds = self.0.storage.unserved(org).await.map_err(told)?;
+        let kinds = self.service.storage.unserved(org).await.map_err(to_status)?;
         let kind = |(kind, queue, waiting)| v2::UnservedKind { kind, queue, waiting };
         Ok(Response::new(v2::UnservedResponse { kinds: kinds.into_iter().map(kind).collect() }))
     }
 
-    async fn watch(&self, request: Request<v2::WatchRequest>) -> Answer<Self::WatchStream> {
+    async fn watch(&self, request: Request<v2::WatchRequest>) -> RpcResult<Self::WatchStream> {
         let org = self.org(&request)?;
-        let open = self.0.open_stream(org, &self.identity(&request)?).await.map_err(told)?;
+        let open = self.service.open_stream(org, &self.identity(&request)?).await.map_err(to_status)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
-        let watching = self.0.client(org).watch(execution(&wire.execution)?, after.map_err(told)?);
+        let watching = self.service.client(org).watch(execution(&wire.execution)?, after.map_err(to_status)?);
         let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
         let ended = self.ended(open.who());
         let events = stream::unfold(Some((watching, open)), |watching| async {
@@ -343,21 +359,21 @@ impl Agents for Grpc {
             match watching.next().await {
                 Ok(Some(event)) => Some((Ok((&event).into()), Some((watching, open)))),
                 Ok(None) => None,
-                Err(error) => Some((Err(failed(error)), None)),
+                Err(error) => Some((Err(to_status(error)), None)),
             }
         });
-        Ok(Response::new(cut(events, ended)))
+        Ok(Response::new(until(events, ended)))
     }
 
-    async fn get_payload(&self, request: Request<v2::GetPayloadRequest>) -> Answer<Self::GetPayloadStream> {
+    async fn get_payload(&self, request: Request<v2::GetPayloadRequest>) -> RpcResult<Self::GetPayloadStream> {
         let org = self.org(&request)?;
-        Ok(Response::new(send(&self.0.storage, org, request.into_inner())?))
+        Ok(Response::new(send(&self.service.storage, org, request.into_inner())?))
     }
 
-    async fn put_payload(&self, request: Request<Streaming<v2::PayloadPart>>) -> Answer<v2::Stored> {
+    async fn put_payload(&self, request: Request<Streaming<v2::PayloadPart>>) -> RpcResult<v2::Stored> {
         let org = self.org(&request)?;
-        let stored = receive(&self.0.storage, org, request.into_inner()).await?;
-        self.0.metrics.uploaded(stored.size);
+        let stored = receive(&self.service.storage, org, request.into_inner()).await?;
+        self.service.metrics.uploaded(stored.size);
         Ok(Response::new(stored))
     }
 }

@@ -1,8 +1,8 @@
-//! What `grpc.health.v1` says of this server: that it is to be called, or that it ends or has had no database for a while.
+//! `grpc.health.v1`: not serving when the server drains, or when its database has been away for a while.
 
 use super::v1::V1;
 use super::{AgentDispatchServer, AgentsServer, Grpc, TaskExecutionServer, WorkerLifecycleServer, WorkerServer};
-use crate::http::answers;
+use crate::http::check_storage;
 use crate::service::Service;
 use std::pin::pin;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 use tracing::warn;
 
-/// How often the backend is looked at, and for how long it may be away before callers are told.
-const LOOK: Duration = Duration::from_secs(5);
-const AWAY: Duration = Duration::from_secs(10);
-/// How long a server that ends says so to those who ask, and keeps the streams of those who watch.
-const TOLD: Duration = Duration::from_millis(500);
+/// How often the backend is checked, and how long it may be away before health reports it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const OUTAGE_GRACE: Duration = Duration::from_secs(10);
+/// How long a server that stops still answers health checks, and keeps the streams of watchers.
+const NOT_SERVING_TIME: Duration = Duration::from_millis(500);
 
-/// Whom callers ask about: the server as a whole, then each service.
+/// The names of health checks: the server as a whole, then each service.
 const NAMES: [&str; 6] = [
     "",
     AgentsServer::<Grpc>::NAME,
@@ -29,49 +29,49 @@ const NAMES: [&str; 6] = [
     WorkerLifecycleServer::<V1>::NAME,
 ];
 
-/// The service, which says that all is served, and what changes that.
-pub(super) async fn open() -> (HealthReporter, HealthServer<impl Health>) {
+/// The health service, which reports all as serving, and the reporter that changes that.
+pub(super) async fn health_service() -> (HealthReporter, HealthServer<impl Health>) {
     let (reporter, service) = tonic_health::server::health_reporter();
-    tell(&reporter, Serving).await;
+    set_all(&reporter, Serving).await;
     (reporter, service)
 }
 
-/// Keeps health true until the server is told to end, and says that it ends: at once, and to those who watch until it stops.
-pub(super) async fn keep(mut health: HealthReporter, service: &Service) {
+/// Checks the database until the server drains, then reports that it is not serving, until it stops.
+pub(super) async fn maintain(mut health: HealthReporter, service: &Service) {
     let mut drained = pin!(service.drained());
-    let (mut told, mut away) = (Serving, None::<Instant>);
+    let (mut signalled, mut failing_since) = (Serving, None::<Instant>);
     loop {
-        let looked = async {
-            tokio::time::sleep(LOOK).await;
-            answers(service).await
+        let checked = async {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            check_storage(service).await
         };
         let status = tokio::select! {
             () = &mut drained => break,
-            looked = looked => match looked {
+            checked = checked => match checked {
                 Ok(()) => {
-                    away = None;
+                    failing_since = None;
                     Serving
                 }
-                Err(_) if away.get_or_insert_with(Instant::now).elapsed() >= AWAY => NotServing,
-                Err(_) => told,
+                Err(_) if failing_since.get_or_insert_with(Instant::now).elapsed() >= OUTAGE_GRACE => NotServing,
+                Err(_) => signalled,
             },
         };
-        if status != told {
+        if status != signalled {
             warn!(?status, "what health says of this server has changed with its database");
-            tell(&health, status).await;
-            told = status;
+            set_all(&health, status).await;
+            signalled = status;
         }
     }
-    tell(&health, NotServing).await;
+    set_all(&health, NotServing).await;
     service.stopped().await;
-    tokio::time::sleep(TOLD).await;
-    // Whoever watches would hold the server.
+    tokio::time::sleep(NOT_SERVING_TIME).await;
+    // Ends the streams of watchers, which would keep the server from stopping.
     for name in NAMES {
         health.clear_service_status(name).await;
     }
 }
 
-async fn tell(health: &HealthReporter, status: ServingStatus) {
+async fn set_all(health: &HealthReporter, status: ServingStatus) {
     for name in NAMES {
         health.set_service_status(name, status).await;
     }
@@ -80,8 +80,8 @@ async fn tell(health: &HealthReporter, status: ServingStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::Ending;
-    use crate::{Access, Doors};
+    use crate::shutdown::Shutdown;
+    use crate::{Access, ServeOptions};
     use flovyn_core::clock::SystemClock;
     use flovyn_core::error::{Code, Error, Result};
     use flovyn_core::storage::guarded::{Call, Gate, Guarded};
@@ -109,40 +109,40 @@ mod tests {
         let gone = Arc::new(AtomicBool::new(false));
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
-        let ending = Ending::default();
-        let service = crate::service(storage, Chunks::default(), Access::of([]), &Doors::default(), &ending);
-        let (reporter, served) = open().await;
-        let kept = tokio::spawn(async move { keep(reporter, &service).await });
+        let shutdown = Shutdown::default();
+        let service = crate::service(storage, Chunks::default(), Access::of([]), &ServeOptions::default(), &shutdown);
+        let (reporter, served) = health_service().await;
+        let maintained = tokio::spawn(async move { maintain(reporter, &service).await });
         let mut client = HealthClient::new(served);
         for name in NAMES {
-            let asked = HealthCheckRequest { service: name.into() };
-            let told = client.check(asked).await.unwrap().into_inner();
-            assert_eq!(told.status, Serving as i32, "{name:?}");
+            let check = HealthCheckRequest { service: name.into() };
+            let signalled = client.check(check).await.unwrap().into_inner();
+            assert_eq!(signalled.status, Serving as i32, "{name:?}");
         }
-        let asked = HealthCheckRequest { service: NAMES[1].into() };
-        let mut watching = client.watch(asked).await.unwrap().into_inner();
-        let mut next = async || watching.message().await.unwrap().map(|told| told.status);
+        let check = HealthCheckRequest { service: NAMES[1].into() };
+        let mut watching = client.watch(check).await.unwrap().into_inner();
+        let mut next = async || watching.message().await.unwrap().map(|signalled| signalled.status);
         assert_eq!(next().await, Some(Serving as i32));
 
-        // Away for a moment: nothing is told.
+        // A short outage is not reported.
         gone.store(true, Ordering::Relaxed);
-        assert!(tokio::time::timeout(AWAY, next()).await.is_err());
+        assert!(tokio::time::timeout(OUTAGE_GRACE, next()).await.is_err());
         gone.store(false, Ordering::Relaxed);
-        assert!(tokio::time::timeout(AWAY, next()).await.is_err());
+        assert!(tokio::time::timeout(OUTAGE_GRACE, next()).await.is_err());
 
         let since = Instant::now();
         gone.store(true, Ordering::Relaxed);
         assert_eq!(next().await, Some(NotServing as i32));
-        assert!((AWAY..=AWAY + LOOK * 2).contains(&since.elapsed()), "{:?}", since.elapsed());
+        assert!((OUTAGE_GRACE..=OUTAGE_GRACE + CHECK_INTERVAL * 2).contains(&since.elapsed()), "{:?}", since.elapsed());
         gone.store(false, Ordering::Relaxed);
         assert_eq!(next().await, Some(Serving as i32));
-        assert!(since.elapsed() <= AWAY + LOOK * 4, "{:?}", since.elapsed());
+        assert!(since.elapsed() <= OUTAGE_GRACE + CHECK_INTERVAL * 4, "{:?}", since.elapsed());
 
-        ending.drain();
+        shutdown.drain();
         assert_eq!(next().await, Some(NotServing as i32));
-        assert!(tokio::time::timeout(AWAY, next()).await.is_err(), "it is told for as long as it is watched");
-        ending.stop();
+        assert!(tokio::time::timeout(OUTAGE_GRACE, next()).await.is_err(), "it is told for as long as it is watched");
+        shutdown.stop();
         assert_eq!(next().await, None);
-        kept.await.unwrap();
+        maintained.await.unwrap();
     }
 }

@@ -1,28 +1,28 @@
 //! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. `v1/` serves the first protocol.
 
 mod agents;
+mod commit_memory;
 mod health;
-mod links;
-mod lost;
+mod hint_streams;
+mod lost_leases;
 mod payloads;
-mod queues;
-mod room;
+mod queue_access;
 mod streams;
 mod v1;
 mod worker;
 
-use self::links::Links;
-use self::queues::Queues;
-use self::room::Room;
+use self::commit_memory::CommitMemory;
+use self::hint_streams::HintStreams;
+use self::queue_access::QueueCache;
 use self::v1::V1;
 use crate::Identity;
 use crate::faults::{self, contain_grpc};
 use crate::limits::retry_after;
-use crate::listen::Latch;
+use crate::listen::ListenerCloser;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
-use crate::service::{Act, By, Service};
+use crate::service::{Act, Requester, Service};
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -40,6 +40,7 @@ use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::service::Routes;
@@ -52,28 +53,38 @@ use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 const STREAMS: u32 = 1_024;
 /// Bytes of the headers of a call.
 const HEADERS: u32 = 16 << 10;
-/// How long whoever connects to a server that is about to end is not asked to go elsewhere: the first calls are answered in peace.
-const STAY: Duration = Duration::from_millis(500);
-/// How long the last who have connected may take to be encrypted.
-const LAST: Duration = Duration::from_secs(1);
+/// How long a connection to a draining server lives before it gets GOAWAY: its first calls are answered.
+const DRAINING_CONNECTION_AGE: Duration = Duration::from_millis(500);
+/// How long the handshakes of the last connections may take.
+const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 
-/// What the services share.
+/// The state that the gRPC services share.
 #[derive(Clone)]
-struct Grpc(Service, Links, Queues, Room);
+struct Grpc {
+    service: Service,
+    hint_streams: HintStreams,
+    queues: Arc<QueueCache>,
+    commit_memory: CommitMemory,
+}
 
-/// Serves what connects until told to stop, and then the calls in flight. Whoever is connected when the server is about to end is
-/// asked to go elsewhere at once (GOAWAY, which cuts no call), whoever connects after that a moment later.
+/// Serves connections until the server stops, and then the calls in flight. When the server drains, its connections get GOAWAY at
+/// once, which cuts no call; connections that are opened after that get it a moment later.
 pub(crate) async fn serve<C>(
     service: Service,
     connections: impl Stream<Item = std::io::Result<C>> + Send + Unpin,
-    latch: Latch,
+    closer: ListenerCloser,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let grpc = Grpc(service, Links::default(), Queues::default(), Room::default());
+    let grpc = Grpc {
+        service,
+        hint_streams: HintStreams::default(),
+        queues: Arc::default(),
+        commit_memory: CommitMemory::default(),
+    };
     let first = V1::over(grpc.clone());
-    let (health, healthy) = health::open().await;
+    let (health, healthy) = health::health_service().await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
     let routes = Routes::new(agents.max_encoding_message_size(MAX_MESSAGE))
         .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
@@ -84,28 +95,32 @@ where
         .add_service(reflection()?)
         .into_axum_router()
         .layer(from_fn(contain_grpc))
-        .layer(from_fn_with_state(grpc.0.clone(), admit))
-        .layer(from_fn_with_state(grpc.0.metrics.clone(), grpc_calls))
+        .layer(from_fn_with_state(grpc.service.clone(), admit))
+        .layer(from_fn_with_state(grpc.service.metrics.clone(), grpc_calls))
         .layer(from_fn(request_id::mark));
     let connections = Mutex::new(connections);
     let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
-    let early = protocol().add_routes(Routes::from(routes.clone()));
-    let early = early.serve_with_incoming_shutdown(next(), grpc.0.drained());
-    let late = async {
-        grpc.0.drained().await;
+    let before_drain = protocol().add_routes(Routes::from(routes.clone()));
+    let before_drain = before_drain.serve_with_incoming_shutdown(next(), grpc.service.drained());
+    let while_draining = async {
+        grpc.service.drained().await;
         let stop = async {
-            grpc.0.stopped().await;
-            latch.fall();
-            tokio::time::sleep(LAST).await;
+            grpc.service.stopped().await;
+            closer.close();
+            tokio::time::sleep(LAST_HANDSHAKES).await;
         };
-        let late = protocol().max_connection_age(STAY).add_routes(Routes::from(routes.clone()));
-        late.serve_with_incoming_shutdown(next(), stop).await
+        let while_draining =
+            protocol().max_connection_age(DRAINING_CONNECTION_AGE).add_routes(Routes::from(routes.clone()));
+        while_draining.serve_with_incoming_shutdown(next(), stop).await
     };
-    let ((), early, late) = join3(health::keep(health, &grpc.0), early, late).await;
-    early.and(late).map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
+    let ((), before_drain, while_draining) =
+        join3(health::maintain(health, &grpc.service), before_drain, while_draining).await;
+    before_drain
+        .and(while_draining)
+        .map_err(|error| Error::new(Code::StorageUnavailable, format!("the gRPC listener broke: {error}")))
 }
 
-/// What every connection is held to.
+/// The limits of every connection.
 fn protocol() -> Server {
     Server::builder()
         .initial_connection_window_size(8 << 20)
@@ -117,23 +132,24 @@ fn protocol() -> Server {
 }
 
 impl Grpc {
-    /// Who calls, as [`admit`] found out.
+    /// The caller that [`admit`] has authenticated.
     fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
         let identity = request.extensions().get::<Identity>().cloned();
         identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
     }
 
-    /// The org of a call that is about to be carried out, which is written down first.
+    /// Records an act in the audit before it is done; returns the org of the call.
     async fn audit<T>(&self, request: &Request<T>, act: Act, subject: impl Display) -> Result<OrgId, Status> {
         let org = self.org(request)?;
-        let by = By { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
-        self.0.audit(org, &by, act, subject).await.map_err(told)?;
+        let by = Requester { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
+        self.service.audit(org, &by, act, subject).await.map_err(to_status)?;
         Ok(org)
     }
 
-    /// Ends with what a caller is told whose stream must end: nothing where the server ends, which others go on for.
+    /// Resolves when a caller's stream must end, with its last status: none where the server stops, since the client goes on with
+    /// another server.
     fn ended(&self, who: &Identity) -> impl Future<Output = Option<Status>> + Send + 'static {
-        let (stopped, lapsed) = (self.0.stopped(), self.0.access.lapse(who));
+        let (stopped, lapsed) = (self.service.stopped(), self.service.access.until_revoked(who));
         async {
             tokio::select! {
                 () = stopped => None,
@@ -145,12 +161,12 @@ impl Grpc {
     /// The org of a call.
     fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
         let identity = self.identity(request)?;
-        org_of(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
+        resolve_org(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
     }
 }
 
-/// The org that a caller speaks for, where it names one in the header or none.
-fn org_of(identity: &Identity, named: Option<&[u8]>) -> Result<OrgId, Status> {
+/// The org of a call, whether the caller names one in the header or not.
+fn resolve_org(identity: &Identity, named: Option<&[u8]>) -> Result<OrgId, Status> {
     let parse = |named: &[u8]| std::str::from_utf8(named).ok()?.parse().ok();
     let wrong = || Status::invalid_argument(format!("the header {ORG_HEADER} is no id; send the org's UUID"));
     let named = named.map(|named| parse(named).ok_or_else(wrong)).transpose()?;
@@ -166,7 +182,7 @@ fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>> {
         .map_err(|error| Error::new(Code::StorageUnavailable, format!("the services cannot be described: {error}")))
 }
 
-/// Lets a call through whose token allows it; nothing else reaches a method.
+/// Authenticates and authorizes a call; no other call reaches a method.
 async fn admit(
     State(service): State<Service>,
     mut request: axum::extract::Request,
@@ -194,7 +210,7 @@ async fn identify(
     from: Option<IpAddr>,
     named: Option<HeaderValue>,
 ) -> Result<Option<Identity>, Status> {
-    let Some(need) = policy::of_method(path) else {
+    let Some(need) = policy::need_of_method(path) else {
         return Err(Status::unimplemented(format!("this server has no method {path}")));
     };
     if need == Need::Nothing {
@@ -203,26 +219,26 @@ async fn identify(
     let Some(token) = token else {
         return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
     };
-    let Some(identity) = service.identify(&token, from).await.map_err(told)? else {
+    let Some(identity) = service.identify(&token, from).await.map_err(to_status)? else {
         return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
     };
     if !need.is_met(identity.scopes()) {
         if need == Need::Work {
-            service.refusals.tell(&identity, path);
+            service.refusals.log(&identity, path);
         }
-        let why = format!("{path} needs {}; the token has {}", need.told(), identity.scopes());
+        let why = format!("{path} needs {}; the token has {}", need.describe(), identity.scopes());
         return Err(Status::permission_denied(why));
     }
     if let Some(rate) = policy::rate_of_method(path) {
-        let org = org_of(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
-        service.count(rate, org, &identity).await.map_err(told)?;
+        let org = resolve_org(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
+        service.count(rate, org, &identity).await.map_err(to_status)?;
     }
     Ok(Some(identity))
 }
 
-/// An error as the status of a call.
-fn told(error: Error) -> Status {
-    faults::note(&error);
+/// The gRPC status of an error.
+fn to_status(error: Error) -> Status {
+    faults::log_hidden(&error);
     let mut status = status_of_error(&error);
     if let Some(seconds) = retry_after(&error) {
         status.metadata_mut().insert("retry-after", seconds.into());

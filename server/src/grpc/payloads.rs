@@ -1,7 +1,7 @@
 //! Payloads on their own, in pieces.
 
-use super::streams::Answers;
-use super::told;
+use super::streams::ResponseStream;
+use super::to_status;
 use crate::service::{IDLE, Upload, check_size};
 use bytes::Bytes;
 use flovyn_core::error::{Code, Error};
@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 const PIECE: usize = 1 << 20;
 
 fn refused(message: impl Into<String>) -> Status {
-    told(Error::new(Code::InvalidArgument, message))
+    to_status(Error::new(Code::InvalidArgument, message))
 }
 
 /// Takes an upload.
@@ -30,8 +30,8 @@ pub(super) async fn receive(
     let Some(Part::Header(header)) = next(&mut stream).await? else {
         return Err(refused("an upload starts with a header that declares its length and hash"));
     };
-    check_size(header.size, storage.max_payload()).map_err(told)?;
-    let mut upload = Upload::new(storage.max_payload()).map_err(told)?;
+    check_size(header.size, storage.max_payload()).map_err(to_status)?;
+    let mut upload = Upload::new(storage.max_payload()).map_err(to_status)?;
     while let Some(part) = next(&mut stream).await? {
         let Part::Chunk(chunk) = part else { return Err(refused("an upload has one header")) };
         if chunk.len() > CHUNK || upload.size() + chunk.len() as u64 > header.size {
@@ -41,7 +41,7 @@ pub(super) async fn receive(
                 header.size
             )));
         }
-        upload.take(&chunk).map_err(told)?;
+        upload.take(&chunk).map_err(to_status)?;
     }
     if upload.size() != header.size || upload.hash().0[..] != header.hash[..] {
         return Err(refused(format!(
@@ -50,8 +50,8 @@ pub(super) async fn receive(
             header.size
         )));
     }
-    let encoding = encoding(header.encoding).map_err(told)?;
-    let (hash, size) = upload.store(&**storage, org, encoding).await.map_err(told)?;
+    let encoding = encoding(header.encoding).map_err(to_status)?;
+    let (hash, size) = upload.store(&**storage, org, encoding).await.map_err(to_status)?;
     Ok(stored(&hash, size))
 }
 
@@ -66,7 +66,7 @@ pub(super) fn send(
     storage: &Arc<dyn Storage>,
     org: OrgId,
     wire: v2::GetPayloadRequest,
-) -> Result<Answers<v2::PayloadPart>, Status> {
+) -> Result<ResponseStream<v2::PayloadPart>, Status> {
     let named = wire.payload.ok_or_else(|| refused("the field payload is missing"))?;
     let hash: [u8; 32] = named.hash[..].try_into().map_err(|_| refused("a hash has 32 bytes"))?;
     let payload = Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash(hash), size: named.size } };
@@ -93,7 +93,7 @@ pub(super) fn send(
             let length = PIECE.min((to - at) as usize);
             match storage.read_payload_part(org, &payload, at, length).await {
                 Ok(piece) => Some((Ok(piece), Some(at + length as u64))),
-                Err(error) => Some((Err(told(error)), None)),
+                Err(error) => Some((Err(to_status(error)), None)),
             }
         }
     });

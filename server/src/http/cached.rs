@@ -8,9 +8,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 /// Bytes of an answer that a tag is made of. Those of more are pages of values that hardly ever stay the same.
-const MOST: u64 = 8 << 20;
+const MAX_TAGGED_BYTES: u64 = 8 << 20;
 /// It may be kept by whoever asked, and is asked for again each time.
-const ASK_AGAIN: HeaderValue = HeaderValue::from_static("private, no-cache");
+const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
 /// What an answer is a version of, where a part of it changes by itself: an extension of the answer.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +28,13 @@ pub(super) async fn revalidate(request: Request, next: Next) -> Response {
     if request.method() != Method::GET {
         return next.run(request).await;
     }
-    let known = Known::of(request.headers());
+    let client_tags = IfNoneMatch::of(request.headers());
     let (mut parts, mut body) = next.run(request).await.into_parts();
     if parts.status != StatusCode::OK {
         return Response::from_parts(parts, body);
     }
-    if !parts.headers.contains_key(header::ETAG) && is_told_whole(&parts, &body) {
-        let Ok(bytes) = to_bytes(body, MOST as usize).await else {
+    if !parts.headers.contains_key(header::ETAG) && is_complete(&parts, &body) {
+        let Ok(bytes) = to_bytes(body, MAX_TAGGED_BYTES as usize).await else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let hash = parts.extensions.get::<Version>().map_or_else(|| blake3::hash(&bytes), |version| version.0);
@@ -43,11 +43,11 @@ pub(super) async fn revalidate(request: Request, next: Next) -> Response {
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             parts.headers.insert(header::ETAG, tag);
         }
-        parts.headers.entry(header::CACHE_CONTROL).or_insert(ASK_AGAIN);
+        parts.headers.entry(header::CACHE_CONTROL).or_insert(REVALIDATE);
         body = bytes.into();
     }
     match parts.headers.get(header::ETAG) {
-        Some(tag) if known.has(tag) => {
+        Some(tag) if client_tags.has(tag) => {
             parts.status = StatusCode::NOT_MODIFIED;
             parts.headers.remove(header::CONTENT_LENGTH);
             parts.headers.remove(header::CONTENT_TYPE);
@@ -58,25 +58,25 @@ pub(super) async fn revalidate(request: Request, next: Next) -> Response {
 }
 
 /// Whether an answer is there as a whole: a stream is not, and never becomes one here.
-fn is_told_whole(parts: &Parts, body: &Body) -> bool {
+fn is_complete(parts: &Parts, body: &Body) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let is_text = kind.starts_with(b"application/json") || kind.starts_with(b"text/html");
-    is_text && body.size_hint().exact().is_some_and(|size| size <= MOST)
+    is_text && body.size_hint().exact().is_some_and(|size| size <= MAX_TAGGED_BYTES)
 }
 
 /// The tags of what a caller has.
-struct Known(Vec<String>);
+struct IfNoneMatch(Vec<String>);
 
-impl Known {
+impl IfNoneMatch {
     fn of(headers: &HeaderMap) -> Self {
-        let said = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
-        Self(said.flat_map(|tags| tags.split(',')).map(|tag| opaque(tag.trim()).to_owned()).collect())
+        let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+        Self(values.flat_map(|tags| tags.split(',')).map(|tag| opaque(tag.trim()).to_owned()).collect())
     }
 
     /// Weak and strong tags of the same name are the same here (RFC 9110, 13.1.2).
     fn has(&self, tag: &HeaderValue) -> bool {
         let Ok(tag) = tag.to_str() else { return false };
-        self.0.iter().any(|known| known == "*" || known == opaque(tag))
+        self.0.iter().any(|client_tags| client_tags == "*" || client_tags == opaque(tag))
     }
 }
 

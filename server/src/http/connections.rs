@@ -1,7 +1,7 @@
-//! Connections of HTTP while they are served: each is told in its own way that its server ends, so that no request is lost.
+//! HTTP connections, and how they end without the loss of a request when the server stops.
 //!
-//! HTTP/1.1 knows one way to say so, `Connection: close` in an answer ([`say`]): whoever heard it sends nothing more. One that is
-//! closed without may just be sending. HTTP/2 has GOAWAY, which names the last call that is answered.
+//! HTTP/1.1 has `Connection: close` in an answer ([`announce_close`]): a client that has read it sends no further request. On a
+//! connection that is closed without it a request may be on its way. HTTP/2 has GOAWAY, which names the last call that is answered.
 
 use super::Peer;
 use crate::service::Service;
@@ -24,13 +24,13 @@ use tower::Layer;
 use tower::util::MapRequestLayer;
 use tracing::debug;
 
-/// How long a connection may be silent that is there when its server stops: whoever has just connected is about to ask.
-const FIRST: Duration = Duration::from_secs(1);
+/// How long a connection that is open when its server stops may take to send its first request.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a connection has been asked.
+/// The protocol of the first request of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Nothing,
+enum FirstRequest {
+    None,
     Http1,
     Http2,
 }
@@ -46,8 +46,8 @@ impl Connections {
         Self { served: JoinSet::new(), close: watch::Sender::new(false) }
     }
 
-    /// Serves one more.
-    pub(super) fn take<C>(
+    /// Serves a connection in a task of its own.
+    pub(super) fn serve_connection<C>(
         &mut self,
         (connection, address): (C, Option<IpAddr>),
         app: &Router,
@@ -56,14 +56,14 @@ impl Connections {
     ) where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // Those that have ended.
+        // Drops the tasks of connections that have ended.
         while let Some(Some(_)) = self.served.join_next().now_or_never() {}
-        let (asked, mut heard) = watch::channel(Asked::Nothing);
+        let (first_request, mut first_seen) = watch::channel(FirstRequest::None);
         let from = MapRequestLayer::new(move |mut request: axum::http::Request<_>| {
             request.extensions_mut().insert(Peer(address));
-            asked.send_replace(match request.version() {
-                Version::HTTP_2 => Asked::Http2,
-                _ => Asked::Http1,
+            first_request.send_replace(match request.version() {
+                Version::HTTP_2 => FirstRequest::Http2,
+                _ => FirstRequest::Http1,
             });
             request
         });
@@ -71,22 +71,26 @@ impl Connections {
         let served = protocol.serve_connection_with_upgrades(TokioIo::new(connection), app).into_owned();
         let (drained, mut close) = (service.drained(), self.close.subscribe());
         self.served.spawn(async move {
-            let mut before = heard.clone();
-            let leave = async move {
+            let mut before = first_seen.clone();
+            let drain = async move {
                 drained.await;
-                if before.wait_for(|asked| *asked == Asked::Http2).await.is_err() {
+                if before.wait_for(|first_request| *first_request == FirstRequest::Http2).await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
             let end = async move {
                 let _ = close.wait_for(|close| *close).await;
-                let _ = tokio::time::timeout(FIRST, heard.wait_for(|asked| *asked != Asked::Nothing)).await;
+                let _ = tokio::time::timeout(
+                    FIRST_REQUEST_TIMEOUT,
+                    first_seen.wait_for(|first_request| *first_request != FirstRequest::None),
+                )
+                .await;
             };
-            let (mut served, mut leave, mut end) = (pin!(served), pin!(leave.fuse()), pin!(end.fuse()));
+            let (mut served, mut drain, mut end) = (pin!(served), pin!(drain.fuse()), pin!(end.fuse()));
             let ended = loop {
                 tokio::select! {
                     ended = &mut served => break ended,
-                    () = &mut leave => served.as_mut().graceful_shutdown(),
+                    () = &mut drain => served.as_mut().graceful_shutdown(),
                     () = &mut end => served.as_mut().graceful_shutdown(),
                 }
             };
@@ -96,15 +100,15 @@ impl Connections {
         });
     }
 
-    /// Ends all once they have answered what they were asked.
+    /// Ends all connections once their requests are answered.
     pub(super) async fn end(mut self) {
         self.close.send_replace(true);
         while self.served.join_next().await.is_some() {}
     }
 }
 
-/// Says with each answer of a server that will end that it is the last on its connection.
-pub(super) async fn say(State(service): State<Service>, request: Request, next: Next) -> Response {
+/// Marks each HTTP/1.1 answer of a draining server as the last on its connection.
+pub(super) async fn announce_close(State(service): State<Service>, request: Request, next: Next) -> Response {
     let version = request.version();
     let mut answer = next.run(request).await;
     if *service.draining.borrow() && version <= Version::HTTP_11 {

@@ -19,7 +19,7 @@ impl Hosts {
     }
 
     /// What about a request is not of this machine.
-    fn foreign(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    fn rejection(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let header = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let called = header(header::HOST).or_else(|| Some(uri.authority()?.to_string())).unwrap_or_default();
         if !is_loopback(&called) && !self.is_public(&called) {
@@ -50,8 +50,8 @@ impl Hosts {
 
 /// On loopback, refuses what a page of somebody else's can make a browser send: a name that was rebound to this machine, or a
 /// foreign origin.
-pub(super) async fn of_this_machine(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
-    match hosts.foreign(request.headers(), request.uri()) {
+pub(super) async fn loopback_only(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    match hosts.rejection(request.headers(), request.uri()) {
         None => next.run(request).await,
         Some(detail) => Problem::denied(detail).into_response(),
     }
@@ -89,27 +89,27 @@ mod tests {
         for other in ["", "evil.example", "localhost.evil.example:8080", "127.0.0.1.nip.io", "127.0.0.1@evil:80"] {
             assert!(!is_loopback(other), "{other}");
         }
-        let foreign = |origin: &str| Hosts::default().foreign(&headers("localhost:8080", origin), &Uri::default());
+        let rejection = |origin: &str| Hosts::default().rejection(&headers("localhost:8080", origin), &Uri::default());
         assert_eq!(
-            (foreign("http://localhost:8080"), foreign("https://localhost:8080"), foreign("")),
+            (rejection("http://localhost:8080"), rejection("https://localhost:8080"), rejection("")),
             (None, None, None)
         );
         for other in ["null", "http://localhost:3000", "ftp://localhost:8080", "http://evil.example"] {
-            assert!(foreign(other).is_some(), "{other}");
+            assert!(rejection(other).is_some(), "{other}");
         }
     }
 
     #[test]
     fn a_proxy_of_this_machine_is_called_by_its_names_alone() {
         let hosts = Hosts::public(&["Agents.example.com:443".to_owned(), "other.example.com".to_owned()]);
-        let foreign = |host: &str, origin: &str| hosts.foreign(&headers(host, origin), &Uri::default());
+        let rejection = |host: &str, origin: &str| hosts.rejection(&headers(host, origin), &Uri::default());
         for (host, origin) in [
             ("agents.example.com", ""),
             ("AGENTS.EXAMPLE.COM:8443", "https://agents.example.com"),
             ("127.0.0.1:8080", "https://other.example.com"),
             ("localhost:8080", "http://localhost:8080"),
         ] {
-            assert_eq!(foreign(host, origin), None, "{host} {origin}");
+            assert_eq!(rejection(host, origin), None, "{host} {origin}");
         }
         for (host, origin) in [
             ("evil.example.com", ""),
@@ -118,8 +118,8 @@ mod tests {
             ("agents.example.com", "https://evil.example.com"),
             ("127.0.0.1:8080", "null"),
         ] {
-            let told = foreign(host, origin).unwrap_or_else(|| panic!("{host} {origin} is answered"));
-            assert!(told.contains("--public-host"), "{told}");
+            let detail = rejection(host, origin).unwrap_or_else(|| panic!("{host} {origin} is answered"));
+            assert!(detail.contains("--public-host"), "{detail}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! HTTP: the listener, its routes, and what holds for every request.
+//! HTTP: the server, its routes, and the layers of every request.
 
 mod cached;
 mod connections;
+mod health;
 mod hosts;
-mod outside;
 
 pub(crate) use cached::Version;
+pub(crate) use health::check_storage;
 pub(crate) use hosts::Hosts;
-pub(crate) use outside::answers;
 
 use self::connections::Connections;
-use self::hosts::of_this_machine;
+use self::hosts::loopback_only;
 use crate::faults::contain_http;
-use crate::listen::Latch;
+use crate::listen::ListenerCloser;
 use crate::metrics::http_calls;
 use crate::request_id;
 use crate::rest::{self, MAX_BODY, Problem, openapi};
@@ -38,74 +38,75 @@ use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How long the headers of a request may take, and how long a connection may be deaf.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the headers of a request may take, and the answer to a keep-alive ping.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the headers of a request.
 const HEADERS: usize = 64 << 10;
 /// Requests at a time on one connection of HTTP/2.
 const STREAMS: u32 = 256;
 
-/// Bytes of an answer that are worth to be compressed.
-const WORTH: u16 = 1_024;
+/// Bytes from which on an answer is compressed.
+const MIN_COMPRESSED: u16 = 1_024;
 const RAW: &str = "application/octet-stream";
 
-/// How long the last who have connected may take to be encrypted.
-const LAST: Duration = Duration::from_secs(1);
+/// How long the handshakes of the last connections may take.
+const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 
-/// Where a request comes from.
+/// The address that a request comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
-/// Serves until told to stop, and then until the calls in flight have ended, here and where `calls_ended` waits for them. Whoever
-/// comes meanwhile is answered; then the latch falls. With `of_machine` only calls of this machine are taken.
+/// Serves until the server stops, and then until the calls in flight have ended, here and where `calls_ended` waits for them.
+/// Connections that come meanwhile are answered; then the listener is closed. With `loopback_hosts` only calls to names of this
+/// machine are answered.
 pub(crate) async fn serve<C>(
     service: Service,
-    mut guests: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
-    of_machine: Option<Hosts>,
-    latch: Latch,
+    mut incoming: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
+    loopback_hosts: Option<Hosts>,
+    closer: ListenerCloser,
     calls_ended: impl Future<Output = ()>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (app, protocol) = (app(service.clone(), of_machine), protocol());
-    let (mut early, mut late) = (Connections::new(), Connections::new());
+    let (app, protocol) = (app(service.clone(), loopback_hosts), protocol());
+    let (mut before_stop, mut after_stop) = (Connections::new(), Connections::new());
     let mut stopped = pin!(service.stopped());
     loop {
         tokio::select! {
-            guest = guests.next() => match guest {
-                Some(guest) => early.take(guest, &app, &service, &protocol),
+            connection = incoming.next() => match connection {
+                Some(connection) => before_stop.serve_connection(connection, &app, &service, &protocol),
                 None => break,
             },
             () = &mut stopped => break,
         }
     }
-    let mut guests = guests.fuse();
-    let mut ended = pin!(join(early.end(), calls_ended));
+    let mut incoming = incoming.fuse();
+    let mut ended = pin!(join(before_stop.end(), calls_ended));
     loop {
         tokio::select! {
-            Some(guest) = guests.next() => late.take(guest, &app, &service, &protocol),
+            Some(connection) = incoming.next() => after_stop.serve_connection(connection, &app, &service, &protocol),
             _ = &mut ended => break,
         }
     }
-    latch.fall();
-    // Those who stand in the door.
-    let mut last = pin!(tokio::time::sleep(LAST));
+    closer.close();
+    // Connections that were accepted before the listener was closed.
+    let mut last = pin!(tokio::time::sleep(LAST_HANDSHAKES));
     loop {
         tokio::select! {
-            guest = guests.next() => match guest {
-                Some(guest) => late.take(guest, &app, &service, &protocol),
+            connection = incoming.next() => match connection {
+                Some(connection) => after_stop.serve_connection(connection, &app, &service, &protocol),
                 None => break,
             },
             () = &mut last => break,
         }
     }
-    late.end().await;
+    after_stop.end().await;
     Ok(())
 }
 
-/// What answers requests.
-fn app(service: Service, of_machine: Option<Hosts>) -> Router {
+/// The routes with all their layers.
+fn app(service: Service, loopback_hosts: Option<Hosts>) -> Router {
     let mut app = routes()
         .split_for_parts()
         .0
@@ -115,46 +116,46 @@ fn app(service: Service, of_machine: Option<Hosts>) -> Router {
         .layer(from_fn(cached::revalidate))
         .layer(from_fn(contain_http))
         .layer(from_fn_with_state(service.metrics.clone(), http_calls));
-    if let Some(hosts) = of_machine {
-        app = app.layer(from_fn_with_state(hosts, of_this_machine));
+    if let Some(hosts) = loopback_hosts {
+        app = app.layer(from_fn_with_state(hosts, loopback_only));
     }
     app.layer(compression())
         .layer(from_fn(request_id::mark))
         .layer(map_response(as_declared))
-        .layer(from_fn_with_state(service.clone(), connections::say))
+        .layer(from_fn_with_state(service.clone(), connections::announce_close))
         .with_state(service)
 }
 
-/// Compresses what is worth it for whoever takes it: texts of some length. Never events, each of which is to arrive at once, nor
-/// payloads, which are read piece by piece and have a length.
+/// Compresses texts of some length. Never events, since each is to arrive at once, nor payloads, which are read piece by piece and
+/// declare their length.
 fn compression() -> CompressionLayer<impl Predicate> {
-    let worth = SizeAbove::new(WORTH).and(NotForContentType::SSE).and(NotForContentType::const_new(RAW));
+    let worth = SizeAbove::new(MIN_COMPRESSED).and(NotForContentType::SSE).and(NotForContentType::const_new(RAW));
     CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(worth)
 }
 
-/// Lets no browser take an answer for something else than it says it is.
+/// Forbids browsers to guess the content type of an answer.
 async fn as_declared(mut response: Response) -> Response {
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// What every connection is held to.
+/// The limits of every connection.
 fn protocol() -> auto::Builder<TokioExecutor> {
     let mut protocol = auto::Builder::new(TokioExecutor::new());
-    protocol.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEADERS);
+    protocol.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADERS);
     let http2 = &mut protocol.http2();
-    http2.timer(TokioTimer::new()).keep_alive_interval(PATIENCE).keep_alive_timeout(PATIENCE);
+    http2.timer(TokioTimer::new()).keep_alive_interval(HEADER_TIMEOUT).keep_alive_timeout(HEADER_TIMEOUT);
     http2.max_header_list_size(HEADERS as u32).max_concurrent_streams(STREAMS);
     protocol
 }
 
-/// Every route, with its part of the document.
+/// Every route, with its part of the OpenAPI document.
 pub(crate) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .nest("/api/orgs/{org}", rest::of_org().merge(sse::of_run()))
-        .routes(routes!(outside::health))
-        .routes(routes!(outside::ready))
-        .routes(routes!(outside::metrics))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(openapi::docs))
 }

@@ -277,7 +277,7 @@ pub(crate) async fn http_calls(State(metrics): State<Metrics>, request: Request,
 /// Counts the answers over gRPC by method. One that fails after it began counts as `Ok`.
 pub(crate) async fn grpc_calls(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let method = if path.starts_with("/flovyn.") && crate::policy::of_method(path).is_some() {
+    let method = if path.starts_with("/flovyn.") && crate::policy::need_of_method(path).is_some() {
         path.trim_start_matches('/').to_owned()
     } else {
         "other".to_owned()

@@ -1,16 +1,16 @@
-//! NATS between the servers of an installation: hints, and previews of runs that are read through another server.
+//! NATS between the servers of an installation carries hints, and previews of runs that are read through another server.
 //!
-//! It saves time and is never the mechanism. Hints are missed without harm, since servers look at the database anyway;
-//! previews travel through rows too, and one that comes by NATS is shown only where nothing is missing before it. So a NATS
-//! that is absent, killed, slow, or that repeats and reorders costs latency alone. Whoever may publish there is trusted as
-//! a server is. Hints use core NATS; previews are kept by JetStream where NATS has it.
+//! It only saves time. A lost hint does no harm, since servers poll the database anyway; previews travel through rows too, and
+//! one that comes by NATS is shown only where nothing is missing before it. So a NATS that is absent, killed or slow, or that
+//! repeats and reorders messages, costs latency alone. Clients that may publish there are trusted like servers. Hints use core
+//! NATS; previews are retained by JetStream where NATS has it.
 
+mod message;
 mod previews;
-mod word;
 
 use self::previews::Previews;
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event, Message};
+use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::streaming::{Chunks, Hints, News, Said};
@@ -22,28 +22,30 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-/// Words that wait to be sent; more are dropped, and the others are then told to look at everything.
+/// Messages that wait to be sent. Further ones are dropped; where a hint was among them, the other servers are told that anything
+/// may have changed.
 const QUEUE: usize = 4_096;
-/// A send that takes so long is given up.
-const SLOW: Duration = Duration::from_secs(1);
+/// How long a message may take to be sent before it is dropped.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server's place on the bus, left when this is dropped.
-pub(crate) struct Bus {
+/// The connection of a server to NATS, closed when it is dropped.
+pub(crate) struct NatsBridge {
     hints: Hints,
     chunks: Chunks,
     tasks: Vec<AbortHandle>,
 }
 
-enum Word {
-    News(News),
-    Said(Said),
+/// A message to other servers.
+enum Message {
+    Hint(News),
+    Preview(Said),
 }
 
-impl Bus {
-    /// Joins, at once: a NATS that does not answer is tried again for as long as the server lives.
+impl NatsBridge {
+    /// Returns at once; connects in the background, again and again for as long as the server lives.
     ///
-    /// `prefix` is what its subjects begin with: installations that share a NATS need one each. Errors: `InvalidArgument` for
-    /// a URL or a prefix that can be none.
+    /// Subjects begin with `prefix`: installations that share a NATS need one each. Errors: `InvalidArgument` for an invalid URL
+    /// or prefix.
     pub(crate) async fn join(url: &str, prefix: &str, hints: &Hints, chunks: &Chunks) -> Result<Self> {
         let wrong = |why: String| Error::new(Code::InvalidArgument, why);
         if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
@@ -51,14 +53,14 @@ impl Bus {
         }
         let process = chunks.process();
         let (connected, connections) = watch::channel(());
-        let everything = hints.clone();
+        let all_hints = hints.clone();
         let client = ConnectOptions::new()
             .name("flovyn")
             .retry_on_initial_connect()
             .event_callback(move |event| {
-                // What was said while nobody listened is made good by a look.
+                // Hints were lost while there was no connection: every reader has to look at the database once.
                 if matches!(event, Event::Connected) {
-                    everything.everything_changed();
+                    all_hints.everything_changed();
                     connected.send_replace(());
                 }
                 tracing::debug!(%event, "NATS");
@@ -67,24 +69,27 @@ impl Bus {
             .connect(url)
             .await
             .map_err(|error| wrong(format!("nats = {url:?} cannot be used: {error}; write nats://HOST:4222")))?;
-        let (sender, words) = mpsc::channel(QUEUE);
-        let lost = Arc::new(AtomicBool::new(false));
-        let post = Post { client: client.clone(), prefix: prefix.to_owned(), process, lost: lost.clone() };
-        let ears = Ears { client, prefix: prefix.to_owned(), own: process.to_string() };
+        let (sender, messages) = mpsc::channel(QUEUE);
+        let hints_lost = Arc::new(AtomicBool::new(false));
+        let publisher =
+            Publisher { client: client.clone(), prefix: prefix.to_owned(), process, hints_lost: hints_lost.clone() };
+        let subscriber = Subscriber { client, prefix: prefix.to_owned(), own_process: process.to_string() };
         let tasks = vec![
-            tokio::spawn(post.send_all(words)).abort_handle(),
-            tokio::spawn(ears.clone().hear_hints(hints.clone())).abort_handle(),
-            tokio::spawn(ears.hear_previews(chunks.clone(), connections)).abort_handle(),
+            tokio::spawn(publisher.run(messages)).abort_handle(),
+            tokio::spawn(subscriber.clone().receive_hints(hints.clone())).abort_handle(),
+            tokio::spawn(subscriber.receive_previews(chunks.clone(), connections)).abort_handle(),
         ];
-        let (of_news, of_said) = (sender.clone(), sender);
-        let lost_too = lost.clone();
-        hints.set_herald(Some(Arc::new(move |news| offer(&of_news, &lost, Word::News(news)))));
-        chunks.set_herald(Some(Arc::new(move |said| offer(&of_said, &lost_too, Word::Said(said)))));
+        let (hint_sender, preview_sender) = (sender.clone(), sender);
+        let hints_lost_too = hints_lost.clone();
+        hints.set_herald(Some(Arc::new(move |hint| enqueue(&hint_sender, &hints_lost, Message::Hint(hint)))));
+        chunks.set_herald(Some(Arc::new(move |preview| {
+            enqueue(&preview_sender, &hints_lost_too, Message::Preview(preview))
+        })));
         Ok(Self { hints: hints.clone(), chunks: chunks.clone(), tasks })
     }
 }
 
-impl Drop for Bus {
+impl Drop for NatsBridge {
     fn drop(&mut self) {
         self.hints.set_herald(None);
         self.chunks.set_herald(None);
@@ -92,96 +97,96 @@ impl Drop for Bus {
     }
 }
 
-fn offer(sender: &mpsc::Sender<Word>, lost: &AtomicBool, word: Word) {
-    let is_news = matches!(word, Word::News(_));
-    if sender.try_send(word).is_err() && is_news {
-        lost.store(true, Ordering::Relaxed);
+fn enqueue(sender: &mpsc::Sender<Message>, hints_lost: &AtomicBool, message: Message) {
+    let is_hint = matches!(message, Message::Hint(_));
+    if sender.try_send(message).is_err() && is_hint {
+        hints_lost.store(true, Ordering::Relaxed);
     }
 }
 
-/// Says what this server has to say.
-struct Post {
+/// Publishes the hints and previews of this server.
+struct Publisher {
     client: Client,
     prefix: String,
     process: Uuid,
-    lost: Arc<AtomicBool>,
+    hints_lost: Arc<AtomicBool>,
 }
 
-impl Post {
-    async fn send_all(self, mut words: mpsc::Receiver<Word>) {
+impl Publisher {
+    async fn run(self, mut messages: mpsc::Receiver<Message>) {
         let hints = format!("{}.hints.{}", self.prefix, self.process);
         let previews = format!("{}.previews.{}", self.prefix, self.process);
-        while let Some(word) = words.recv().await {
-            // Nothing is kept for a NATS that is gone: by the time it is back, everybody has looked.
+        while let Some(message) = messages.recv().await {
+            // Messages are not kept while NATS is away: when it is back, every server looks at the database.
             if self.client.connection_state() != State::Connected {
                 continue;
             }
-            if self.lost.swap(false, Ordering::Relaxed) {
-                self.send(&hints, Some(word::everything())).await;
+            if self.hints_lost.swap(false, Ordering::Relaxed) {
+                self.publish(&hints, Some(message::encode_everything())).await;
             }
-            match word {
-                Word::News(news) => self.send(&hints, Some(word::of_news(news))).await,
-                Word::Said(said) => self.send(&previews, word::of_said(&said)).await,
+            match message {
+                Message::Hint(hint) => self.publish(&hints, Some(message::encode_hint(hint))).await,
+                Message::Preview(preview) => self.publish(&previews, message::encode_preview(&preview)).await,
             }
         }
     }
 
-    async fn send(&self, subject: &str, word: Option<Bytes>) {
-        let Some(word) = word else { return };
-        let sent = tokio::time::timeout(SLOW, self.client.publish(subject.to_owned(), word)).await;
+    async fn publish(&self, subject: &str, message: Option<Bytes>) {
+        let Some(message) = message else { return };
+        let sent = tokio::time::timeout(PUBLISH_TIMEOUT, self.client.publish(subject.to_owned(), message)).await;
         if !matches!(sent, Ok(Ok(()))) {
-            self.lost.store(true, Ordering::Relaxed);
+            self.hints_lost.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// Takes what other servers say.
+/// Receives the hints and previews of other servers.
 #[derive(Clone)]
-struct Ears {
+struct Subscriber {
     client: Client,
     prefix: String,
-    /// The end of the subjects that this server speaks on.
-    own: String,
+    /// The last part of the subjects of this server.
+    own_process: String,
 }
 
-impl Ears {
-    async fn hear_hints(self, hints: Hints) {
-        let Ok(mut said) = self.client.subscribe(format!("{}.hints.*", self.prefix)).await else {
+impl Subscriber {
+    async fn receive_hints(self, hints: Hints) {
+        let Ok(mut stream) = self.client.subscribe(format!("{}.hints.*", self.prefix)).await else {
             return tracing::warn!("NATS refuses the subscriptions of this server; it goes on without");
         };
-        while let Some(message) = said.next().await {
-            if self.is_of_another(&message) {
-                word::hint(&message.payload, &hints);
+        while let Some(received) = stream.next().await {
+            if self.is_of_another(&received) {
+                message::apply_hint(&received.payload, &hints);
             }
         }
     }
 
-    /// Listens anew on each connection: NATS may have restarted, and forgotten.
-    async fn hear_previews(self, chunks: Chunks, mut connections: watch::Receiver<()>) {
+    /// Subscribes anew on each connection: NATS may have restarted and forgotten the subscription.
+    async fn receive_previews(self, chunks: Chunks, mut connections: watch::Receiver<()>) {
         let mut previews = Previews::of(self.client.clone(), self.prefix.clone());
         loop {
             connections.mark_unchanged();
-            let mut said = previews.listen().await.unwrap_or_else(|| stream::pending().boxed());
+            let mut stream = previews.subscribe().await.unwrap_or_else(|| stream::pending().boxed());
             loop {
-                let heard = tokio::select! {
-                    heard = said.next() => heard,
+                let received = tokio::select! {
+                    received = stream.next() => received,
                     connected = connections.changed() => match connected {
                         Ok(()) => break,
                         Err(_) => return,
                     },
                 };
-                let Some((message, number)) = heard else { break tokio::time::sleep(SLOW).await };
-                previews.has_heard(number);
-                if self.is_of_another(&message)
-                    && let Some(said) = word::said(&message.payload)
+                let Some((received, number)) = received else { break tokio::time::sleep(PUBLISH_TIMEOUT).await };
+                previews.mark_received(number);
+                if self.is_of_another(&received)
+                    && let Some(preview) = message::decode_preview(&received.payload)
                 {
-                    chunks.hear(said);
+                    chunks.hear(preview);
                 }
             }
         }
     }
 
-    fn is_of_another(&self, message: &Message) -> bool {
-        message.subject.rsplit('.').next() != Some(self.own.as_str())
+    fn is_of_another(&self, received: &async_nats::Message) -> bool {
+        received.subject.rsplit('.').next() != Some(self.own_process.as_str())
     }
 }

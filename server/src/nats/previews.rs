@@ -1,5 +1,5 @@
-//! The previews that other servers say: where NATS has JetStream it keeps them for a minute, so a server that lost its
-//! connection goes on after the last that it heard; elsewhere it hears them as they come.
+//! The subscription to previews of other servers. JetStream retains them for a minute where NATS has it, so that a server that lost
+//! its connection goes on after the last preview it received; without JetStream, previews are received as they come.
 
 use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy, push::OrderedConfig};
 use async_nats::jetstream::stream::{Config, StorageType};
@@ -8,61 +8,61 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::time::Duration;
 
-/// How long JetStream keeps a preview, and how many bytes of them: the rows have them all.
-const KEPT: Duration = Duration::from_secs(60);
-const KEPT_BYTES: i64 = 64 << 20;
+/// How long JetStream retains a preview, and how many bytes of them. The database has them all.
+const RETENTION: Duration = Duration::from_secs(60);
+const RETAINED_BYTES: i64 = 64 << 20;
 
-/// What is said, and how far this server has heard it.
+/// The subscription, and the position of this server in it.
 pub(super) struct Previews {
     client: Client,
     prefix: String,
-    /// When the stream was made that keeps them, and the number of the last that was heard.
-    heard: Option<(String, u64)>,
+    /// When the JetStream stream was created, and the number of the last message that was received from it.
+    position: Option<(String, u64)>,
 }
 
-/// A preview, and its number where it is kept.
-pub(super) type Heard = (Message, Option<u64>);
+/// A preview, and its number where it is retained.
+pub(super) type Received = (Message, Option<u64>);
 
 impl Previews {
     pub fn of(client: Client, prefix: String) -> Self {
-        Self { client, prefix, heard: None }
+        Self { client, prefix, position: None }
     }
 
-    /// What is said from here on; where it is kept, first what was said since the last that was [heard](Self::has_heard).
-    /// None where NATS refuses.
-    pub async fn listen(&mut self) -> Option<BoxStream<'static, Heard>> {
-        match self.kept().await {
-            Ok(kept) => return Some(kept),
+    /// Previews from now on; where they are retained, from the last one that was [received](Self::mark_received). None where NATS
+    /// refuses.
+    pub async fn subscribe(&mut self) -> Option<BoxStream<'static, Received>> {
+        match self.retained().await {
+            Ok(retained) => return Some(retained),
             Err(error) => tracing::debug!(%error, "NATS keeps no previews; they are heard as they come"),
         }
-        let said = self.client.subscribe(format!("{}.previews.*", self.prefix)).await.ok()?;
-        Some(said.map(|message| (message, None)).boxed())
+        let messages = self.client.subscribe(format!("{}.previews.*", self.prefix)).await.ok()?;
+        Some(messages.map(|message| (message, None)).boxed())
     }
 
-    /// Remembers that a preview of this number was heard.
-    pub fn has_heard(&mut self, number: Option<u64>) {
-        if let (Some((_, last)), Some(number)) = (&mut self.heard, number) {
+    /// Remembers that the preview of this number was received.
+    pub fn mark_received(&mut self, number: Option<u64>) {
+        if let (Some((_, last)), Some(number)) = (&mut self.position, number) {
             *last = number.max(*last);
         }
     }
 
-    async fn kept(&mut self) -> Result<BoxStream<'static, Heard>, async_nats::Error> {
+    async fn retained(&mut self) -> Result<BoxStream<'static, Received>, async_nats::Error> {
         let stream = Config {
             name: format!("{}-previews", self.prefix),
             subjects: vec![format!("{}.previews.*", self.prefix)],
             storage: StorageType::Memory,
-            max_age: KEPT,
-            max_bytes: KEPT_BYTES,
+            max_age: RETENTION,
+            max_bytes: RETAINED_BYTES,
             num_replicas: 1,
             no_ack: true,
             ..Config::default()
         };
         let stream = jetstream::new(self.client.clone()).get_or_create_stream(stream).await?;
-        let made = stream.cached_info().created.to_string();
-        // A stream that somebody made anew, as after a restart of NATS, is heard from its beginning.
-        let last = match self.heard.take() {
+        let created = stream.cached_info().created.to_string();
+        // A stream that was created anew, as after a restart of NATS, is read from its beginning.
+        let last = match self.position.take() {
             None => stream.cached_info().state.last_sequence,
-            Some((of, last)) if of == made => last,
+            Some((of, last)) if of == created => last,
             Some(_) => 0,
         };
         let reader = OrderedConfig {
@@ -71,16 +71,16 @@ impl Previews {
             replay_policy: ReplayPolicy::Instant,
             ..OrderedConfig::default()
         };
-        let kept = stream.create_consumer(reader).await?.messages().await?;
-        self.heard = Some((made, last));
+        let retained = stream.create_consumer(reader).await?.messages().await?;
+        self.position = Some((created, last));
         let number = |message: &jetstream::Message| message.info().ok().map(|info| info.stream_sequence);
-        let heard = kept.filter_map(move |message| {
+        let received = retained.filter_map(move |message| {
             std::future::ready(message.ok().map(|message| {
                 let number = number(&message);
                 (message.message, number)
             }))
         });
-        Ok(heard.boxed())
+        Ok(received.boxed())
     }
 }
 
@@ -126,17 +126,17 @@ mod tests {
         panic!("no NATS at {port}");
     }
 
-    /// What is heard until a pause, in order.
-    async fn texts(previews: &mut Previews, said: &mut BoxStream<'static, Heard>) -> Vec<String> {
+    /// The texts received until a pause, in order.
+    async fn texts(previews: &mut Previews, messages: &mut BoxStream<'static, Received>) -> Vec<String> {
         let mut texts = Vec::new();
-        while let Ok(Some((message, number))) = tokio::time::timeout(Duration::from_secs(1), said.next()).await {
-            previews.has_heard(number);
+        while let Ok(Some((message, number))) = tokio::time::timeout(Duration::from_secs(1), messages.next()).await {
+            previews.mark_received(number);
             texts.push(String::from_utf8(message.payload.to_vec()).unwrap());
         }
         texts
     }
 
-    async fn say(client: &Client, texts: &'static [&'static str]) {
+    async fn publish(client: &Client, texts: &'static [&'static str]) {
         for text in texts {
             client.publish("test.previews.other", (*text).into()).await.unwrap();
         }
@@ -144,44 +144,44 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_was_said_while_nobody_listened_is_heard_where_it_is_kept() {
+    async fn previews_that_were_missed_are_received_where_they_are_retained() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
-        let kept = ["-js", "-sd", folder.path().to_str().unwrap()];
-        let nats = Nats::start(port, &kept);
+        let retained = ["-js", "-sd", folder.path().to_str().unwrap()];
+        let nats = Nats::start(port, &retained);
         let client = connected(port).await;
         let mut previews = Previews::of(client.clone(), "test".into());
-        let mut said = previews.listen().await.unwrap();
-        say(&client, &["one", "two"]).await;
-        assert_eq!(texts(&mut previews, &mut said).await, ["one", "two"]);
-        drop(said);
-        say(&client, &["three", "four"]).await;
-        let mut said = previews.listen().await.unwrap();
-        assert_eq!(texts(&mut previews, &mut said).await, ["three", "four"]);
-        // Who comes later has not missed them.
+        let mut messages = previews.subscribe().await.unwrap();
+        publish(&client, &["one", "two"]).await;
+        assert_eq!(texts(&mut previews, &mut messages).await, ["one", "two"]);
+        drop(messages);
+        publish(&client, &["three", "four"]).await;
+        let mut messages = previews.subscribe().await.unwrap();
+        assert_eq!(texts(&mut previews, &mut messages).await, ["three", "four"]);
+        // A new subscriber starts at the end.
         let mut late = Previews::of(client.clone(), "test".into());
-        let mut said_late = late.listen().await.unwrap();
-        assert!(texts(&mut late, &mut said_late).await.is_empty());
+        let mut late_messages = late.subscribe().await.unwrap();
+        assert!(texts(&mut late, &mut late_messages).await.is_empty());
         // NATS has forgotten everything, and counts anew.
-        drop((said, said_late, nats));
-        let _nats = Nats::start(port, &kept);
+        drop((messages, late_messages, nats));
+        let _nats = Nats::start(port, &retained);
         let client = connected(port).await;
         let mut previews = Previews { client: client.clone(), ..previews };
         late.client = client.clone();
-        assert!(late.listen().await.is_some());
-        say(&client, &["five"]).await;
-        let mut said = previews.listen().await.unwrap();
-        assert_eq!(texts(&mut previews, &mut said).await, ["five"]);
+        assert!(late.subscribe().await.is_some());
+        publish(&client, &["five"]).await;
+        let mut messages = previews.subscribe().await.unwrap();
+        assert_eq!(texts(&mut previews, &mut messages).await, ["five"]);
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn without_jetstream_previews_are_heard_as_they_come() {
+    async fn without_jetstream_previews_are_received_as_they_come() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let _nats = Nats::start(port, &[]);
         let client = connected(port).await;
         let mut previews = Previews::of(client.clone(), "test".into());
-        let mut said = previews.listen().await.unwrap();
-        say(&client, &["one"]).await;
-        assert_eq!(texts(&mut previews, &mut said).await, ["one"]);
+        let mut messages = previews.subscribe().await.unwrap();
+        publish(&client, &["one"]).await;
+        assert_eq!(texts(&mut previews, &mut messages).await, ["one"]);
     }
 }

@@ -61,24 +61,24 @@ const FIELDS: &[(&str, &str, Bound)] = &[
 const PARAMETERS: &[(&str, Bound)] = &[("limit", Between(1.0, MAX_PAGE as f64)), ("Idempotency-Key", ID)];
 
 /// Says what is refused where the document says what is taken.
-pub(super) fn state(api: &mut Value) {
+pub(super) fn add_bounds(api: &mut Value) {
     for (schema, field, bound) in FIELDS {
         if let Some(found) = api.pointer_mut(&format!("/components/schemas/{schema}/properties/{field}")) {
-            bound.say(found);
+            bound.write_to(found);
         }
     }
     let Some(paths) = api["paths"].as_object_mut() else { return };
     let operations = paths.values_mut().filter_map(Value::as_object_mut).flat_map(|item| item.values_mut());
     for parameter in operations.filter_map(|operation| operation["parameters"].as_array_mut()).flatten() {
         if let Some((_, bound)) = PARAMETERS.iter().find(|(name, _)| parameter["name"] == *name) {
-            bound.say(&mut parameter["schema"]);
+            bound.write_to(&mut parameter["schema"]);
         }
     }
 }
 
 impl Bound {
-    fn say(&self, schema: &mut Value) {
-        let said = match self {
+    fn write_to(&self, schema: &mut Value) {
+        let bounds = match self {
             Length(0, most) => json!({ "maxLength": most }),
             Length(least, most) => json!({ "minLength": least, "maxLength": most }),
             From(least) => json!({ "minimum": number(*least) }),
@@ -88,8 +88,8 @@ impl Bound {
                 "description": format!("For filters: names and values, {MAX_METADATA} bytes together"),
             }),
         };
-        if let (Some(schema), Value::Object(said)) = (schema.as_object_mut(), said) {
-            schema.extend(said);
+        if let (Some(schema), Value::Object(bounds)) = (schema.as_object_mut(), bounds) {
+            schema.extend(bounds);
         }
     }
 }

@@ -8,13 +8,13 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A budget as a request gives it, in the words of the engine, which reads it.
-pub(super) struct GivenBudget(pub(super) String);
+pub(super) struct BudgetRequest(pub(super) String);
 
-impl<'de> Deserialize<'de> for GivenBudget {
+impl<'de> Deserialize<'de> for BudgetRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(text) => Ok(Self(text)),
-            given @ (Value::Object(_) | Value::Number(_)) => Ok(Self(given.to_string())),
+            value @ (Value::Object(_) | Value::Number(_)) => Ok(Self(value.to_string())),
             other => Err(de::Error::custom(format!(
                 "the budget {other} is neither an object of maxTokens, maxCostUsd, maxCalls and maxTokensPerCall nor a number of \
                  tokens"
@@ -23,10 +23,12 @@ impl<'de> Deserialize<'de> for GivenBudget {
     }
 }
 
-impl PartialSchema for GivenBudget {
+impl PartialSchema for BudgetRequest {
     fn schema() -> RefOr<Schema> {
-        let count = |told: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": told });
-        let dollars = |told: &str| json!({ "type": ["number", "null"], "minimum": 0, "description": told });
+        let count =
+            |description: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": description });
+        let dollars =
+            |description: &str| json!({ "type": ["number", "null"], "minimum": 0, "description": description });
         let limits = json!({
             "type": "object",
             "description": "What is left out is without limit",
@@ -46,9 +48,9 @@ impl PartialSchema for GivenBudget {
     }
 }
 
-impl ToSchema for GivenBudget {
+impl ToSchema for BudgetRequest {
     fn name() -> Cow<'static, str> {
-        "GivenBudget".into()
+        "BudgetRequest".into()
     }
 }
 
@@ -69,9 +71,9 @@ pub(super) struct BudgetView {
 
 impl BudgetView {
     /// That of a run which keeps this.
-    pub(super) fn of(kept: &str) -> Option<Self> {
+    pub(super) fn of(stored: &str) -> Option<Self> {
         let Budget { max_tokens, max_cost_micros, max_calls, max_tokens_per_call } =
-            Allowance::parse(kept).ok()?.budget;
+            Allowance::parse(stored).ok()?.budget;
         let max_cost_usd = max_cost_micros.map(|micros| micros as f64 / 1e6);
         Some(Self { max_tokens, max_cost_usd, max_calls, max_tokens_per_call })
     }

@@ -2,7 +2,7 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller};
+use super::request::{Caller, QueryParams};
 use axum::http::StatusCode;
 use flovyn_core::error::Error;
 use flovyn_toolkit::catalog::{ListPrices, ModelEntry, ToolEntry, ToolSource};
@@ -128,15 +128,15 @@ fn all<M, V: From<M>>(entries: Vec<M>) -> axum::Json<Items<V>> {
 
 /// Lists the models to pick, by reference, all on one page; no provider is asked.
 #[utoipa::path(get, path = "/models", tag = "definitions", responses((status = 200, body = Items<ModelView>)))]
-pub(super) async fn models(caller: Caller, asked: Asked) -> Result<axum::Json<Items<ModelView>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn models(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<ModelView>>, Problem> {
+    query.reject_unknown()?;
     let now = caller.service.storage.clock().now();
     caller.service.catalog.models(now).map(all).map_err(misconfigured)
 }
 
 /// Lists the host tools to pick, by name, all on one page.
 #[utoipa::path(get, path = "/tools", tag = "definitions", responses((status = 200, body = Items<ToolView>)))]
-pub(super) async fn tools(caller: Caller, asked: Asked) -> Result<axum::Json<Items<ToolView>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn tools(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<ToolView>>, Problem> {
+    query.reject_unknown()?;
     caller.service.catalog.tools().map(all).map_err(misconfigured)
 }

@@ -2,7 +2,7 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller, Json};
+use super::request::{Caller, Json, QueryParams};
 use crate::service::{Act, DEFINITION};
 use axum::http::StatusCode;
 use flovyn_core::error::{Code, Error};
@@ -107,13 +107,13 @@ impl From<Definition> for DefinitionView {
     }
 }
 
-fn kept(caller: &Caller) -> Result<&dyn Definitions, Problem> {
+fn definition_store(caller: &Caller) -> Result<&dyn Definitions, Problem> {
     let unable = || Error::new(Code::InvalidArgument, "the database of this server keeps no definitions");
     Ok(caller.service.storage.definitions().ok_or_else(unable)?)
 }
 
 async fn named(caller: &Caller) -> Result<Definition, Problem> {
-    Ok(kept(caller)?.definition(caller.org(), caller.named("definition")).await?)
+    Ok(definition_store(caller)?.definition(caller.org(), caller.named("definition")).await?)
 }
 
 /// Makes a predefined agent.
@@ -128,8 +128,8 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, axum::Json<DefinitionView>), Problem> {
     let spec: DefinitionSpec = body.into();
     caller.audit(Act::Define, &spec.slug).await?;
-    let made = kept(&caller)?.create_definition(caller.org(), spec).await?;
-    Ok((StatusCode::CREATED, axum::Json(made.into())))
+    let created = definition_store(&caller)?.create_definition(caller.org(), spec).await?;
+    Ok((StatusCode::CREATED, axum::Json(created.into())))
 }
 
 /// Lists predefined agents, by slug.
@@ -139,10 +139,10 @@ pub(super) async fn create(
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<DefinitionView>))
 )]
-pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<DefinitionView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
-    let page = kept(&caller)?.definitions(caller.org(), page).await?;
+pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<DefinitionView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
+    let page = definition_store(&caller)?.definitions(caller.org(), page).await?;
     let items = page.items.into_iter().map(Into::into).collect();
     Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
 }
@@ -168,7 +168,7 @@ pub(super) async fn replace(
 ) -> Result<axum::Json<DefinitionView>, Problem> {
     let id = named(&caller).await?.id;
     caller.audit(Act::Define, id).await?;
-    let replaced = kept(&caller)?.replace_definition(caller.org(), id, body.into()).await?;
+    let replaced = definition_store(&caller)?.replace_definition(caller.org(), id, body.into()).await?;
     Ok(axum::Json(replaced.into()))
 }
 
@@ -180,14 +180,14 @@ pub(super) async fn replace(
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
     let id = named(&caller).await?.id;
     caller.audit(Act::Undefine, id).await?;
-    kept(&caller)?.delete_definition(caller.org(), id).await?;
+    definition_store(&caller)?.delete_definition(caller.org(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// What a start says of an agent, beside or instead of a definition. Without one it is the input: what is not said is not in it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Said {
+pub(super) struct AgentInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_prompt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,14 +200,14 @@ pub(super) struct Said {
     pub(super) config: Option<Map<String, Value>>,
 }
 
-impl Said {
+impl AgentInput {
     /// Whether it says nothing.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.user_prompt.is_none() && self.config.is_none() && !self.is_own()
+    pub(super) fn is_empty(&self) -> bool {
+        self.user_prompt.is_none() && self.config.is_none() && !self.overrides_definition()
     }
 
     /// Whether it says what a definition has of its own.
-    fn is_own(&self) -> bool {
+    fn overrides_definition(&self) -> bool {
         self.system_prompt.is_some() || self.models.is_some() || self.tools.is_some()
     }
 }
@@ -217,20 +217,24 @@ pub(super) async fn id_of(caller: &Caller, name: &str) -> Result<String, Problem
     if let Ok(id) = name.parse::<DefinitionId>() {
         return Ok(id.to_string());
     }
-    Ok(kept(caller)?.definition(caller.org(), name).await?.id.to_string())
+    Ok(definition_store(caller)?.definition(caller.org(), name).await?.id.to_string())
 }
 
 /// What a run of a predefined agent starts with: its kind, queue and metadata, and the input, which is all that its agent
 /// sees of the definition.
-pub(super) async fn frozen(caller: &Caller, name: &str, said: Said) -> Result<(DefinitionSpec, Value), Problem> {
-    if said.is_own() {
+pub(super) async fn resolve_start(
+    caller: &Caller,
+    name: &str,
+    agent_input: AgentInput,
+) -> Result<(DefinitionSpec, Value), Problem> {
+    if agent_input.overrides_definition() {
         return Err(Problem::invalid(
             "a definition has its own systemPrompt, models and tools; leave them out, or give a kind instead of agentDefinitionId",
         ));
     }
-    let definition = kept(caller)?.definition(caller.org(), name).await?;
+    let definition = definition_store(caller)?.definition(caller.org(), name).await?;
     let mut spec = definition.spec;
-    spec.config.extend(said.config.unwrap_or_default());
+    spec.config.extend(agent_input.config.unwrap_or_default());
     spec.metadata.insert(DEFINITION.into(), definition.id.to_string());
     let mut input = json!({
         "systemPrompt": spec.system_prompt,
@@ -238,7 +242,7 @@ pub(super) async fn frozen(caller: &Caller, name: &str, said: Said) -> Result<(D
         "tools": spec.tools,
         "config": spec.config,
     });
-    if let Some(prompt) = said.user_prompt {
+    if let Some(prompt) = agent_input.user_prompt {
         input["userPrompt"] = prompt;
     }
     Ok((spec, input))

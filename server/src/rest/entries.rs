@@ -2,8 +2,8 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller};
-use super::value::{IN_PLACE, IN_ROW, PayloadRef, told};
+use super::request::{Caller, QueryParams};
+use super::value::{IN_PLACE, IN_ROW, PayloadRef, to_value};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{EntryId, ExecutionId};
 use flovyn_core::model::{Entry, MAX_PAGE};
@@ -47,7 +47,7 @@ pub(super) struct EntryView {
 }
 
 async fn view(caller: &Caller, entry: &Entry, step: u32, fetch: u64) -> Result<EntryView, Problem> {
-    let (content, content_ref) = told(caller, &entry.new.content, fetch).await?;
+    let (content, content_ref) = to_value(caller, &entry.new.content, fetch).await?;
     Ok(EntryView {
         id: entry.new.id.0,
         parent_id: entry.new.parent.map(|parent| parent.0),
@@ -99,9 +99,9 @@ async fn steps(caller: &Caller, entries: &[Entry]) -> Result<Vec<u32>, Problem> 
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<EntryView>))
 )]
-pub(super) async fn entries(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<EntryView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn entries(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<EntryView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let id = caller.run().await?.id();
     let page = caller.service.storage.entries(caller.org(), id, page).await?;
     listed(&caller, &page.items, page.next.map(|cursor| cursor.0)).await
@@ -113,9 +113,9 @@ pub(super) async fn entries(caller: Caller, mut asked: Asked) -> Result<axum::Js
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<EntryView>))
 )]
-pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<EntryView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn messages(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<EntryView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Problem::invalid(format!("limit is {}; give 1 to {MAX_PAGE}", page.limit)));
     }
@@ -130,18 +130,18 @@ pub(super) async fn messages(caller: Caller, mut asked: Asked) -> Result<axum::J
             None => return Err(Problem::invalid("the cursor is no longer on the branch; list it from its start")),
         },
     };
-    let shown = &branch[start..branch.len().min(start + page.limit)];
-    let more = start + shown.len() < branch.len();
-    let next = shown.last().filter(|_| more).map(|entry| entry.new.id.to_string());
-    listed(&caller, shown, next).await
+    let page = &branch[start..branch.len().min(start + page.limit)];
+    let more = start + page.len() < branch.len();
+    let next = page.last().filter(|_| more).map(|entry| entry.new.id.to_string());
+    listed(&caller, page, next).await
 }
 
 /// The conversation from its root, as the entries are listed, up to a number; and where more follows.
 pub(super) async fn conversation(caller: &Caller) -> Result<(Box<RawValue>, Option<String>), Problem> {
     let branch = branch(caller).await?;
-    let shown = &branch[..branch.len().min(MAX_PAGE)];
-    let next = shown.last().filter(|_| shown.len() < branch.len()).map(|entry| entry.new.id.to_string());
-    let axum::Json(listed) = listed(caller, shown, next).await?;
+    let page = &branch[..branch.len().min(MAX_PAGE)];
+    let next = page.last().filter(|_| page.len() < branch.len()).map(|entry| entry.new.id.to_string());
+    let axum::Json(listed) = listed(caller, page, next).await?;
     let value = serde_json::value::to_raw_value(&listed.items);
     Ok((value.map_err(|error| Error::new(Code::Internal, error.to_string()))?, listed.next_cursor))
 }

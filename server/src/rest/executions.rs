@@ -1,12 +1,12 @@
 //! Runs: start, list, look at, with their checkpoints.
 
-use super::budget::{BudgetView, GivenBudget};
-use super::definitions::{self, Said};
+use super::budget::{BudgetRequest, BudgetView};
+use super::definitions::{self, AgentInput};
 use super::problem::Problem;
-use super::request::{Asked, Caller, Json, idempotency_key};
+use super::request::{Caller, Json, QueryParams, idempotency_key};
 use super::summary::SummaryView;
 use super::usage::UsageView;
-use super::value::{IN_PLACE, IN_ROW, PayloadRef, given, present, told, told_of};
+use super::value::{IN_PLACE, IN_ROW, PayloadRef, payload_from, present, to_optional_value, to_value};
 use crate::http::Version;
 use crate::service;
 use axum::Extension;
@@ -73,7 +73,7 @@ pub(super) struct Start {
     /// Recorded calls since the last checkpoint after which the run pauses.
     max_tail: Option<u32>,
     /// What it may use of models: it pauses before what does not fit.
-    budget: Option<GivenBudget>,
+    budget: Option<BudgetRequest>,
     /// The longest the run may take.
     timeout_seconds: Option<f64>,
     /// Higher is claimed first.
@@ -188,8 +188,8 @@ impl From<&Failure> for FailureView {
 
 /// A run as it is told; stored values are fetched up to a size.
 pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result<ExecutionView, Problem> {
-    let (input, input_ref) = told(caller, &run.new.input, fetch).await?;
-    let (output, output_ref) = told_of(caller, run.output.as_ref(), fetch).await?;
+    let (input, input_ref) = to_value(caller, &run.new.input, fetch).await?;
+    let (output, output_ref) = to_optional_value(caller, run.output.as_ref(), fetch).await?;
     let clock = caller.service.storage.clock();
     Ok(ExecutionView {
         id: run.new.id.0,
@@ -246,8 +246,8 @@ pub(super) async fn start(
     headers: HeaderMap,
     Json(body): Json<Start>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<ExecutionView>), Problem> {
-    let input = given("input", body.input, body.input_ref)?;
-    let said = Said {
+    let input = payload_from("input", body.input, body.input_ref)?;
+    let agent_input = AgentInput {
         system_prompt: body.system_prompt,
         user_prompt: body.user_prompt,
         models: body.models,
@@ -258,9 +258,9 @@ pub(super) async fn start(
         None => {
             let kind = body.kind.filter(|kind| !kind.is_empty());
             let kind = kind.ok_or_else(|| Problem::invalid("kind is missing or empty; name the agent to run"))?;
-            let input = match (input, said.is_nothing()) {
+            let input = match (input, agent_input.is_empty()) {
                 (input, true) => input.unwrap_or_else(Payload::null),
-                (None, false) => Payload::of(&said)?,
+                (None, false) => Payload::of(&agent_input)?,
                 (Some(_), false) => {
                     return Err(Problem::invalid(
                         "systemPrompt, userPrompt, models, tools and config make the input; give them or an input, not both",
@@ -273,7 +273,7 @@ pub(super) async fn start(
             return Err(Problem::invalid("a definition has its kind and makes the input; leave out kind and input"));
         }
         Some(name) => {
-            let (spec, input) = definitions::frozen(&caller, &name, said).await?;
+            let (spec, input) = definitions::resolve_start(&caller, &name, agent_input).await?;
             let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
             (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
         }
@@ -285,7 +285,7 @@ pub(super) async fn start(
         max_steps: body.max_steps,
         max_total_steps: body.max_total_steps,
         max_tail: body.max_tail,
-        budget: body.budget.map(|given| given.0),
+        budget: body.budget.map(|budget| budget.0),
         timeout: seconds("timeoutSeconds", body.timeout_seconds)?,
     };
     let options = StartOptions {
@@ -306,12 +306,12 @@ pub(super) async fn start(
 }
 
 /// A duration of a request.
-pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>, Problem> {
+pub(super) fn seconds(name: &str, value: Option<f64>) -> Result<Option<Duration>, Problem> {
     let read = |seconds| {
         Duration::try_from_secs_f64(seconds)
             .map_err(|_| Problem::invalid(format!("{name} is {seconds}; give a number of seconds from 0")))
     };
-    given.map(read).transpose()
+    value.map(read).transpose()
 }
 
 /// Lists runs, newest first. `metadata.NAME=VALUE` filters by metadata.
@@ -332,29 +332,29 @@ pub(super) fn seconds(name: &str, given: Option<f64>) -> Result<Option<Duration>
     ),
     responses((status = 200, body = Items<ExecutionView>))
 )]
-pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<Versioned<Items<ExecutionView>>, Problem> {
+pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let mut statuses = Vec::new();
-    for word in asked.all("status").iter().flat_map(|given| given.split(',')) {
+    for word in query.get_all("status").iter().flat_map(|statuses| statuses.split(',')) {
         let all = || Status::ALL.map(Status::as_str).join(", ");
         let unknown = || Problem::invalid(format!("{word:?} is no status; there are {}", all()));
         statuses.push(Status::parse(word).ok_or_else(unknown)?);
     }
-    let mut metadata: BTreeMap<_, _> = asked.prefixed("metadata.").into_iter().collect();
-    if let Some(name) = asked.one_of("definition", "agent_id")? {
+    let mut metadata: BTreeMap<_, _> = query.prefixed("metadata.").into_iter().collect();
+    if let Some(name) = query.get_either("definition", "agent_id")? {
         metadata.insert(service::DEFINITION.into(), definitions::id_of(&caller, &name).await?);
     }
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
     let filter = ExecutionFilter {
         statuses,
-        kind: asked.one("kind")?,
-        queue: asked.one("queue")?,
+        kind: query.get("kind")?,
+        queue: query.get("queue")?,
         metadata,
-        created_from: asked.read::<Timestamp>("createdFrom", moment)?,
-        created_until: asked.read::<Timestamp>("createdUntil", moment)?,
-        parent: asked.one_of("parent", "parent_run_id")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
-        root: asked.one("root")?.map(|given| ExecutionId::of_key(caller.org(), &given)),
+        created_from: query.parse::<Timestamp>("createdFrom", moment)?,
+        created_until: query.parse::<Timestamp>("createdUntil", moment)?,
+        parent: query.get_either("parent", "parent_run_id")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
+        root: query.get("root")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
     };
-    listed(&caller, asked, filter).await
+    listed(&caller, query, filter).await
 }
 
 /// The runs that a run has started, newest first.
@@ -366,19 +366,19 @@ pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<Versioned<I
     ),
     responses((status = 200, body = Items<ExecutionView>))
 )]
-pub(super) async fn children(caller: Caller, asked: Asked) -> Result<Versioned<Items<ExecutionView>>, Problem> {
+pub(super) async fn children(caller: Caller, query: QueryParams) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let parent = Some(caller.run().await?.id());
-    listed(&caller, asked, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
+    listed(&caller, query, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
 }
 
 /// A page of runs.
 async fn listed(
     caller: &Caller,
-    mut asked: Asked,
+    mut query: QueryParams,
     filter: ExecutionFilter,
 ) -> Result<Versioned<Items<ExecutionView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+    let page = query.page()?;
+    query.reject_unknown()?;
     let page = caller.client.runs(filter, page).await?;
     let mut items = Vec::with_capacity(page.items.len());
     for run in &page.items {
@@ -397,9 +397,9 @@ fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<V
     let is_open = |run: &ExecutionView| run.completed_at.is_none();
     let durations: Vec<_> = runs.iter().map(|run| run.duration).collect();
     runs.iter_mut().filter(|run| is_open(run)).for_each(|run| run.duration = 0.0);
-    let told = serde_json::to_vec(&(&*runs, next)).map_err(|error| Error::new(Code::Internal, error.to_string()))?;
+    let text = serde_json::to_vec(&(&*runs, next)).map_err(|error| Error::new(Code::Internal, error.to_string()))?;
     runs.iter_mut().zip(durations).for_each(|(run, duration)| run.duration = duration);
-    Ok(Extension(Version::of(&told)))
+    Ok(Extension(Version::of(&text)))
 }
 
 /// Everything about a run. `id` is its UUID or the id it was started with.
@@ -446,7 +446,7 @@ pub(super) struct Checkpoints {
 }
 
 async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -> Result<CheckpointView, Problem> {
-    let (state, state_ref) = told(caller, &checkpoint.saved.state, fetch).await?;
+    let (state, state_ref) = to_value(caller, &checkpoint.saved.state, fetch).await?;
     Ok(CheckpointView {
         id: service::checkpoint_id(checkpoint.execution, checkpoint.sequence),
         agent_execution_id: checkpoint.execution.0,
@@ -466,9 +466,9 @@ async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Checkpoints))
 )]
-pub(super) async fn checkpoints(caller: Caller, mut asked: Asked) -> Result<axum::Json<Checkpoints>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn checkpoints(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Checkpoints>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let page = caller.run().await?.checkpoints(page).await?;
     let mut checkpoints = Vec::with_capacity(page.items.len());
     for checkpoint in &page.items {
@@ -484,7 +484,7 @@ pub(super) async fn checkpoints(caller: Caller, mut asked: Asked) -> Result<axum
 )]
 pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
     let run = caller.run().await?.describe().await?;
-    one_checkpoint(&caller, run.new.id, run.segment).await
+    checkpoint_response(&caller, run.new.id, run.segment).await
 }
 
 /// One checkpoint of a run.
@@ -495,22 +495,22 @@ pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<Check
 pub(super) async fn checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
     let sequence = caller.parsed("seq", "checkpoint")?;
     let id = caller.run().await?.id();
-    one_checkpoint(&caller, id, sequence).await
+    checkpoint_response(&caller, id, sequence).await
 }
 
-async fn one_checkpoint(
+async fn checkpoint_response(
     caller: &Caller,
     id: ExecutionId,
     sequence: u32,
 ) -> Result<axum::Json<CheckpointView>, Problem> {
-    match found_checkpoint(caller, id, sequence).await? {
-        Some(found) => Ok(axum::Json(checkpoint_view(caller, &found, IN_PLACE).await?)),
+    match find_checkpoint(caller, id, sequence).await? {
+        Some(checkpoint) => Ok(axum::Json(checkpoint_view(caller, &checkpoint, IN_PLACE).await?)),
         None => Err(Problem::not_found(format!("the run has no checkpoint {sequence}; GET …/checkpoints lists them"))),
     }
 }
 
 /// A checkpoint, if the run has it.
-pub(super) async fn found_checkpoint(
+pub(super) async fn find_checkpoint(
     caller: &Caller,
     id: ExecutionId,
     sequence: u32,
@@ -518,5 +518,5 @@ pub(super) async fn found_checkpoint(
     // A cursor of checkpoints is the sequence of the one before, on every backend.
     let after = sequence.checked_sub(2).map(|before| Cursor((before + 1).to_string()));
     let page = caller.service.storage.checkpoints(caller.org(), id, PageRequest { limit: 1, after }).await?;
-    Ok(page.items.into_iter().next().filter(|found| found.sequence == sequence))
+    Ok(page.items.into_iter().next().filter(|checkpoint| checkpoint.sequence == sequence))
 }

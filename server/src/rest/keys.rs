@@ -2,7 +2,7 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller, Json};
+use super::request::{Caller, Json, QueryParams};
 use axum::http::StatusCode;
 use flovyn_core::error::Code;
 use flovyn_core::id::KeyId;
@@ -82,8 +82,8 @@ fn directory(caller: &Caller) -> Result<&dyn Directory, Problem> {
     get, path = "/api-keys", tag = "operators",
     responses((status = 200, body = Items<KeyView>))
 )]
-pub(super) async fn list(caller: Caller, asked: Asked) -> Result<axum::Json<Items<KeyView>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn list(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<KeyView>>, Problem> {
+    query.reject_unknown()?;
     let keys = directory(&caller)?.keys(caller.org()).await?;
     Ok(axum::Json(Items { items: keys.iter().map(view).collect(), next_cursor: None }))
 }
@@ -113,12 +113,11 @@ pub(super) async fn create(
         (None, true) => None,
         (days, false) if (1..=DAYS.1).contains(&days.unwrap_or(DAYS.0)) => Some(DAY * days.unwrap_or(DAYS.0)),
         _ => {
-            let most = DAYS.1;
-            return Err(Problem::invalid(format!("give expiresInDays from 1 to {most}, or neverExpires alone")));
+            let max = DAYS.1;
+            return Err(Problem::invalid(format!("give expiresInDays from 1 to {max}, or neverExpires alone")));
         }
     };
-    let expires_in =
-        no_longer_than_its_maker(&caller, expires_in, body.expires_in_days.is_none() && !body.never_expires)?;
+    let expires_in = limit_to_creator(&caller, expires_in, body.expires_in_days.is_none() && !body.never_expires)?;
     let token = fresh_token();
     let (org, hash, actor) = (caller.org(), TokenHash::of(&token), caller.by.to_string());
     let key = directory(&caller)?.create_key(NewKey { org, name: body.name, scopes, expires_in, hash, actor }).await?;
@@ -127,18 +126,18 @@ pub(super) async fn create(
 
 /// How long a key lives that a key makes: what leaks shall not outlive the day on which it ends. `is_left_open` tells that
 /// nobody asked for a time.
-fn no_longer_than_its_maker(
+fn limit_to_creator(
     caller: &Caller,
-    asked: Option<Duration>,
+    requested: Option<Duration>,
     is_left_open: bool,
 ) -> Result<Option<Duration>, Problem> {
-    let Some(end) = caller.by.who.expires_at() else { return Ok(asked) };
-    let left = end.since(caller.service.storage.clock().now());
-    if asked.is_some_and(|asked| asked <= left) {
-        return Ok(asked);
+    let Some(end) = caller.by.who.expires_at() else { return Ok(requested) };
+    let remaining = end.since(caller.service.storage.clock().now());
+    if requested.is_some_and(|requested| requested <= remaining) {
+        return Ok(requested);
     }
     if is_left_open {
-        return Ok(Some(left));
+        return Ok(Some(remaining));
     }
     let detail =
         format!("a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none");

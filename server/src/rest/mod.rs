@@ -22,7 +22,7 @@ mod usage;
 mod value;
 
 pub(crate) use problem::Problem;
-pub(crate) use request::{Asked, Caller, MAX_BODY};
+pub(crate) use request::{Caller, MAX_BODY, QueryParams};
 
 use crate::service::Service;
 use utoipa_axum::router::OpenApiRouter;

@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("docs.html");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 
 /// What has a tag.
-const KEPT: [&str; 3] = ["application/json", "application/octet-stream", "text/html"];
+const TAGGED_TYPES: [&str; 3] = ["application/json", "application/octet-stream", "text/html"];
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let served = routes().into_openapi();
@@ -50,16 +50,18 @@ fn document(mut api: Value) -> Value {
     let problem = serde_json::to_value(Problems::openapi()).unwrap_or_default();
     api["components"]["schemas"]["Problem"] = problem["components"]["schemas"]["Problem"].clone();
     api["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
-    bounds::state(&mut api);
+    bounds::add_bounds(&mut api);
     let Some(paths) = api["paths"].as_object_mut() else { return api };
     for (path, item) in paths {
         let parts = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        let parts: Vec<_> = parts.map(of_path).collect();
+        let parts: Vec<_> = parts.map(path_parameter).collect();
         let of_org = path.starts_with("/api/");
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
-            if method == "get" && KEPT.iter().any(|kind| operation["responses"]["200"]["content"].get(kind).is_some()) {
-                let told = "The ETag that If-None-Match says still holds";
-                operation["responses"]["304"] = json!({ "description": told });
+            if method == "get"
+                && TAGGED_TYPES.iter().any(|kind| operation["responses"]["200"]["content"].get(kind).is_some())
+            {
+                let description = "The ETag that If-None-Match says still holds";
+                operation["responses"]["304"] = json!({ "description": description });
             }
             let mut parameters = parts.clone();
             parameters.extend(operation["parameters"].as_array().cloned().unwrap_or_default());
@@ -87,7 +89,7 @@ fn phrase(status: &str) -> &'static str {
 }
 
 /// A part of a path.
-fn of_path(name: &str) -> Value {
+fn path_parameter(name: &str) -> Value {
     let (kind, description) = match name {
         "org" => ("string", "`default`, or the org's id"),
         "id" => ("string", "The run's UUID, or the id it was started with"),

@@ -2,7 +2,7 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller, Json};
+use super::request::{Caller, Json, QueryParams};
 use crate::service::Act;
 use axum::http::StatusCode;
 use flovyn_core::clock::Timestamp;
@@ -34,8 +34,8 @@ pub(super) struct QueueView {
 
 /// Lists queues by kind: what waits, what runs, what nobody serves. Kinds that live workers serve are listed when idle, too.
 #[utoipa::path(get, path = "/queues", tag = "operators", responses((status = 200, body = Items<QueueView>)))]
-pub(super) async fn queues(caller: Caller, asked: Asked) -> Result<axum::Json<Items<QueueView>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn queues(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<QueueView>>, Problem> {
+    query.reject_unknown()?;
     let loads = caller.service.storage.queues(caller.org()).await?;
     Ok(items(Page { items: loads, next: None }, |QueueLoad { kind, queue, queued, running, served }| QueueView {
         queue,
@@ -59,8 +59,8 @@ pub(super) struct Unserved {
 
 /// Lists the kinds with work that no live worker serves.
 #[utoipa::path(get, path = "/queues/unserved", tag = "operators", responses((status = 200, body = Items<Unserved>)))]
-pub(super) async fn unserved(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Unserved>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn unserved(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<Unserved>>, Problem> {
+    query.reject_unknown()?;
     let kinds = caller.service.storage.unserved(caller.org()).await?;
     let view = |(kind, queue, waiting)| Unserved { queue, kind, waiting };
     Ok(items(Page { items: kinds, next: None }, view))
@@ -111,9 +111,9 @@ fn worker(worker: KnownWorker, now: Timestamp) -> WorkerView {
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<WorkerView>))
 )]
-pub(super) async fn workers(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<WorkerView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn workers(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<WorkerView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let storage = &caller.service.storage;
     let (page, now) = (storage.workers(caller.org(), page).await?, storage.clock().now());
     Ok(items(page, |known| worker(known, now)))
@@ -143,9 +143,9 @@ pub(super) struct AuditView {
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<AuditView>))
 )]
-pub(super) async fn audit(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<AuditView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn audit(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<AuditView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let directory = caller.service.storage.directory();
     let directory = directory.ok_or_else(|| Problem::not_found("this server's backend keeps no audit"))?;
     let rows = directory.audit(caller.org(), page).await?;
@@ -194,8 +194,8 @@ pub(super) struct Queue {
     get, path = "/queues/limits", tag = "operators",
     responses((status = 200, body = Items<Queue>))
 )]
-pub(super) async fn limits(caller: Caller, asked: Asked) -> Result<axum::Json<Items<Queue>>, Problem> {
-    asked.nothing_else()?;
+pub(super) async fn limits(caller: Caller, query: QueryParams) -> Result<axum::Json<Items<Queue>>, Problem> {
+    query.reject_unknown()?;
     let limits = caller.service.storage.queue_limits(caller.org()).await?;
     let rate = |rate: Rate| RateBody { runs: rate.runs, seconds: rate.per.as_secs_f64() };
     let view = |limit: QueueLimit| LimitBody { concurrency: limit.concurrency, rate: limit.rate.map(rate) };

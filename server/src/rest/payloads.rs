@@ -1,7 +1,7 @@
 //! Large values on their own: uploaded before the request that refers to them, read without being held.
 
 use super::problem::Problem;
-use super::request::{Asked, Caller};
+use super::request::{Caller, QueryParams};
 use super::value::{PayloadRef, parse_hash};
 use crate::service::{IDLE, Upload, check_size};
 use axum::body::Body;
@@ -61,20 +61,21 @@ pub(super) async fn put(
     params(("size" = Option<u64>, Query, description = "Its number of bytes, as its reference says: saves looking for it")),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
 )]
-pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Problem> {
-    let said = asked.read::<u64>("size", "a number of bytes")?;
-    asked.nothing_else()?;
+pub(super) async fn get(caller: Caller, mut query: QueryParams) -> Result<Response, Problem> {
+    let claimed_size = query.parse::<u64>("size", "a number of bytes")?;
+    query.reject_unknown()?;
     let text = caller.named("hash").to_owned();
     let missing = || {
-        let bytes = said.map(|size| format!(" of {size} bytes")).unwrap_or_default();
+        let bytes = claimed_size.map(|size| format!(" of {size} bytes")).unwrap_or_default();
         Problem::not_found(format!("no payload{bytes} has the hash {text:?} here; references tell hash and size"))
     };
     let hash = parse_hash(&text).ok_or_else(missing)?;
     let (storage, org) = (caller.service.storage.clone(), caller.org());
-    let size = match said {
+    let size = match claimed_size {
         // The last byte tells whether it is there and as long as said, before anything is answered.
         Some(size)
-            if reaches(&*storage, org, hash, size).await? && !reaches(&*storage, org, hash, size + 1).await? =>
+            if has_at_least(&*storage, org, hash, size).await?
+                && !has_at_least(&*storage, org, hash, size + 1).await? =>
         {
             size
         }
@@ -104,7 +105,7 @@ pub(super) async fn get(caller: Caller, mut asked: Asked) -> Result<Response, Pr
 }
 
 /// Whether a payload is there and has so many bytes, or more.
-async fn reaches(storage: &dyn Storage, org: OrgId, hash: ContentHash, size: u64) -> Result<bool, Problem> {
+async fn has_at_least(storage: &dyn Storage, org: OrgId, hash: ContentHash, size: u64) -> Result<bool, Problem> {
     if size == 0 || size > payload::HIGHEST_CEILING {
         return Ok(false);
     }
@@ -122,7 +123,7 @@ async fn size_of(storage: &dyn Storage, org: OrgId, hash: ContentHash) -> Result
     while there + 1 < beyond {
         // Most are small, and where there is none the first look says so.
         let middle = if there == 0 { 1 } else { there.saturating_mul(2).min(there + (beyond - there) / 2) };
-        match reaches(storage, org, hash, middle).await? {
+        match has_at_least(storage, org, hash, middle).await? {
             true => there = middle,
             false => beyond = middle,
         }

@@ -90,7 +90,7 @@ fn status_of(code: Code) -> StatusCode {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let error = &self.error;
-        faults::note(error);
+        faults::log_hidden(error);
         let body = ProblemBody {
             r#type: format!("urn:flovyn:error:{}", error.code()),
             title: error.code().title().into(),

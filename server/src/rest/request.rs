@@ -5,7 +5,7 @@ use crate::access::bearer;
 use crate::http::Peer;
 use crate::policy;
 use crate::request_id::RequestId;
-use crate::service::{Act, By, Counted, Service};
+use crate::service::{Act, Requester, Service, StreamPermit};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
 use axum::http::request::Parts;
@@ -25,7 +25,7 @@ pub(crate) const MAX_BODY: usize = 4 << 20;
 pub(crate) struct Caller {
     pub(crate) service: Service,
     pub(crate) client: Client,
-    pub(super) by: By,
+    pub(super) by: Requester,
     path: HashMap<String, String>,
 }
 
@@ -52,7 +52,7 @@ impl Caller {
     }
 
     /// Counts a stream of events for as long as what this returns lives.
-    pub(crate) async fn open_stream(&self) -> Result<Counted, Problem> {
+    pub(crate) async fn open_stream(&self) -> Result<StreamPermit, Problem> {
         Ok(self.service.open_stream(self.org(), &self.by.who).await?)
     }
 
@@ -83,9 +83,9 @@ impl FromRequestParts<Service> for Caller {
         let identity = service.identify(token, parts.extensions.get::<Peer>().and_then(|peer| peer.0)).await?;
         let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
-        let (need, rate) = (policy::of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));
+        let (need, rate) = (policy::need_of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));
         if !need.is_some_and(|need| need.is_met(identity.scopes())) {
-            let needs = need.map_or("what no token has", policy::Need::told);
+            let needs = need.map_or("what no token has", policy::Need::describe);
             let detail = format!("this needs {needs}; the token has {}", identity.scopes());
             return Err(Problem::denied(detail));
         }
@@ -99,7 +99,7 @@ impl FromRequestParts<Service> for Caller {
         if let Some(rate) = rate {
             service.count(rate, org, &identity).await?;
         }
-        let by = By { who: identity, request: RequestId::of(&parts.extensions) };
+        let by = Requester { who: identity, request: RequestId::of(&parts.extensions) };
         Ok(Self { service: service.clone(), client: service.client(org), by, path })
     }
 }
@@ -143,9 +143,9 @@ fn is_json(kind: &[u8]) -> bool {
 }
 
 /// The parameters of a query, each taken out by whoever knows it.
-pub(crate) struct Asked(Vec<(String, String)>);
+pub(crate) struct QueryParams(Vec<(String, String)>);
 
-impl FromRequestParts<Service> for Asked {
+impl FromRequestParts<Service> for QueryParams {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
@@ -154,15 +154,15 @@ impl FromRequestParts<Service> for Asked {
     }
 }
 
-impl Asked {
+impl QueryParams {
     /// Every value of a parameter.
-    pub(super) fn all(&mut self, name: &str) -> Vec<String> {
+    pub(super) fn get_all(&mut self, name: &str) -> Vec<String> {
         self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
     /// The one value of a parameter.
-    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Problem> {
-        match &mut self.all(name)[..] {
+    pub(crate) fn get(&mut self, name: &str) -> Result<Option<String>, Problem> {
+        match &mut self.get_all(name)[..] {
             [] => Ok(None),
             [value] => Ok(Some(std::mem::take(value))),
             _ => Err(Problem::invalid(format!("the parameter {name:?} is given twice; give it once"))),
@@ -170,8 +170,8 @@ impl Asked {
     }
 
     /// The one value of a parameter that goes by two names.
-    pub(super) fn one_of(&mut self, name: &str, also: &str) -> Result<Option<String>, Problem> {
-        match (self.one(name)?, self.one(also)?) {
+    pub(super) fn get_either(&mut self, name: &str, also: &str) -> Result<Option<String>, Problem> {
+        match (self.get(name)?, self.get(also)?) {
             (Some(_), Some(_)) => {
                 Err(Problem::invalid(format!("the parameters {name:?} and {also:?} are the same; give one of them")))
             }
@@ -180,8 +180,8 @@ impl Asked {
     }
 
     /// The one value of a parameter, read.
-    pub(super) fn read<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
-        let Some(text) = self.one(name)? else { return Ok(None) };
+    pub(super) fn parse<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
+        let Some(text) = self.get(name)? else { return Ok(None) };
         let read = text.parse().map(Some);
         read.map_err(|_| Problem::invalid(format!("the parameter {name}={text} is not {what}")))
     }
@@ -194,12 +194,12 @@ impl Asked {
 
     /// The page of a listing.
     pub(super) fn page(&mut self) -> Result<PageRequest, Problem> {
-        let limit = self.read("limit", "a number from 1 to 1,000")?.unwrap_or(PageRequest::default().limit);
-        Ok(PageRequest { limit, after: self.one("cursor")?.map(Cursor) })
+        let limit = self.parse("limit", "a number from 1 to 1,000")?.unwrap_or(PageRequest::default().limit);
+        Ok(PageRequest { limit, after: self.get("cursor")?.map(Cursor) })
     }
 
     /// Refuses what nobody asked for: a misspelt filter would filter nothing.
-    pub(crate) fn nothing_else(&self) -> Result<(), Problem> {
+    pub(crate) fn reject_unknown(&self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
             Some((name, _)) => {

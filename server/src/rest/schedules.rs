@@ -2,7 +2,7 @@
 
 use super::executions::Items;
 use super::problem::Problem;
-use super::request::{Asked, Caller, Json};
+use super::request::{Caller, Json, QueryParams};
 use super::value::present;
 use crate::service::Act;
 use axum::http::StatusCode;
@@ -73,10 +73,10 @@ pub(super) struct ScheduleView {
 }
 
 fn view(schedule: Schedule) -> axum::Json<ScheduleView> {
-    axum::Json(seen(schedule))
+    axum::Json(to_view(schedule))
 }
 
-fn seen(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
+fn to_view(Schedule { spec, next_at, created_at, .. }: Schedule) -> ScheduleView {
     ScheduleView {
         id: spec.id,
         kind: spec.kind,
@@ -125,11 +125,11 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Items<ScheduleView>))
 )]
-pub(super) async fn list(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ScheduleView>>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<ScheduleView>>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let page = caller.service.storage.schedules(caller.org(), page).await?;
-    let items = page.items.into_iter().map(seen).collect();
+    let items = page.items.into_iter().map(to_view).collect();
     Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
 }
 

@@ -1,9 +1,9 @@
 //! The state of a run by the name of what is looked for: a member of what its last checkpoint keeps, or the conversation.
 
 use super::entries;
-use super::executions::found_checkpoint;
+use super::executions::find_checkpoint;
 use super::problem::Problem;
-use super::request::{Asked, Caller};
+use super::request::{Caller, QueryParams};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::payload::{Body, Encoding};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 /// The name under which every run has its conversation.
 const MESSAGES: &str = "messages";
 /// The largest state that is looked into.
-const MOST: u64 = 8 << 20;
+const MAX_STATE: u64 = 8 << 20;
 
 /// What a run keeps under a name.
 #[derive(Serialize, ToSchema)]
@@ -39,9 +39,9 @@ pub(super) struct StateView {
     params(("key" = Option<String>, Query, description = "A member of the state, or `messages`")),
     responses((status = 200, body = StateView))
 )]
-pub(super) async fn state(caller: Caller, mut asked: Asked) -> Result<axum::Json<StateView>, Problem> {
-    let key = asked.one("key")?;
-    asked.nothing_else()?;
+pub(super) async fn state(caller: Caller, mut query: QueryParams) -> Result<axum::Json<StateView>, Problem> {
+    let key = query.get("key")?;
+    query.reject_unknown()?;
     let run = caller.run().await?.describe().await?;
     let checkpoint_seq = (run.segment > 0).then_some(run.segment);
     let state = match checkpoint_seq {
@@ -68,11 +68,11 @@ pub(super) async fn state(caller: Caller, mut asked: Asked) -> Result<axum::Json
 
 /// What a checkpoint keeps, as JSON.
 async fn stored(caller: &Caller, run: ExecutionId, sequence: u32) -> Result<Box<RawValue>, Problem> {
-    let Some(checkpoint) = found_checkpoint(caller, run, sequence).await? else {
+    let Some(checkpoint) = find_checkpoint(caller, run, sequence).await? else {
         return Ok(RawValue::NULL.to_owned());
     };
     let state = &checkpoint.saved.state;
-    if state.encoding != Encoding::Json || state.size() > MOST {
+    if state.encoding != Encoding::Json || state.size() > MAX_STATE {
         let detail = format!(
             "the state has {} bytes and is no JSON or too large to look into; GET …/checkpoints/latest tells where its bytes are",
             state.size()

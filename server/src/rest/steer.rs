@@ -1,11 +1,11 @@
 //! Steering a run: signal, cancel, resume, fork, and the answers that only somebody outside can give.
 
-use super::budget::GivenBudget;
+use super::budget::BudgetRequest;
 use super::executions::{ExecutionView, seconds, view};
 use super::problem::Problem;
 use super::request::{Caller, Json, idempotency_key};
 use super::tasks::{self, TaskView};
-use super::value::{IN_PLACE, PayloadRef, given, present};
+use super::value::{IN_PLACE, PayloadRef, payload_from, present};
 use crate::service::Act;
 use axum::http::{HeaderMap, StatusCode};
 use flovyn_core::Payload;
@@ -21,9 +21,9 @@ use uuid::Uuid;
 /// How long a graceful stop may take where nothing is said.
 const GRACE: Duration = Duration::from_secs(30);
 
-type Run = Result<axum::Json<ExecutionView>, Problem>;
+type RunResponse = Result<axum::Json<ExecutionView>, Problem>;
 
-async fn told(caller: &Caller, run: &flovyn_core::model::Execution) -> Run {
+async fn to_response(caller: &Caller, run: &flovyn_core::model::Execution) -> RunResponse {
     Ok(axum::Json(view(caller, run, IN_PLACE).await?))
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn signal(
     headers: HeaderMap,
     Json(body): Json<Signal>,
 ) -> Result<axum::Json<Signaled>, Problem> {
-    let value = given("signalValue", body.signal_value, body.signal_value_ref)?.unwrap_or_else(Payload::null);
+    let value = payload_from("signalValue", body.signal_value, body.signal_value_ref)?.unwrap_or_else(Payload::null);
     let key = body.idempotency_key.or(idempotency_key(&headers)?);
     let run = caller.run().await?;
     let stored = run.signal(&body.signal_name, value, body.delivery, key).await?;
@@ -98,12 +98,12 @@ pub(super) struct Cancel {
     post, path = "/agent-executions/{id}/cancel", tag = "steering", request_body = Cancel,
     responses((status = 200, body = ExecutionView))
 )]
-pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> Run {
+pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunResponse {
     let grace = seconds("timeoutSeconds", body.timeout_seconds)?.unwrap_or(GRACE);
     let run = caller.run().await?;
     caller.audit(Act::Cancel, run.id()).await?;
     let run = run.cancel(body.mode.unwrap_or(CancelMode::Graceful), grace).await?;
-    told(&caller, &run).await
+    to_response(&caller, &run).await
 }
 
 /// Asks a run to stop gracefully. It stays listed.
@@ -112,11 +112,11 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> Run {
     delete, path = "/agent-executions/{id}", tag = "steering",
     responses((status = 200, body = ExecutionView))
 )]
-pub(super) async fn delete(caller: Caller) -> Run {
+pub(super) async fn delete(caller: Caller) -> RunResponse {
     let run = caller.run().await?;
     caller.audit(Act::Cancel, run.id()).await?;
     let run = run.cancel(CancelMode::Graceful, GRACE).await?;
-    told(&caller, &run).await
+    to_response(&caller, &run).await
 }
 
 /// Removes a run that has ended, with its conversation, results and events. Its forks have to go first.
@@ -141,7 +141,7 @@ pub(super) struct Resume {
     /// A new limit of the tail.
     max_tail: Option<u32>,
     /// A new budget, from now on.
-    budget: Option<GivenBudget>,
+    budget: Option<BudgetRequest>,
     /// A user entry to append first.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -154,7 +154,7 @@ pub(super) struct Resume {
     params(("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = ExecutionView))
 )]
-pub(super) async fn resume(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> Run {
+pub(super) async fn resume(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> RunResponse {
     go_on(caller, &headers, body, false).await
 }
 
@@ -165,24 +165,24 @@ pub(super) async fn resume(caller: Caller, headers: HeaderMap, Json(body): Json<
     params(("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = ExecutionView))
 )]
-pub(super) async fn retry(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> Run {
+pub(super) async fn retry(caller: Caller, headers: HeaderMap, Json(body): Json<Resume>) -> RunResponse {
     go_on(caller, &headers, body, true).await
 }
 
-async fn go_on(caller: Caller, headers: &HeaderMap, body: Resume, retry: bool) -> Run {
+async fn go_on(caller: Caller, headers: &HeaderMap, body: Resume, retry: bool) -> RunResponse {
     let run = caller.run().await?;
     let key = idempotency_key(headers)?;
     let request = ResumeRequest {
         retry,
         max_steps: body.max_steps,
         max_tail: body.max_tail,
-        budget: body.budget.map(|given| given.0),
-        message: given("message", body.message, None)?,
+        budget: body.budget.map(|budget| budget.0),
+        message: payload_from("message", body.message, None)?,
         request_id: key.map(|key| RequestId(Uuid::new_v5(&run.id().0, format!("resume\0{key}").as_bytes()))),
     };
     caller.audit(Act::Resume, run.id()).await?;
     let run = run.resume(request).await?;
-    told(&caller, &run).await
+    to_response(&caller, &run).await
 }
 
 /// An answer for a task in doubt or quarantined: one of `result`, `error` and `retry`.
@@ -214,7 +214,7 @@ pub(super) async fn resolve(caller: Caller, Json(body): Json<Resolve>) -> Result
     let op = op.ok_or_else(|| {
         Problem::invalid(format!("{:?} is no op of this run; GET …/tasks gives each task's opId", body.op_id))
     })?;
-    let result = given("result", body.result, body.result_ref)?;
+    let result = payload_from("result", body.result, body.result_ref)?;
     let resolution = match (result, body.error, body.retry) {
         (Some(result), None, false) => Resolution::Result(result),
         (None, Some(message), false) => Resolution::Error(Failure::new(Code::TaskFailed, "Resolved", message)),
@@ -241,11 +241,11 @@ pub(super) struct Decision {
     post, path = "/agent-executions/{id}/divergence", tag = "steering", request_body = Decision,
     responses((status = 200, body = ExecutionView))
 )]
-pub(super) async fn divergence(caller: Caller, Json(body): Json<Decision>) -> Run {
+pub(super) async fn divergence(caller: Caller, Json(body): Json<Decision>) -> RunResponse {
     let run = caller.run().await?;
     caller.audit(Act::Decide, run.id()).await?;
     let decided = run.resolve_divergence(body.decision).await?;
-    told(&caller, &decided.describe().await?).await
+    to_response(&caller, &decided.describe().await?).await
 }
 
 /// Where to fork: one of `checkpoint`, `entryId` and `opId`, else the last point possible.
@@ -300,9 +300,9 @@ pub(super) async fn fork(
     Json(body): Json<Fork>,
 ) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
     let from = body.from(&caller)?;
-    let (state, input) = (given("state", body.state, None)?, given("input", body.input, None)?);
+    let (state, input) = (payload_from("state", body.state, None)?, payload_from("input", body.input, None)?);
     let run = caller.run().await?;
     caller.audit(Act::Fork, run.id()).await?;
     let fork = run.fork(from, body.id.as_deref(), state, input).await?;
-    Ok((StatusCode::CREATED, told(&caller, &fork.describe().await?).await?))
+    Ok((StatusCode::CREATED, to_response(&caller, &fork.describe().await?).await?))
 }

@@ -2,8 +2,8 @@
 
 use super::executions::{FailureView, Items};
 use super::problem::Problem;
-use super::request::{Asked, Caller};
-use super::value::{IN_PLACE, IN_ROW, PayloadRef, told, told_of};
+use super::request::{Caller, QueryParams};
+use super::value::{IN_PLACE, IN_ROW, PayloadRef, to_optional_value, to_value};
 use flovyn_core::client::Handle;
 use flovyn_core::id::{EntryId, OpId, TaskId};
 use flovyn_core::model::{Entry, Page, PageRequest, Task, TaskStatus};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Pages looked through for one that holds what a filter asks for.
-const LOOKED_THROUGH: usize = 10;
+const MAX_FILTER_PAGES: usize = 10;
 /// The role of what a model says.
 const ASSISTANT: &str = "assistant";
 
@@ -74,8 +74,8 @@ fn op_of(task: &Task) -> String {
 }
 
 pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<TaskView, Problem> {
-    let (input, input_ref) = told(caller, &task.new.input, fetch).await?;
-    let (output, output_ref) = told_of(caller, task.output.as_ref(), fetch).await?;
+    let (input, input_ref) = to_value(caller, &task.new.input, fetch).await?;
+    let (output, output_ref) = to_optional_value(caller, task.output.as_ref(), fetch).await?;
     Ok(TaskView {
         id: task.new.id.0,
         org_id: task.org.0,
@@ -106,9 +106,9 @@ pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<Tas
     params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = Tasks))
 )]
-pub(super) async fn tasks(caller: Caller, mut asked: Asked) -> Result<axum::Json<Tasks>, Problem> {
-    let page = asked.page()?;
-    asked.nothing_else()?;
+pub(super) async fn tasks(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Tasks>, Problem> {
+    let page = query.page()?;
+    query.reject_unknown()?;
     let page = caller.run().await?.tasks(page).await?;
     let mut tasks = Vec::with_capacity(page.items.len());
     for task in &page.items {
@@ -152,24 +152,24 @@ pub(super) struct ToolCall {
 
 /// The assistant messages that asked for tasks. A task was asked for where the conversation stood: the results of other calls may
 /// have come behind the message meanwhile.
-async fn asked_by(caller: &Caller, tasks: &[Task]) -> Result<Vec<Option<EntryId>>, Problem> {
+async fn requesting_messages(caller: &Caller, tasks: &[Task]) -> Result<Vec<Option<EntryId>>, Problem> {
     let (storage, org) = (&*caller.service.storage, caller.org());
     // The last one stands behind most of the others.
-    let known = match tasks.iter().rev().find_map(|task| task.new.entry) {
+    let entries = match tasks.iter().rev().find_map(|task| task.new.entry) {
         Some(last) => storage.branch(org, last, None).await?,
         None => Vec::new(),
     };
-    let told = |entry: Entry| (entry.new.id, (entry.new.parent, entry.new.role == ASSISTANT));
-    let mut known: HashMap<_, _> = known.into_iter().map(told).collect();
-    let mut asked = Vec::with_capacity(tasks.len());
+    let parent_and_role = |entry: Entry| (entry.new.id, (entry.new.parent, entry.new.role == ASSISTANT));
+    let mut entries: HashMap<_, _> = entries.into_iter().map(parent_and_role).collect();
+    let mut messages = Vec::with_capacity(tasks.len());
     for task in tasks {
         let mut at = task.new.entry;
         while let Some(id) = at {
-            let (parent, is_assistant) = match known.get(&id) {
+            let (parent, is_assistant) = match entries.get(&id) {
                 Some(found) => *found,
                 None => {
-                    known.extend(storage.branch(org, id, None).await?.into_iter().map(told));
-                    known.get(&id).copied().unwrap_or((None, false))
+                    entries.extend(storage.branch(org, id, None).await?.into_iter().map(parent_and_role));
+                    entries.get(&id).copied().unwrap_or((None, false))
                 }
             };
             if is_assistant {
@@ -177,9 +177,9 @@ async fn asked_by(caller: &Caller, tasks: &[Task]) -> Result<Vec<Option<EntryId>
             }
             at = parent;
         }
-        asked.push(at);
+        messages.push(at);
     }
-    Ok(asked)
+    Ok(messages)
 }
 
 /// A task with the step it was asked for in, and the message.
@@ -220,37 +220,37 @@ async fn tool_call_view(
     ),
     responses((status = 200, body = Items<ToolCall>))
 )]
-pub(super) async fn tool_calls(caller: Caller, mut asked: Asked) -> Result<axum::Json<Items<ToolCall>>, Problem> {
-    let name = asked.one_of("toolName", "tool_name")?;
-    let status = asked.one("status")?.map(|word| {
+pub(super) async fn tool_calls(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<ToolCall>>, Problem> {
+    let name = query.get_either("toolName", "tool_name")?;
+    let status = query.get("status")?.map(|word| {
         serde_json::from_value::<TaskStatus>(word.to_ascii_uppercase().into())
             .map_err(|_| Problem::invalid(format!("{word:?} is no status of a task, such as COMPLETED or FAILED")))
     });
     let status = status.transpose()?;
-    let page = asked.page()?;
-    asked.nothing_else()?;
+    let page = query.page()?;
+    query.reject_unknown()?;
     let run = caller.run().await?;
     let wanted = |task: &Task| {
         name.as_ref().is_none_or(|name| task.new.kind == *name) && status.is_none_or(|status| task.status == status)
     };
-    let found = looked_through(&run, page, wanted).await?;
+    let found = filtered_page(&run, page, wanted).await?;
     let slots: Vec<_> = found.items.iter().map(|task| task.slot).collect();
     let steps = caller.service.steps.at(&*caller.service.storage, caller.org(), run.id(), &slots).await?;
-    let asked = asked_by(&caller, &found.items).await?;
+    let messages = requesting_messages(&caller, &found.items).await?;
     let mut items = Vec::with_capacity(found.items.len());
-    for ((task, step), message) in found.items.iter().zip(steps).zip(asked) {
+    for ((task, step), message) in found.items.iter().zip(steps).zip(messages) {
         items.push(tool_call_view(&caller, task, (step, message), IN_ROW).await?);
     }
     Ok(axum::Json(Items { items, next_cursor: found.next.map(|cursor| cursor.0) }))
 }
 
 /// The first page that holds something wanted, among a bounded number.
-async fn looked_through(
+async fn filtered_page(
     run: &Handle,
     mut page: PageRequest,
     wanted: impl Fn(&Task) -> bool,
 ) -> Result<Page<Task>, Problem> {
-    for _ in 1..LOOKED_THROUGH {
+    for _ in 1..MAX_FILTER_PAGES {
         let mut found = run.tasks(page.clone()).await?;
         found.items.retain(&wanted);
         match (&found.next, found.items.is_empty()) {
@@ -278,6 +278,6 @@ pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Pr
         _ => error.into(),
     })?;
     let step = caller.service.steps.at(storage, caller.org(), run, &[task.slot]).await?.into_iter().sum();
-    let message = asked_by(&caller, std::slice::from_ref(&task)).await?.into_iter().flatten().next();
+    let message = requesting_messages(&caller, std::slice::from_ref(&task)).await?.into_iter().flatten().next();
     Ok(axum::Json(tool_call_view(&caller, &task, (step, message), IN_PLACE).await?))
 }

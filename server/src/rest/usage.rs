@@ -1,7 +1,7 @@
 //! What model calls cost: of a run, and of the runs that an org started in a span of time.
 
 use super::problem::Problem;
-use super::request::{Asked, Caller};
+use super::request::{Caller, QueryParams};
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{ExecutionFilter, PageRequest, Usage};
 use serde::Serialize;
@@ -94,22 +94,22 @@ pub(super) struct RolledUp {
     ),
     responses((status = 200, body = RolledUp))
 )]
-pub(super) async fn of_org(caller: Caller, mut asked: Asked) -> Result<axum::Json<RolledUp>, Problem> {
+pub(super) async fn of_org(caller: Caller, mut query: QueryParams) -> Result<axum::Json<RolledUp>, Problem> {
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
-    let until = asked.read::<Timestamp>("until", moment)?.unwrap_or_else(|| caller.service.storage.clock().now());
+    let until = query.parse::<Timestamp>("until", moment)?.unwrap_or_else(|| caller.service.storage.clock().now());
     let day_before = Timestamp(until.0.saturating_sub(DAY.as_micros() as i64));
-    let from = asked.read::<Timestamp>("from", moment)?.unwrap_or(day_before);
+    let from = query.parse::<Timestamp>("from", moment)?.unwrap_or(day_before);
     if until < from || until.since(from) > LONGEST {
         return Err(Problem::invalid(format!("the span from {from} until {until} is not one of at most 31 days")));
     }
     let filter = ExecutionFilter {
-        kind: asked.one("kind")?,
-        queue: asked.one("queue")?,
+        kind: query.get("kind")?,
+        queue: query.get("queue")?,
         created_from: Some(from),
         created_until: Some(until),
         ..ExecutionFilter::default()
     };
-    asked.nothing_else()?;
+    query.reject_unknown()?;
     let (mut runs, mut models) = (0, BTreeMap::<String, Usage>::new());
     let mut page = PageRequest { limit: PAGE, after: None };
     loop {

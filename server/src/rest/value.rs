@@ -65,10 +65,10 @@ pub(super) fn parse_hash(text: &str) -> Option<ContentHash> {
 }
 
 /// A value as it is told: in place or by reference.
-pub(super) type Told = (Option<Box<RawValue>>, Option<PayloadRef>);
+pub(super) type ValueOrRef = (Option<Box<RawValue>>, Option<PayloadRef>);
 
 /// A payload as it is told; stored JSON is fetched up to a size.
-pub(super) async fn told(caller: &Caller, payload: &Payload, fetch: u64) -> Result<Told, Problem> {
+pub(super) async fn to_value(caller: &Caller, payload: &Payload, fetch: u64) -> Result<ValueOrRef, Problem> {
     let json = payload.encoding == Encoding::Json;
     let bytes = match &payload.body {
         Body::Inline(bytes) => bytes.clone(),
@@ -88,16 +88,20 @@ pub(super) async fn told(caller: &Caller, payload: &Payload, fetch: u64) -> Resu
     Ok((None, Some(PayloadRef { hash: None, size, encoding, href: None, base64 })))
 }
 
-/// As [`told`], for a value that may be missing.
-pub(super) async fn told_of(caller: &Caller, payload: Option<&Payload>, fetch: u64) -> Result<Told, Problem> {
+/// As [`to_value`], for a value that may be missing.
+pub(super) async fn to_optional_value(
+    caller: &Caller,
+    payload: Option<&Payload>,
+    fetch: u64,
+) -> Result<ValueOrRef, Problem> {
     match payload {
-        Some(payload) => told(caller, payload, fetch).await,
+        Some(payload) => to_value(caller, payload, fetch).await,
         None => Ok((None, None)),
     }
 }
 
 /// The payload of a value that came in place or by reference.
-pub(super) fn given(
+pub(super) fn payload_from(
     name: &str,
     value: Option<Box<RawValue>>,
     reference: Option<PayloadRef>,

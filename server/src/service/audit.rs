@@ -10,12 +10,12 @@ use std::fmt;
 
 /// Who asks, under which request.
 #[derive(Debug, Clone)]
-pub(crate) struct By {
+pub(crate) struct Requester {
     pub(crate) who: Identity,
     pub(crate) request: RequestId,
 }
 
-impl fmt::Display for By {
+impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} request {}", self.who.name(), self.request)
     }
@@ -57,9 +57,15 @@ impl Act {
 
 impl Service {
     /// Writes down what is about to be done to something of an org. A refusal that follows leaves the row: it was asked.
-    pub(crate) async fn audit(&self, org: OrgId, by: &By, act: Act, subject: impl fmt::Display) -> Result<()> {
+    pub(crate) async fn audit(
+        &self,
+        org: OrgId,
+        requester: &Requester,
+        act: Act,
+        subject: impl fmt::Display,
+    ) -> Result<()> {
         match self.storage.directory() {
-            Some(directory) => directory.record(org, &by.to_string(), act.word(), &subject.to_string()).await,
+            Some(directory) => directory.record(org, &requester.to_string(), act.word(), &subject.to_string()).await,
             None => Ok(()),
         }
     }

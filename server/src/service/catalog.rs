@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 /// The environment is read when somebody asks first: a server whose users pick elsewhere pays nothing, and one whose
 /// environment is wrong still serves everything else.
 #[derive(Clone, Default)]
-pub(crate) struct Catalog(Arc<OnceLock<Result<Known>>>);
+pub(crate) struct Catalog(Arc<OnceLock<Result<Loaded>>>);
 
-struct Known {
+struct Loaded {
     registry: Registry,
     prices: Arc<PriceTable>,
     tools: Vec<ToolEntry>,
@@ -26,24 +26,24 @@ impl Catalog {
     ///
     /// Errors: `InvalidArgument` for an environment with a wrong address or table of prices.
     pub(crate) fn models(&self, at: Timestamp) -> Result<Vec<ModelEntry>> {
-        let known = self.known()?;
-        Ok(catalog::models(&known.registry, &known.prices, at))
+        let loaded = self.loaded()?;
+        Ok(catalog::models(&loaded.registry, &loaded.prices, at))
     }
 
     /// The host tools, by name.
     ///
     /// Errors: as of [`models`](Self::models).
     pub(crate) fn tools(&self) -> Result<Vec<ToolEntry>> {
-        Ok(self.known()?.tools.clone())
+        Ok(self.loaded()?.tools.clone())
     }
 
-    fn known(&self) -> Result<&Known> {
-        let known = self.0.get_or_init(|| Known::of(|name| std::env::var(name).ok()));
-        known.as_ref().map_err(Clone::clone)
+    fn loaded(&self) -> Result<&Loaded> {
+        let loaded = self.0.get_or_init(|| Loaded::of(|name| std::env::var(name).ok()));
+        loaded.as_ref().map_err(Clone::clone)
     }
 }
 
-impl Known {
+impl Loaded {
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let wrong = |why: String| {
             let message = format!("the environment of the server is wrong: {why}; mend it and start the server again");
@@ -65,8 +65,8 @@ mod tests {
     const KEY: &str = "sk-or-0123456789";
 
     fn with(pairs: &'static [(&'static str, &'static str)]) -> Catalog {
-        let find = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        Catalog(Arc::new(OnceLock::from(Known::of(find))))
+        let find = |name: &str| pairs.iter().find(|(loaded, _)| *loaded == name).map(|(_, value)| (*value).to_owned());
+        Catalog(Arc::new(OnceLock::from(Loaded::of(find))))
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What every transport stands on: the backend, its previews, who may call, and what calls mean that take more than one of
-//! the backend's.
+//! The service behind all transports: the backend, its previews, authentication, limits, and calls that take more than one call of
+//! the backend.
 
 mod audit;
 mod catalog;
@@ -7,17 +7,17 @@ mod start;
 mod steps;
 mod upload;
 
-pub(crate) use audit::{Act, By};
+pub(crate) use audit::{Act, Requester};
 pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
 pub(crate) use steps::Steps;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
-use crate::ending::told;
 use crate::limits::{OpenStream, Rate};
 use crate::metrics::Metrics;
-use crate::orgs::{OrgStream, Orgs};
-use crate::refusals::Refusals;
+use crate::org_limiter::{OrgLimiter, OrgStream};
+use crate::refusal_log::RefusalLog;
+use crate::shutdown::signalled;
 use crate::throttle::Throttle;
 use crate::{Access, Identity};
 use flovyn_core::client::Client;
@@ -30,10 +30,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// The metadata of a run that has the id of the predefined agent it is one of.
+/// The metadata of a run that has the id of its predefined agent.
 pub(crate) const DEFINITION: &str = "agentDefinition";
 
-/// The id by which clients know a checkpoint.
+/// The id of a checkpoint in REST and `flovyn.v1`.
 pub(crate) fn checkpoint_id(run: ExecutionId, sequence: u32) -> Uuid {
     Uuid::new_v5(&run.0, format!("checkpoint-{sequence}").as_bytes())
 }
@@ -44,64 +44,64 @@ pub(crate) struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
-    pub(crate) gauges: Throttle,
-    pub(crate) orgs: Orgs,
+    pub(crate) throttle: Throttle,
+    pub(crate) org_limiter: OrgLimiter,
     pub(crate) metrics: Metrics,
     pub(crate) catalog: Catalog,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: RefusalLog,
     pub(crate) steps: Steps,
-    /// Once the server is about to end: callers are asked to go elsewhere.
+    /// True once the server drains: callers are asked to connect elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
-    /// Ends every stream when the server stops.
+    /// True once the server stops: every stream ends.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// A stream of events that is counted.
-pub(crate) struct Counted {
+/// An event stream that is counted for its key and its org.
+pub(crate) struct StreamPermit {
     key: OpenStream,
     _org: OrgStream,
 }
 
-impl Counted {
-    /// Whose it is.
+impl StreamPermit {
+    /// The caller that has it open.
     pub(crate) fn who(&self) -> &Identity {
         self.key.who()
     }
 }
 
 impl Service {
-    /// The door of an org.
+    /// A client of the backend for one org.
     pub(crate) fn client(&self, org: OrgId) -> Client {
         Client::new(self.storage.clone(), self.chunks.clone(), org)
     }
 
-    /// Counts a call of a caller, who shares what their org may ask for with its other keys.
+    /// Counts a call against the limits of its key and of its org, which all keys of the org share.
     ///
     /// Errors: `RateLimited`, with the time until there is one again.
     pub(crate) async fn count(&self, rate: Rate, org: OrgId, who: &Identity) -> Result<()> {
-        self.gauges.count(rate, org, who)?;
-        self.orgs.count(&*self.storage, org, rate).await
+        self.throttle.count(rate, org, who)?;
+        self.org_limiter.count(&*self.storage, org, rate).await
     }
 
-    /// Counts a stream of events for as long as what this returns lives.
+    /// Counts an event stream until the permit is dropped.
     ///
-    /// Errors: `RateLimited` where the key or the org has as many as it may.
-    pub(crate) async fn open_stream(&self, org: OrgId, who: &Identity) -> Result<Counted> {
-        let key = self.gauges.stream(org, who)?;
-        Ok(Counted { key, _org: self.orgs.stream(&*self.storage, org).await? })
+    /// Errors: `RateLimited` where the key or the org has reached its limit.
+    pub(crate) async fn open_stream(&self, org: OrgId, who: &Identity) -> Result<StreamPermit> {
+        let key = self.throttle.stream(org, who)?;
+        Ok(StreamPermit { key, _org: self.org_limiter.stream(&*self.storage, org).await? })
     }
 
-    /// Who a bearer token stands for that came from an address.
+    /// The identity of a bearer token that came from an address.
     ///
-    /// Errors: `RateLimited` where too many came from there that nobody knows; those of the store.
+    /// Errors: `RateLimited` after too many unknown tokens from that address; those of the store.
     pub(crate) async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
-        // Whoever is known goes on beside a neighbour who guesses.
-        if let Some(ip) = from.filter(|_| !self.access.remembers(token)) {
-            self.gauges.hear(ip)?;
+        // A known token works even where somebody else guesses tokens from the same address.
+        if let Some(ip) = from.filter(|_| !self.access.is_cached_valid(token)) {
+            self.throttle.check_auth_failures(ip)?;
         }
         let identity = self.access.identify(token).await?;
         if let Some(ip) = from.filter(|_| identity.is_none()) {
-            self.gauges.note(ip);
+            self.throttle.record_auth_failure(ip);
         }
         Ok(identity)
     }
@@ -115,17 +115,17 @@ impl Service {
             return Ok(Some(id));
         }
         let Some(directory) = self.storage.directory() else { return Ok(None) };
-        let known = directory.organizations().await?;
-        Ok(known.into_iter().find(|org| org.name == name).map(|org| org.id))
+        let organizations = directory.organizations().await?;
+        Ok(organizations.into_iter().find(|org| org.name == name).map(|org| org.id))
     }
 
-    /// Ends when the server stops.
+    /// Resolves when the server stops.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
-        told(self.stopping.clone())
+        signalled(self.stopping.clone())
     }
 
-    /// Ends when the server is about to stop.
+    /// Resolves when the server drains.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
-        told(self.draining.clone())
+        signalled(self.draining.clone())
     }
 }

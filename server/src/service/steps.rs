@@ -12,17 +12,17 @@ use std::sync::Arc;
 /// Segments that are read at a time.
 const AT_A_TIME: usize = 8;
 /// Runs that are remembered at a time.
-const REMEMBERED: usize = 1_000;
+const MAX_CACHED: usize = 1_000;
 
 /// The steps of segments that have ended, which no longer change: a conversation is read again and again. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Steps(Arc<Mutex<Known>>);
+pub(crate) struct Steps(Arc<Mutex<EndedSegments>>);
 
 /// The segments of runs that have ended, from the first.
-type Known = HashMap<(OrgId, ExecutionId), Vec<Places>>;
+type EndedSegments = HashMap<(OrgId, ExecutionId), Vec<StepStarts>>;
 
 /// Where the steps of a segment begin.
-type Places = Arc<[u32]>;
+type StepStarts = Arc<[u32]>;
 
 impl Steps {
     /// How many steps a run had begun at each of some places, whose segments come in order. A fork counts from where it began.
@@ -35,11 +35,11 @@ impl Steps {
     ) -> Result<Vec<u32>> {
         let Some(last) = places.last() else { return Ok(Vec::new()) };
         let mut segments = self.0.lock().get(&(org, run)).cloned().unwrap_or_default();
-        let known = u32::try_from(segments.len()).unwrap_or(u32::MAX);
-        let read = stream::iter(known..=last.segment).map(|segment| async move {
+        let cached = u32::try_from(segments.len()).unwrap_or(u32::MAX);
+        let read = stream::iter(cached..=last.segment).map(|segment| async move {
             let ops = storage.journal(org, run, segment).await?;
             flovyn_core::Result::Ok(
-                ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<Places>(),
+                ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<StepStarts>(),
             )
         });
         segments.extend(read.buffered(AT_A_TIME).try_collect::<Vec<_>>().await?);
@@ -55,12 +55,12 @@ impl Steps {
         Ok(counts)
     }
 
-    fn remember(&self, run: (OrgId, ExecutionId), ended: &[Places]) {
-        let mut known = self.0.lock();
-        if known.len() >= REMEMBERED {
-            known.clear();
+    fn remember(&self, run: (OrgId, ExecutionId), ended: &[StepStarts]) {
+        let mut cached = self.0.lock();
+        if cached.len() >= MAX_CACHED {
+            cached.clear();
         }
-        let of_run = known.entry(run).or_default();
+        let of_run = cached.entry(run).or_default();
         if of_run.len() < ended.len() {
             *of_run = ended.to_vec();
         }

@@ -3,7 +3,7 @@
 //! Names and bodies are core's (`client::server_sent`). A subscriber holds a position, the events it has not sent, and at
 //! most [`BLOCKS`] blocks that the network has not taken; what a run streams is held once for all of them.
 
-use crate::rest::{Asked, Caller, Problem};
+use crate::rest::{Caller, Problem, QueryParams};
 use crate::service::Service;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -52,8 +52,8 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
         (status = 204, description = "The run has ended, and nothing comes behind the id"),
     )
 )]
-async fn agent(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Response, Problem> {
-    stream(caller, asked, headers, |event| !is_of_task(event)).await
+async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
+    stream(caller, query, headers, |event| !is_of_task(event)).await
 }
 
 /// The events of the agent and of its tasks, what they stream included.
@@ -69,18 +69,18 @@ async fn agent(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Respo
         (status = 204, description = "The run has ended, and nothing comes behind the id"),
     )
 )]
-async fn consolidated(caller: Caller, asked: Asked, headers: HeaderMap) -> Result<Response, Problem> {
-    stream(caller, asked, headers, |_| true).await
+async fn consolidated(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
+    stream(caller, query, headers, |_| true).await
 }
 
 async fn stream(
     caller: Caller,
-    mut asked: Asked,
+    mut query: QueryParams,
     headers: HeaderMap,
     wanted: fn(&StreamEvent) -> bool,
 ) -> Result<Response, Problem> {
-    let after = asked.one("after")?;
-    asked.nothing_else()?;
+    let after = query.get("after")?;
+    query.reject_unknown()?;
     let last = headers.get("last-event-id").map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     let after = match last.or(after).filter(|id| !id.is_empty()) {
         Some(id) => id.parse()?,
@@ -95,7 +95,7 @@ async fn stream(
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
     let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
-    let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.lapse(open.who()));
+    let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.until_revoked(open.who()));
     tokio::spawn(async move {
         pump(watching, run, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
         drop(open);

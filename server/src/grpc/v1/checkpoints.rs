@@ -1,8 +1,8 @@
-//! Checkpoints: each ends the run's segment. Tasks of this protocol are detached, so that none is in the way.
+//! Checkpoints: each ends the run's segment. Tasks of this protocol are detached, so that none keeps a checkpoint from being made.
 
-use super::held::{Step, TRIES, crowded};
+use super::leased_run::{CommitPlan, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use crate::service::checkpoint_id;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::EntryId;
@@ -22,10 +22,10 @@ impl Adapter {
         if run.segment == 0 {
             return Ok(v1::GetCheckpointResponse { checkpoint: None });
         }
-        // A cursor of checkpoints is the sequence of the one before, on every backend.
+        // On every backend, the cursor of a page of checkpoints is the sequence of the preceding one.
         let after = (run.segment > 1).then(|| Cursor((run.segment - 1).to_string()));
         let page = PageRequest { limit: 1, after };
-        let page = self.storage().checkpoints(caller.org, run.new.id, page).await.map_err(told)?;
+        let page = self.storage().checkpoints(caller.org, run.new.id, page).await.map_err(to_status)?;
         let Some(checkpoint) = page.items.into_iter().next() else {
             return Ok(v1::GetCheckpointResponse { checkpoint: None });
         };
@@ -51,24 +51,24 @@ impl Adapter {
             self.storage().entry(caller.org, leaf).await.map_err(|error| match error.kind() {
                 Kind::NotFound => {
                     let message = format!("leaf_entry_id is {leaf}, and there is no such entry; append it first");
-                    told(Error::new(Code::InvalidArgument, message))
+                    to_status(Error::new(Code::InvalidArgument, message))
                 }
-                _ => told(error),
+                _ => to_status(error),
             })?;
         }
         let leaves: BTreeMap<String, EntryId> = leaf.map(|leaf| (String::new(), leaf)).into_iter().collect();
         let state = convert::value(wire.state.clone());
-        for _ in 0..TRIES {
-            let held = self.held(caller, &wire.agent_execution_id).await?;
+        for _ in 0..MAX_CONFLICTS {
+            let leased = self.leased_run(caller, &wire.agent_execution_id).await?;
             let new = NewCheckpoint { state: state.clone(), leaves: leaves.clone(), metadata: "{}".into() };
-            if self.commit(&held, Step::end(BatchEnd::Checkpoint(new))).await?.is_some() {
-                let sequence = held.run.segment + 1;
+            if self.commit(&leased, CommitPlan::end(BatchEnd::Checkpoint(new))).await?.is_some() {
+                let sequence = leased.run.segment + 1;
                 return Ok(v1::SubmitCheckpointResponse {
-                    checkpoint_id: checkpoint_id(held.run.new.id, sequence).to_string(),
+                    checkpoint_id: checkpoint_id(leased.run.new.id, sequence).to_string(),
                     sequence: convert::int(sequence),
                 });
             }
         }
-        Err(crowded(&wire.agent_execution_id))
+        Err(too_many_conflicts(&wire.agent_execution_id))
     }
 }

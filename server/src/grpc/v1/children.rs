@@ -1,7 +1,7 @@
-//! Runs below runs: started, sent signals, and asked how they ended.
+//! Child runs: started, signalled, and asked how they ended.
 
 use super::{Adapter, Caller, convert};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use crate::service::DEFINITION;
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Kind};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use tonic::Status;
 
 impl Adapter {
-    /// Starts a run below one that a worker advances.
+    /// Starts a child of a run that a worker advances.
     pub(super) async fn spawn(
         &self,
         caller: &Caller,
@@ -24,9 +24,9 @@ impl Adapter {
         if wire.agent_kind.is_empty() {
             return Err(Status::invalid_argument("agent_kind is empty; name the agent to run"));
         }
-        let parent = self.held(caller, &wire.parent_execution_id).await?.run;
+        let parent = self.leased_run(caller, &wire.parent_execution_id).await?.run;
         let input = convert::value(wire.input);
-        let mut new = NewExecution::new(ExecutionId::fresh(), wire.agent_kind, input).map_err(told)?;
+        let mut new = NewExecution::new(ExecutionId::fresh(), wire.agent_kind, input).map_err(to_status)?;
         new.org = caller.org;
         let template = self.template(caller.org, wire.template_slug.as_deref()).await?;
         let (definition, preset) = template.map(|found| (found.id.to_string(), found.spec.queue)).unzip();
@@ -44,32 +44,32 @@ impl Adapter {
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect::<BTreeMap<_, _>>();
-        let child = self.unfenced()?.spawn(parent.new.id, new).await.map_err(told)?.execution;
+        let child = self.unfenced()?.spawn(parent.new.id, new).await.map_err(to_status)?.execution;
         Ok(v1::SpawnChildAgentResponse {
             child_execution_id: child.new.id.to_string(),
             status: child.status.as_str().into(),
         })
     }
 
-    /// The predefined agent that a slug names, where there is one.
+    /// The predefined agent with this slug, if there is one.
     async fn template(&self, org: OrgId, slug: Option<&str>) -> Result<Option<Definition>, Status> {
         let definitions = self.storage().definitions();
         let Some((slug, definitions)) = slug.filter(|slug| !slug.is_empty()).zip(definitions) else { return Ok(None) };
         match definitions.definition(org, slug).await {
             Ok(definition) => Ok(Some(definition)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(to_status(error)),
         }
     }
 
-    /// A run that another has spawned.
+    /// A child of a run.
     pub(super) async fn child(&self, org: OrgId, parent: ExecutionId, id: ExecutionId) -> Result<Execution, Status> {
-        let child = self.storage().execution(org, id).await.map_err(told)?;
+        let child = self.storage().execution(org, id).await.map_err(to_status)?;
         if child.parent == Some(parent) {
             return Ok(child);
         }
         let message = format!("the run {parent} has spawned no run {id}");
-        Err(told(Error::new(Code::ExecutionNotFound, message).with("execution", id)))
+        Err(to_status(Error::new(Code::ExecutionNotFound, message).with("execution", id)))
     }
 
     /// Sends a signal from a run to the one that spawned it.
@@ -81,7 +81,7 @@ impl Adapter {
         let child = self.run(caller, &wire.child_execution_id).await?;
         let parent = child.parent.ok_or_else(|| {
             let message = format!("the run {} was spawned by no other", child.new.id);
-            told(Error::new(Code::InvalidArgument, message))
+            to_status(Error::new(Code::InvalidArgument, message))
         })?;
         let delivered = self.deliver(caller, parent, wire.signal_name, convert::value(wire.payload)).await?;
         Ok(v1::SendParentSignalResponse { delivered })
@@ -100,16 +100,16 @@ impl Adapter {
         Ok(v1::SendChildSignalResponse { delivered })
     }
 
-    /// Sends a signal; tells whether it came before its receiver had ended.
+    /// Sends a signal; returns false where its receiver has ended.
     async fn deliver(&self, caller: &Caller, to: ExecutionId, name: String, value: Payload) -> Result<bool, Status> {
         match self.signal(caller, to, name, value).await {
             Ok(_) => Ok(true),
             Err(error) if error.code() == Code::ExecutionClosed => Ok(false),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(to_status(error)),
         }
     }
 
-    /// How those of a run's children have ended that have: one event each, in the order asked, however often.
+    /// One event for each child that has ended, in the order asked; a repeated call returns them again.
     pub(super) async fn child_events(
         &self,
         caller: &Caller,
@@ -117,15 +117,15 @@ impl Adapter {
     ) -> Result<v1::PollChildEventsResponse, Status> {
         let parent = self.run(caller, &wire.parent_execution_id).await?;
         let (mut events, mut size) = (Vec::new(), 0);
-        for asked in wire.child_execution_ids {
-            let id = ExecutionId(convert::uuid(&asked, "child_execution_ids")?);
+        for child_id in wire.child_execution_ids {
+            let id = ExecutionId(convert::uuid(&child_id, "child_execution_ids")?);
             let child = self.child(caller.org, parent.new.id, id).await?;
             let (event_type, output, error) = match child.status {
                 RunStatus::Completed => {
                     let output = child.output.unwrap_or_else(Payload::null);
                     size += output.size();
                     if !convert::fits(size) {
-                        return Err(told(convert::too_large("what the children answered together", size)));
+                        return Err(to_status(convert::too_large("what the children answered together", size)));
                     }
                     ("completed", Some(self.bytes(caller.org, &output).await?), None)
                 }
@@ -134,7 +134,7 @@ impl Adapter {
                 _ => continue,
             };
             events.push(v1::ChildEventInfo {
-                child_execution_id: asked,
+                child_execution_id: child_id,
                 event_type: event_type.into(),
                 output,
                 error,

@@ -1,9 +1,9 @@
-//! Polls: one run or one task at a time, held while there is none. What is claimed for a caller that has hung up
+//! Polls: each claims one run or one task, and waits while there is none. What was claimed for a caller that has disconnected
 //! meanwhile is given back.
 
-use super::held::{Held, Place, Step};
+use super::leased_run::{CommitPlan, JournalPosition, LeasedRun};
 use super::{Adapter, Caller, LEASE, convert, workers};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use crate::service::DEFINITION;
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
@@ -25,9 +25,9 @@ use tracing::warn;
 use uuid::Uuid;
 
 /// The longest a poll is held.
-const LONGEST: Duration = Duration::from_secs(60);
-/// How often a poll looks for work that nobody has told it of.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const MAX_POLL: Duration = Duration::from_secs(60);
+/// How often a poll tries to claim without a hint.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Adapter {
     /// Claims a run for a worker.
@@ -38,25 +38,25 @@ impl Adapter {
         wire: v1::PollAgentRequest,
     ) -> Result<v1::PollAgentResponse, Status> {
         let queue = queue(wire.queue);
-        self.may_poll(caller, &queue)?;
+        self.check_may_poll(caller, &queue)?;
         let worker = workers::worker(caller.org, &wire.worker_id);
-        self.workers.met(caller.org, peer, worker);
-        self.gives_sign(caller.org, worker).await?;
+        self.workers.remember_peer(caller.org, peer, worker);
+        self.renew_if_due(caller.org, worker).await?;
         let (until, mut ready) = (until(wire.timeout_seconds), self.storage().hints().agents());
         loop {
             let kinds = match wire.agent_capabilities.is_empty() {
-                true => self.unfenced()?.waiting_kinds(caller.org, &queue, Work::Agents).await.map_err(told)?,
+                true => self.unfenced()?.waiting_kinds(caller.org, &queue, Work::Agents).await.map_err(to_status)?,
                 false => wire.agent_capabilities.clone(),
             };
-            let asked = claim(caller.org, worker, &queue, kinds);
-            match self.claim_agent(asked).await? {
+            let request = claim(caller.org, worker, &queue, kinds);
+            match self.claim_agent(request).await? {
                 Some(claim) => {
-                    if let Some(agent_execution) = self.handed(claim).await? {
+                    if let Some(agent_execution) = self.agent_info(claim).await? {
                         let traceparent = agent_execution.1;
                         return Ok(v1::PollAgentResponse { agent_execution: Some(agent_execution.0), traceparent });
                     }
                 }
-                None if !self.waits(&mut ready, until).await => return Ok(v1::PollAgentResponse::default()),
+                None if !self.wait_for_work(&mut ready, until).await => return Ok(v1::PollAgentResponse::default()),
                 None => {}
             }
         }
@@ -70,10 +70,10 @@ impl Adapter {
     ) -> Result<v1::ResumeAgentResponse, Status> {
         let run = self.run(caller, &wire.agent_execution_id).await?;
         let worker = workers::worker(caller.org, &wire.worker_id);
-        let asked = claim(caller.org, worker, &run.new.queue, vec![run.new.kind.clone()]);
-        let claimed = self.claim_agent(ClaimRequest { only: Some(run.new.id), ..asked }).await?;
+        let request = claim(caller.org, worker, &run.new.queue, vec![run.new.kind.clone()]);
+        let claimed = self.claim_agent(ClaimRequest { only: Some(run.new.id), ..request }).await?;
         let handed = match claimed {
-            Some(claim) => self.handed(claim).await?,
+            Some(claim) => self.agent_info(claim).await?,
             None => None,
         };
         let success = handed.is_some();
@@ -81,7 +81,7 @@ impl Adapter {
         Ok(v1::ResumeAgentResponse { success, agent, traceparent: traceparent.unwrap_or_default() })
     }
 
-    /// Claims a task for a worker: of the kinds it has registered, or, where that is unknown, of any.
+    /// Claims a task for a worker: of the kinds it has registered, or of any kind where those are unknown.
     pub(super) async fn poll_task(
         &self,
         caller: &Caller,
@@ -89,22 +89,22 @@ impl Adapter {
         wire: v1::PollTaskRequest,
     ) -> Result<v1::PollTaskResponse, Status> {
         let queue = queue(wire.queue);
-        self.may_poll(caller, &queue)?;
+        self.check_may_poll(caller, &queue)?;
         let (worker, kinds) = self.task_worker(caller.org, peer, &wire.worker_id).await?;
-        self.gives_sign(caller.org, worker).await?;
+        self.renew_if_due(caller.org, worker).await?;
         let (until, mut ready) = (until(wire.timeout_seconds), self.storage().hints().tasks());
         loop {
             let kinds = match &kinds {
                 Some(kinds) => kinds.clone(),
-                None => self.unfenced()?.waiting_kinds(caller.org, &queue, Work::Tasks).await.map_err(told)?,
+                None => self.unfenced()?.waiting_kinds(caller.org, &queue, Work::Tasks).await.map_err(to_status)?,
             };
             match self.claim_task(claim(caller.org, worker, &queue, kinds)).await? {
                 Some(task) => {
-                    if let Some(task) = self.handed_task(task).await? {
+                    if let Some(task) = self.task_info(task).await? {
                         return Ok(v1::PollTaskResponse { task: Some(task) });
                     }
                 }
-                None if !self.waits(&mut ready, until).await => return Ok(v1::PollTaskResponse::default()),
+                None if !self.wait_for_work(&mut ready, until).await => return Ok(v1::PollTaskResponse::default()),
                 None => {}
             }
         }
@@ -119,14 +119,14 @@ impl Adapter {
     ) -> Result<(WorkerId, Option<Vec<String>>), Status> {
         let unfenced = self.unfenced()?;
         let own = workers::worker(org, named);
-        let known = unfenced.enrolled(org, own).await.map_err(told)?;
-        if let Some(worker) = self.workers.of(org, peer).filter(|worker| *worker != own)
-            && let Some(serves) = unfenced.enrolled(org, worker).await.map_err(told)?
+        let known = unfenced.enrolled(org, own).await.map_err(to_status)?;
+        if let Some(worker) = self.workers.of_connection(org, peer).filter(|worker| *worker != own)
+            && let Some(serves) = unfenced.enrolled(org, worker).await.map_err(to_status)?
         {
             let alias = Serves { known_as: Some(worker), ..serves };
             if known.as_ref() != Some(&alias) {
-                // No other server, nor this one after a restart, sees the connection.
-                unfenced.enroll(org, own, alias.clone()).await.map_err(told)?;
+                // Stored, because other servers, and this one after a restart, do not see the connection.
+                unfenced.enroll(org, own, alias.clone()).await.map_err(to_status)?;
             }
             return Ok((worker, Some(alias.tasks)));
         }
@@ -137,66 +137,66 @@ impl Adapter {
     }
 
     /// Waits until there may be work; false when the poll has been held long enough.
-    async fn waits(&self, ready: &mut Follow, until: Instant) -> bool {
-        let look = until.min(Instant::now() + LOOK_EVERY);
+    async fn wait_for_work(&self, ready: &mut Follow, until: Instant) -> bool {
+        let recheck_at = until.min(Instant::now() + RECHECK_INTERVAL);
         tokio::select! {
             () = ready.changed() => true,
-            () = tokio::time::sleep_until(look) => Instant::now() < until,
+            () = tokio::time::sleep_until(recheck_at) => Instant::now() < until,
             () = self.service().stopped() => false,
         }
     }
 
-    async fn claim_agent(&self, asked: ClaimRequest) -> Result<Option<Claim>, Status> {
-        if asked.kinds.is_empty() {
+    async fn claim_agent(&self, request: ClaimRequest) -> Result<Option<Claim>, Status> {
+        if request.kinds.is_empty() {
             return Ok(None);
         }
         let storage = self.storage().clone();
-        let claiming = async move { storage.claim_agents(asked).await };
+        let claiming = async move { storage.claim_agents(request).await };
         let storage = self.storage().clone();
         let give_back = move |claim: Claim| -> BoxFuture<'static, Result<()>> {
             let (org, run) = (claim.execution.new.org, claim.execution.new.id);
             Box::pin(async move { storage.release(org, run, claim.lease).await })
         };
-        unless_gone(claiming, give_back).await
+        claim_detached(claiming, give_back).await
     }
 
-    async fn claim_task(&self, asked: ClaimRequest) -> Result<Option<ClaimedTask>, Status> {
-        if asked.kinds.is_empty() {
+    async fn claim_task(&self, request: ClaimRequest) -> Result<Option<ClaimedTask>, Status> {
+        if request.kinds.is_empty() {
             return Ok(None);
         }
         let storage = self.storage().clone();
-        let claiming = async move { storage.claim_tasks(asked).await };
+        let claiming = async move { storage.claim_tasks(request).await };
         let storage = self.storage().clone();
         let give_back = move |claimed: ClaimedTask| -> BoxFuture<'static, Result<()>> {
             Box::pin(async move { report(&storage, &claimed, AttemptResult::Released).await })
         };
-        unless_gone(claiming, give_back).await
+        claim_detached(claiming, give_back).await
     }
 
-    /// A claimed run as its worker gets it. One that was asked to stop ends here, because its worker cannot be told to tidy
-    /// up, and so does one that no message can carry.
-    async fn handed(&self, claim: Claim) -> Result<Option<(v1::AgentExecutionInfo, String)>, Status> {
+    /// A claimed run in its form on the wire. A run that is being cancelled ends here, because the protocol cannot ask its worker
+    /// to clean up; a run whose input exceeds a message fails here.
+    async fn agent_info(&self, claim: Claim) -> Result<Option<(v1::AgentExecutionInfo, String)>, Status> {
         let run = claim.execution;
         let next = (run.base == 0 && run.forked_from.is_none()).then_some(0);
         let (base, epoch, segment, known) = (run.base, run.epoch, run.segment, claim.high);
-        self.places.set(&run, Place { base, epoch, segment, next, known });
-        self.workers.heard_of(run.new.org, claim.lease.worker, run.new.id, self.storage().clock().now());
-        let held = Held { run, lease: claim.lease };
-        let run = &held.run;
+        self.positions.set(&run, JournalPosition { base, epoch, segment, next, known });
+        self.workers.record_call(run.new.org, claim.lease.worker, run.new.id, self.storage().clock().now());
+        let leased = LeasedRun { run, lease: claim.lease };
+        let run = &leased.run;
         if run.status == RunStatus::Cancelling {
-            self.commit(&held, Step::end(BatchEnd::Cancelled(None))).await?;
+            self.commit(&leased, CommitPlan::end(BatchEnd::Cancelled(None))).await?;
             return Ok(None);
         }
         if !convert::fits(run.new.input.size()) {
             let error = convert::too_large("the input", run.new.input.size());
             let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-            self.commit(&held, Step::end(BatchEnd::Fail(failure))).await?;
+            self.commit(&leased, CommitPlan::end(BatchEnd::Fail(failure))).await?;
             return Ok(None);
         }
         match self.info(run).await {
             Ok(info) => Ok(Some((info, run.new.traceparent.clone().unwrap_or_default()))),
             Err(status) => {
-                self.storage().release(run.new.org, run.new.id, held.lease).await.map_err(told)?;
+                self.storage().release(run.new.org, run.new.id, leased.lease).await.map_err(to_status)?;
                 Err(status)
             }
         }
@@ -221,24 +221,24 @@ impl Adapter {
         })
     }
 
-    /// A claimed task as its worker gets it. One that no message can carry fails here.
-    async fn handed_task(&self, claimed: ClaimedTask) -> Result<Option<v1::TaskExecutionInfo>, Status> {
+    /// A claimed task in its form on the wire. A task whose input exceeds a message fails here.
+    async fn task_info(&self, claimed: ClaimedTask) -> Result<Option<v1::TaskExecutionInfo>, Status> {
         let task = &claimed.task;
         if !convert::fits(task.new.input.size()) {
             let error = convert::too_large("the input", task.new.input.size());
             let failure = Failure::new(error.code(), error.code().as_str(), error.message());
             let result = AttemptResult::Failed { failure, retryable: false, pause: None };
-            report(self.storage(), &claimed, result).await.map_err(told)?;
+            report(self.storage(), &claimed, result).await.map_err(to_status)?;
             return Ok(None);
         }
         let input = match self.bytes(task.org, &task.new.input).await {
             Ok(input) => input,
             Err(status) => {
-                report(self.storage(), &claimed, AttemptResult::Released).await.map_err(told)?;
+                report(self.storage(), &claimed, AttemptResult::Released).await.map_err(to_status)?;
                 return Err(status);
             }
         };
-        // A trace that cannot be told costs the task nothing.
+        // Without its run the task only lacks a trace context.
         let run = self.storage().execution(task.org, task.execution).await.ok();
         let traceparent = run.and_then(|run| run.new.traceparent).unwrap_or_default();
         Ok(Some(v1::TaskExecutionInfo {
@@ -254,8 +254,8 @@ impl Adapter {
     }
 }
 
-/// Claims apart from the call: a caller that hangs up while the claim is made would leave what was claimed with nobody.
-async fn unless_gone<T: Send + 'static>(
+/// Claims in a task of its own: if the call were cancelled during the claim, nobody would hold what was claimed.
+async fn claim_detached<T: Send + 'static>(
     claiming: impl Future<Output = Result<Vec<T>>> + Send + 'static,
     give_back: impl FnOnce(T) -> BoxFuture<'static, Result<()>> + Send + 'static,
 ) -> Result<Option<T>, Status> {
@@ -269,7 +269,7 @@ async fn unless_gone<T: Send + 'static>(
         }
     });
     let gone = |_| Status::unavailable("the server is stopping; poll again");
-    receiver.await.map_err(gone)?.map_err(told)
+    receiver.await.map_err(gone)?.map_err(to_status)
 }
 
 fn claim(org: OrgId, worker: WorkerId, queue: &str, kinds: Vec<String>) -> ClaimRequest {
@@ -282,8 +282,8 @@ fn queue(named: String) -> String {
 }
 
 fn until(seconds: i64) -> Instant {
-    let asked = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    Instant::now() + asked.min(LONGEST)
+    let timeout = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    Instant::now() + timeout.min(MAX_POLL)
 }
 
 async fn report(storage: &Arc<dyn Storage>, claimed: &ClaimedTask, result: AttemptResult) -> Result<()> {
@@ -296,7 +296,7 @@ async fn report(storage: &Arc<dyn Storage>, claimed: &ClaimedTask, result: Attem
         result,
     };
     match storage.report_task(report).await {
-        // Somebody cancelled it meanwhile.
+        // The task was cancelled meanwhile.
         Err(error) if error.code() == Code::LeaseLost => Ok(()),
         answer => answer,
     }

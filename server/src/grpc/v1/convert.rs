@@ -1,7 +1,7 @@
-//! Values between the wire and the model.
+//! Conversions between the wire and the model.
 
 use super::Adapter;
-use crate::grpc::told;
+use crate::grpc::to_status;
 use bytes::Bytes;
 use flovyn_core::Payload;
 use flovyn_core::clock::Timestamp;
@@ -22,7 +22,7 @@ pub(super) fn uuid(text: &str, field: &str) -> Result<Uuid, Status> {
         .map_err(|error| Status::invalid_argument(format!("{field} is {text:?}, which is no UUID ({error})")))
 }
 
-/// A value of a request; nothing is `null`.
+/// A value of a request; an empty one is `null`.
 pub(super) fn value(bytes: Bytes) -> Payload {
     if bytes.is_empty() {
         Payload::null()
@@ -38,12 +38,12 @@ pub(super) fn millis(at: Timestamp) -> i64 {
     at.0 / 1_000
 }
 
-/// A number that the wire has in 32 bits.
+/// A number as the wire has it, in 32 bits.
 pub(super) fn int(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// The word of a status. What waits for a person is open.
+/// The name of a status. Tasks that wait for a person count as open.
 pub(super) fn task_status(status: TaskStatus) -> &'static str {
     match status {
         TaskStatus::Pending | TaskStatus::Quarantined => "PENDING",
@@ -54,7 +54,7 @@ pub(super) fn task_status(status: TaskStatus) -> &'static str {
     }
 }
 
-/// The words of a failure, as whoever reported it gave them.
+/// The message of a failure.
 pub(super) fn message(failure: Option<&Failure>) -> String {
     failure.map_or_else(|| "it failed without a word".to_owned(), |failure| failure.message.clone())
 }
@@ -64,7 +64,7 @@ pub(super) fn fits(size: u64) -> bool {
     size <= (MAX_MESSAGE - ENVELOPE) as u64
 }
 
-/// The refusal of what does not.
+/// The error of a value that does not fit.
 pub(super) fn too_large(what: &str, size: u64) -> Error {
     let limit = MAX_MESSAGE - ENVELOPE;
     let message = format!(
@@ -78,7 +78,7 @@ impl Adapter {
     pub(super) async fn bytes(&self, org: OrgId, payload: &Payload) -> Result<Bytes, Status> {
         match payload.bytes() {
             Ok(bytes) => Ok(bytes.clone()),
-            Err(_) => self.storage().read_payload(org, payload).await.map_err(told),
+            Err(_) => self.storage().read_payload(org, payload).await.map_err(to_status),
         }
     }
 }

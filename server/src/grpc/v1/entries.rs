@@ -1,9 +1,9 @@
 //! Entries: appended under the id that the worker gives, and read back in order.
 
-use super::held::{Step, TRIES, crowded};
+use super::leased_run::{CommitPlan, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, V1, convert};
-use crate::grpc::streams::Answers;
-use crate::grpc::told;
+use crate::grpc::streams::ResponseStream;
+use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::EntryId;
 use flovyn_core::model::{Cursor, Entry, Execution, NewEntry, OpBody, OpKind, PageRequest};
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tonic::Status;
 use uuid::Uuid;
 
-/// Entries that are read at once.
+/// Entries of one page.
 const PAGE: usize = 100;
 
-/// What an entry keeps beside its content.
+/// The metadata of an entry.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -34,7 +34,7 @@ struct Tokens {
 }
 
 impl Adapter {
-    /// Appends an entry; the same id once more changes nothing.
+    /// Appends an entry; a repeated id changes nothing.
     pub(super) async fn append(
         &self,
         caller: &Caller,
@@ -46,10 +46,10 @@ impl Adapter {
         let content = convert::value(wire.content.clone());
         let metadata = wire.token_usage.as_ref().map(metadata).transpose()?;
         let fresh = EntryId::fresh();
-        for _ in 0..TRIES {
-            let held = self.held(caller, &wire.agent_execution_id).await?;
-            let id = named.map_or(fresh, |key| entry_id(&held.run, key));
-            if named.is_some() && self.has(&held.run, id).await? {
+        for _ in 0..MAX_CONFLICTS {
+            let leased = self.leased_run(caller, &wire.agent_execution_id).await?;
+            let id = named.map_or(fresh, |key| entry_id(&leased.run, key));
+            if named.is_some() && self.has_entry(&leased.run, id).await? {
                 return Ok(v1::AppendEntryResponse { entry_id: id.to_string(), already_existed: true });
             }
             let new = NewEntry {
@@ -62,28 +62,28 @@ impl Adapter {
                 turn_id: wire.turn_id.clone(),
                 metadata: metadata.clone(),
             };
-            let step = Step::of(OpKind::Entry, &new.role.clone(), &id.to_string(), OpBody::Entry(new));
-            if self.commit(&held, step).await?.is_some() {
+            let plan = CommitPlan::op(OpKind::Entry, &new.role.clone(), &id.to_string(), OpBody::Entry(new));
+            if self.commit(&leased, plan).await?.is_some() {
                 return Ok(v1::AppendEntryResponse { entry_id: id.to_string(), already_existed: false });
             }
         }
-        Err(crowded(&wire.agent_execution_id))
+        Err(too_many_conflicts(&wire.agent_execution_id))
     }
 
-    /// Whether a run has appended an entry of an id.
-    async fn has(&self, run: &Execution, id: EntryId) -> Result<bool, Status> {
+    /// Whether a run has an entry with this id.
+    async fn has_entry(&self, run: &Execution, id: EntryId) -> Result<bool, Status> {
         match self.storage().entry(run.new.org, id).await {
             Ok(entry) if entry.execution == run.new.id => Ok(true),
             Ok(entry) => {
                 let message = format!("the id {id} is that of an entry of the run {}; choose another", entry.execution);
-                Err(told(Error::new(Code::InvalidArgument, message)))
+                Err(to_status(Error::new(Code::InvalidArgument, message)))
             }
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(to_status(error)),
         }
     }
 
-    async fn told_entry(&self, run: &Execution, entry: &Entry) -> Result<v1::AgentEntryChunk, Status> {
+    async fn entry_chunk(&self, run: &Execution, entry: &Entry) -> Result<v1::AgentEntryChunk, Status> {
         let new = &entry.new;
         let metadata = new.metadata.as_deref().and_then(|text| serde_json::from_str::<Metadata>(text).ok());
         let entry = v1::AgentEntry {
@@ -101,29 +101,29 @@ impl Adapter {
 }
 
 impl V1 {
-    /// Every entry of a run in order, those of the run it was forked from first; or those after one of them.
+    /// The entries of a run in order, those of the run it was forked from first; or those after a given entry.
     pub(super) async fn entries(
         &self,
         caller: &Caller,
         wire: v1::GetEntriesRequest,
-    ) -> Result<Answers<v1::AgentEntryChunk>, Status> {
+    ) -> Result<ResponseStream<v1::AgentEntryChunk>, Status> {
         let run = self.run(caller, &wire.agent_execution_id).await?;
         let after = wire.after_entry_id.as_deref().filter(|id| !id.is_empty());
         let after = match after {
             None => None,
             Some(id) => {
                 let id = EntryId(convert::uuid(id, "after_entry_id")?);
-                Some(self.storage().entry(run.new.org, id).await.map_err(told)?)
+                Some(self.storage().entry(run.new.org, id).await.map_err(to_status)?)
             }
         };
         let mut shared = Vec::new();
         if let (Some(_), Some(leaf)) = (run.forked_from, run.leaf) {
-            shared = self.storage().branch(run.new.org, leaf, None).await.map_err(told)?;
+            shared = self.storage().branch(run.new.org, leaf, None).await.map_err(to_status)?;
             shared.retain(|entry| entry.execution != run.new.id);
         }
         if let Some(after) = &after {
             match shared.iter().position(|entry| entry.new.id == after.new.id) {
-                Some(place) => drop(shared.drain(..=place)),
+                Some(position) => drop(shared.drain(..=position)),
                 None => shared.clear(),
             }
         }
@@ -135,7 +135,7 @@ impl V1 {
             async move {
                 let Some(after) = cursor else { return Ok(None) };
                 let page = PageRequest { limit: PAGE, after };
-                let page = this.storage().entries(id.0, id.1, page).await.map_err(told)?;
+                let page = this.storage().entries(id.0, id.1, page).await.map_err(to_status)?;
                 Ok::<_, Status>(Some((page.items, page.next.map(Some))))
             }
         });
@@ -147,12 +147,12 @@ impl V1 {
             pages.map_ok(|items: Vec<Entry>| stream::iter(items.into_iter().map(Ok::<_, Status>))).try_flatten();
         Ok(Box::pin(entries.and_then(move |entry| {
             let (this, run) = (this.clone(), run.clone());
-            async move { this.told_entry(&run, &entry).await }
+            async move { this.entry_chunk(&run, &entry).await }
         })))
     }
 }
 
-/// The id of an entry: the key, which is one, or what follows from it.
+/// The id of an entry: its key where that is a UUID, else a UUID derived from it.
 fn entry_id(run: &Execution, key: &str) -> EntryId {
     EntryId(Uuid::parse_str(key).unwrap_or_else(|_| Uuid::new_v5(&run.new.id.0, key.as_bytes())))
 }

@@ -1,19 +1,19 @@
-//! Patterns of signal names: `*` is one or more characters but no dot, `**` one or more of any, all else is itself.
+//! Patterns of signal names: `*` matches one or more characters except dots, `**` one or more of any; all else matches itself.
 
 /// A piece of a pattern.
 #[derive(Clone, Copy, PartialEq)]
 enum Piece {
     Char(char),
-    /// One or more characters but no dot.
+    /// One or more characters except dots.
     Star,
     /// One or more characters.
     Stars,
 }
 
-/// Whether a name as a whole is of a pattern.
+/// Whether a pattern matches a whole name.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
-    // Which prefixes of the name the pieces so far can be.
+    // Which prefixes of the name the pieces so far match.
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
     for piece in pieces(pattern) {

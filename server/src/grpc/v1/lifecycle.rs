@@ -1,7 +1,7 @@
-//! The start of workers and their signs of life.
+//! The service `WorkerLifecycle`: registration and heartbeats of workers.
 
 use super::{V1, convert, workers};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use flovyn_core::id::WorkerId;
 use flovyn_core::storage::unfenced::Serves;
 use flovyn_proto::v1;
@@ -20,8 +20,8 @@ impl WorkerLifecycle for V1 {
         let id = workers::registered(caller.org, &wire.worker_name);
         let agents = wire.agents.into_iter().map(|agent| agent.kind).collect();
         let tasks = wire.tasks.into_iter().map(|task| task.kind).collect();
-        self.unfenced()?.enroll(caller.org, id, Serves { agents, tasks, known_as: None }).await.map_err(told)?;
-        self.workers.met(caller.org, peer, id);
+        self.unfenced()?.enroll(caller.org, id, Serves { agents, tasks, known_as: None }).await.map_err(to_status)?;
+        self.workers.remember_peer(caller.org, peer, id);
         Ok(Response::new(v1::WorkerRegistrationResponse {
             worker_id: id.to_string(),
             success: true,
@@ -34,8 +34,8 @@ impl WorkerLifecycle for V1 {
     async fn send_heartbeat(&self, request: Request<v1::WorkerHeartbeatRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
         let worker = WorkerId(convert::uuid(&request.get_ref().worker_id, "worker_id")?);
-        self.workers.met(caller.org, request.remote_addr(), worker);
-        self.keep_leases(caller.org, worker).await?;
+        self.workers.remember_peer(caller.org, request.remote_addr(), worker);
+        self.renew_leases(caller.org, worker).await?;
         Ok(Response::new(()))
     }
 }

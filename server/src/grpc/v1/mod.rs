@@ -1,9 +1,9 @@
-//! `flovyn.v1` over gRPC: what its workers ask, in terms of the storage contract.
+//! `flovyn.v1` over gRPC, mapped to the storage contract.
 //!
-//! A call of theirs carries no lease, so the server holds it: all leases of a worker last [`LEASE`] from its last sign, and
-//! every call of it is one. Each call looks at the run's row and commits one batch as the run's holder; where something was written between the look and the
-//! commit, it looks again. All that counts is in rows: any replica may serve any call, and what is remembered here
-//! ([`Places`], [`Views`], [`Workers`]) only saves reads.
+//! Calls of its workers carry no lease, so the server renews the leases: all leases of a worker last [`LEASE`] from its last call.
+//! Each call reads the run's row and commits one batch as the run's holder; where something was written between read and commit,
+//! it tries again. All state is in rows, so any replica may serve any call; what is cached here ([`JournalPositions`],
+//! [`PreviewPositions`], [`Workers`]) only saves reads.
 
 mod agents;
 mod checkpoints;
@@ -12,19 +12,19 @@ mod claims;
 mod convert;
 mod entries;
 mod glob;
-mod held;
+mod leased_run;
 mod lifecycle;
-mod shown;
+mod previews;
 mod signals;
 mod suspend;
+mod task_attempts;
 mod tasks;
-mod work;
 mod workers;
 
-use self::held::Places;
-use self::shown::Views;
+use self::leased_run::JournalPositions;
+use self::previews::PreviewPositions;
 use self::workers::Workers;
-use super::{Grpc, told};
+use super::{Grpc, to_status};
 use crate::Identity;
 use crate::service::Service;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
@@ -35,22 +35,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Status};
 
-/// How long leases last from the last sign of their worker, which gives one every 30 s, the first after 30 s.
+/// How long leases last from the last call of their worker. It sends a heartbeat every 30 s, the first after 30 s.
 const LEASE: Duration = Duration::from_secs(90);
 
 /// The adapter; clones share it.
 #[derive(Clone)]
 pub(super) struct V1(Arc<Adapter>);
 
-/// What the three services share.
+/// The state that the three services share.
 pub(super) struct Adapter {
     grpc: Grpc,
-    places: Places,
-    views: Views,
+    positions: JournalPositions,
+    preview_positions: PreviewPositions,
     workers: Workers,
 }
 
-/// Who calls, for which org.
+/// The caller of a request, and the org it acts for.
 struct Caller {
     org: OrgId,
     identity: Identity,
@@ -59,8 +59,9 @@ struct Caller {
 impl V1 {
     /// The adapter over a backend.
     pub(super) fn over(grpc: Grpc) -> Self {
-        let (places, views, workers) = (Places::default(), Views::default(), Workers::default());
-        Self(Arc::new(Adapter { grpc, places, views, workers }))
+        let (positions, preview_positions, workers) =
+            (JournalPositions::default(), PreviewPositions::default(), Workers::default());
+        Self(Arc::new(Adapter { grpc, positions, preview_positions, workers }))
     }
 }
 
@@ -74,7 +75,7 @@ impl Deref for V1 {
 
 impl Adapter {
     fn service(&self) -> &Service {
-        &self.grpc.0
+        &self.grpc.service
     }
 
     fn storage(&self) -> &Arc<dyn Storage> {
@@ -82,68 +83,68 @@ impl Adapter {
     }
 
     fn unfenced(&self) -> Result<&dyn Unfenced, Status> {
-        let missing = || Status::unimplemented("the backend behind this server does not serve flovyn.v1");
-        self.storage().unfenced().ok_or_else(missing)
+        let not_found = || Status::unimplemented("the backend behind this server does not serve flovyn.v1");
+        self.storage().unfenced().ok_or_else(not_found)
     }
 
-    /// Who makes a call that names no org.
+    /// The caller of a request that names no org.
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         Ok(Caller { org: self.grpc.org(request)?, identity: self.grpc.identity(request)? })
     }
 
-    /// Who makes a call whose body names an org, by id or slug: that of the token.
+    /// The caller of a request whose body names an org, by id or slug; it has to be the token's org.
     async fn caller_of<T>(&self, request: &Request<T>, named: &str) -> Result<Caller, Status> {
         let caller = self.caller(request)?;
         if named.is_empty() {
             return Ok(caller);
         }
-        let org = self.service().org_named(named).await.map_err(told)?;
+        let org = self.service().org_named(named).await.map_err(to_status)?;
         match org.and_then(|org| caller.identity.org(Some(org))) {
             Some(org) => Ok(Caller { org, ..caller }),
             None => Err(Status::permission_denied(format!("the token is not of the org {named:?}; name its own"))),
         }
     }
 
-    /// A run of the caller's org and of a queue that it may serve. A call about it is a sign of whoever advances it.
+    /// A run of the caller's org, of a queue that the caller may serve. Renews the leases of the worker that advances it.
     async fn run(&self, caller: &Caller, id: &str) -> Result<Execution, Status> {
         let id = ExecutionId(convert::uuid(id, "agent_execution_id")?);
-        let run = self.storage().execution(caller.org, id).await.map_err(told)?;
-        caller.may_serve(&run.new.queue)?;
-        self.was_called_about(&run).await?;
+        let run = self.storage().execution(caller.org, id).await.map_err(to_status)?;
+        caller.check_may_serve(&run.new.queue)?;
+        self.renew_for_call_about(&run).await?;
         Ok(run)
     }
 
-    /// Refuses a worker that asks for work of a queue which its key does not serve.
-    fn may_poll(&self, caller: &Caller, queue: &str) -> Result<(), Status> {
-        let may = caller.may_serve(queue);
-        if may.is_err() {
-            self.service().refusals.tell(&caller.identity, &format!("the queue {queue:?}"));
+    /// Refuses a worker that polls a queue which its key does not serve.
+    fn check_may_poll(&self, caller: &Caller, queue: &str) -> Result<(), Status> {
+        let allowed = caller.check_may_serve(queue);
+        if allowed.is_err() {
+            self.service().refusals.log(&caller.identity, &format!("the queue {queue:?}"));
         }
-        may
+        allowed
     }
 
-    /// Renews the leases of whoever advances a run that a call is about, if that was not done just now.
-    async fn was_called_about(&self, run: &Execution) -> Result<(), Status> {
+    /// Renews the leases of the worker that advances a run, unless they were renewed just now.
+    async fn renew_for_call_about(&self, run: &Execution) -> Result<(), Status> {
         let Some(worker) = holder(run) else { return Ok(()) };
         let (org, now) = (run.new.org, self.storage().clock().now());
-        if self.workers.heard_of(org, worker, run.new.id, now) {
-            return self.keep_leases(org, worker).await;
+        if self.workers.record_call(org, worker, run.new.id, now) {
+            return self.renew_leases(org, worker).await;
         }
-        self.gives_sign(org, worker).await
+        self.renew_if_due(org, worker).await
     }
 
-    /// Renews the leases of a worker that gives a sign, if that was not done just now.
-    async fn gives_sign(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
-        match self.workers.is_due(org, worker, self.storage().clock().now()) {
-            true => self.keep_leases(org, worker).await,
+    /// Renews the leases of a worker that has called, unless they were renewed just now.
+    async fn renew_if_due(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+        match self.workers.is_renewal_due(org, worker, self.storage().clock().now()) {
+            true => self.renew_leases(org, worker).await,
             false => Ok(()),
         }
     }
 
-    /// Renews the leases of all tasks that a worker holds, and of the runs that it has not forgotten.
-    async fn keep_leases(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
-        let runs = self.workers.sign_of(org, worker, self.storage().clock().now());
-        self.unfenced()?.keep_leases(org, worker, LEASE, runs).await.map_err(told)
+    /// Renews the leases of all tasks that a worker holds, and of the runs that it still calls about.
+    async fn renew_leases(&self, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+        let runs = self.workers.renewable_runs(org, worker, self.storage().clock().now());
+        self.unfenced()?.keep_leases(org, worker, LEASE, runs).await.map_err(to_status)
     }
 }
 
@@ -153,8 +154,8 @@ fn holder(run: &Execution) -> Option<WorkerId> {
 }
 
 impl Caller {
-    /// Refuses who may not take work of a queue.
-    fn may_serve(&self, queue: &str) -> Result<(), Status> {
+    /// Refuses a caller that may not take work of a queue.
+    fn check_may_serve(&self, queue: &str) -> Result<(), Status> {
         if self.identity.serves(queue) {
             return Ok(());
         }

@@ -1,42 +1,42 @@
-//! Signals: sent, looked for, taken out of the mailbox.
+//! Signals: sent, looked for, consumed from the mailbox.
 
-use super::held::{Held, Step, TRIES, crowded};
+use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert, glob};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use flovyn_core::Payload;
 use flovyn_core::id::{ExecutionId, SignalId};
 use flovyn_core::model::{CHILD_SIGNALS, Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored};
 use flovyn_proto::v1;
 use tonic::Status;
 
-/// Which signals are to be taken.
-enum Wanted {
-    /// The oldest of a name.
+/// Which signals a call consumes.
+enum SignalSelector {
+    /// The oldest with this name.
     Next(String),
-    /// All whose names are of a pattern.
+    /// All whose names match this pattern.
     All(String),
 }
 
 impl Adapter {
-    /// Takes signals: by name the oldest one, because a worker keeps only the first it gets; by pattern all there are.
+    /// Consumes signals: by name only the oldest, because a worker keeps only the first it gets; by pattern all.
     pub(super) async fn consume(
         &self,
         caller: &Caller,
         wire: v1::ConsumeSignalsRequest,
     ) -> Result<v1::ConsumeSignalsResponse, Status> {
-        let wanted = match (wire.signal_pattern, wire.signal_name) {
-            (Some(pattern), _) => Wanted::All(pattern),
-            (None, Some(name)) => Wanted::Next(name),
+        let selector = match (wire.signal_pattern, wire.signal_name) {
+            (Some(pattern), _) => SignalSelector::All(pattern),
+            (None, Some(name)) => SignalSelector::Next(name),
             (None, None) => return Err(Status::invalid_argument("neither signal_name nor signal_pattern is given")),
         };
-        for _ in 0..TRIES {
-            let held = self.held(caller, &wire.agent_execution_id).await?;
-            let taken = wanted.of(self.mailbox(&held).await?)?;
-            if taken.is_empty() {
+        for _ in 0..MAX_CONFLICTS {
+            let leased = self.leased_run(caller, &wire.agent_execution_id).await?;
+            let selected = selector.select(self.mailbox(&leased).await?)?;
+            if selected.is_empty() {
                 return Ok(v1::ConsumeSignalsResponse::default());
             }
-            let mut signals = Vec::with_capacity(taken.len());
-            for signal in &taken {
+            let mut signals = Vec::with_capacity(selected.len());
+            for signal in &selected {
                 signals.push(v1::AgentSignal {
                     id: signal.id.to_string(),
                     signal_name: signal.name.clone(),
@@ -44,21 +44,21 @@ impl Adapter {
                     created_at_ms: convert::millis(signal.created_at),
                 });
             }
-            let ids: Vec<SignalId> = taken.iter().map(|signal| signal.id).collect();
-            let answer = Payload::of(&ids).map_err(told)?;
-            let mut step = Step::of(OpKind::Read, "signals", wanted.key(), OpBody::Read { answer, count: 1 });
-            step.consumed = ids;
-            if self.commit(&held, step).await?.is_some() {
+            let ids: Vec<SignalId> = selected.iter().map(|signal| signal.id).collect();
+            let answer = Payload::of(&ids).map_err(to_status)?;
+            let mut plan = CommitPlan::op(OpKind::Read, "signals", selector.key(), OpBody::Read { answer, count: 1 });
+            plan.consumed = ids;
+            if self.commit(&leased, plan).await?.is_some() {
                 return Ok(v1::ConsumeSignalsResponse { signals });
             }
         }
-        Err(crowded(&wire.agent_execution_id))
+        Err(too_many_conflicts(&wire.agent_execution_id))
     }
 
-    /// What is in a run's mailbox for its author, oldest first.
-    pub(super) async fn mailbox(&self, held: &Held) -> Result<Vec<Signal>, Status> {
-        let run = &held.run.new;
-        let mut signals = self.unfenced()?.mailbox(run.org, run.id).await.map_err(told)?;
+    /// The signals in a run's mailbox, oldest first, without those that the engine sends itself.
+    pub(super) async fn mailbox(&self, leased: &LeasedRun) -> Result<Vec<Signal>, Status> {
+        let run = &leased.run.new;
+        let mut signals = self.unfenced()?.mailbox(run.org, run.id).await.map_err(to_status)?;
         signals.retain(|signal| !signal.name.starts_with(CHILD_SIGNALS));
         Ok(signals)
     }
@@ -84,29 +84,29 @@ impl Adapter {
     }
 }
 
-impl Wanted {
-    /// Those that are wanted of a mailbox, as many as a message holds.
-    fn of(&self, mailbox: Vec<Signal>) -> Result<Vec<Signal>, Status> {
-        let (mut taken, mut size) = (Vec::new(), 0);
-        for signal in mailbox.into_iter().filter(|signal| self.takes(&signal.name)) {
+impl SignalSelector {
+    /// The selected signals of a mailbox, as many as fit into a message.
+    fn select(&self, mailbox: Vec<Signal>) -> Result<Vec<Signal>, Status> {
+        let (mut selected, mut size) = (Vec::new(), 0);
+        for signal in mailbox.into_iter().filter(|signal| self.selects(&signal.name)) {
             size += signal.payload.size() + signal.name.len() as u64 + 128;
             if !convert::fits(size) {
-                if taken.is_empty() {
-                    return Err(told(convert::too_large("the signal's value", signal.payload.size())));
+                if selected.is_empty() {
+                    return Err(to_status(convert::too_large("the signal's value", signal.payload.size())));
                 }
                 break;
             }
-            taken.push(signal);
+            selected.push(signal);
             if matches!(self, Self::Next(_)) {
                 break;
             }
         }
-        Ok(taken)
+        Ok(selected)
     }
 
-    fn takes(&self, name: &str) -> bool {
+    fn selects(&self, name: &str) -> bool {
         match self {
-            Self::Next(wanted) => name == wanted,
+            Self::Next(selector) => name == selector,
             Self::All(pattern) => glob::matches(pattern, name),
         }
     }

@@ -1,11 +1,11 @@
 //! Waits and ends of runs.
 //!
-//! Whether a wait is over already is decided with the change to WAITING: the last event is noted, then the rows are looked
-//! at, and the commit suspends only where no fact has come after that event; else they are looked at again.
+//! A run must not be suspended when its wait is over already. So the last event is read first, then the rows that decide the wait;
+//! the commit suspends only if no fact has come after that event, else the rows are read again.
 
-use super::held::{Held, Step, TRIES, crowded};
+use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert};
-use crate::grpc::told;
+use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, TaskId};
 use flovyn_core::model::{
@@ -53,8 +53,8 @@ fn ids<T>(named: &[String], field: &str, make: fn(Uuid) -> T) -> Result<Vec<T>, 
     named.iter().map(|id| convert::uuid(id, field).map(make)).collect()
 }
 
-/// Those of several that are still open; none where they have decided the wait.
-fn undecided(ends: Vec<(String, Option<bool>)>, until: Until) -> Option<Ends> {
+/// The ends that a wait still needs; none where it is over.
+fn open_ends(ends: Vec<(String, Option<bool>)>, until: Until) -> Option<Ends> {
     let ended = ends.iter().filter_map(|(_, success)| *success).collect::<Vec<_>>();
     let over = match until {
         Until::All => false,
@@ -66,53 +66,53 @@ fn undecided(ends: Vec<(String, Option<bool>)>, until: Until) -> Option<Ends> {
 }
 
 impl Adapter {
-    /// Makes a run wait, or claimable at once where the wait is over.
+    /// Suspends a run, or makes it claimable at once where the wait is over.
     pub(super) async fn suspend(&self, caller: &Caller, wire: v1::SuspendAgentRequest) -> Result<(), Status> {
         let awaited = Awaited::read(wire.wait_condition)?;
-        for _ in 0..TRIES {
-            let held = self.held(caller, &wire.agent_execution_id).await?;
-            if held.run.status == RunStatus::Cancelling {
-                // Its worker cannot be told to tidy up.
-                if self.commit(&held, Step::end(BatchEnd::Cancelled(None))).await?.is_some() {
+        for _ in 0..MAX_CONFLICTS {
+            let leased = self.leased_run(caller, &wire.agent_execution_id).await?;
+            if leased.run.status == RunStatus::Cancelling {
+                // The protocol cannot ask its worker to clean up.
+                if self.commit(&leased, CommitPlan::end(BatchEnd::Cancelled(None))).await?.is_some() {
                     return Ok(());
                 }
                 continue;
             }
-            let known = self.known(&held).await?;
-            let Some(wait) = self.wait(&held, &awaited).await? else {
-                match self.storage().release(caller.org, held.run.new.id, held.lease).await {
+            let known = self.last_event(&leased).await?;
+            let Some(wait) = self.wait(&leased, &awaited).await? else {
+                match self.storage().release(caller.org, leased.run.new.id, leased.lease).await {
                     Ok(()) => return Ok(()),
                     Err(error) if error.code() == Code::LeaseLost => continue,
-                    Err(error) => return Err(told(error)),
+                    Err(error) => return Err(to_status(error)),
                 }
             };
-            let answer = self.commit_after(&held, known, Step::end(BatchEnd::Suspend(wait))).await?;
+            let answer = self.commit_after(&leased, known, CommitPlan::end(BatchEnd::Suspend(wait))).await?;
             if answer.is_some_and(|answer| answer.committed != Committed::Continue) {
                 return Ok(());
             }
         }
-        Err(crowded(&wire.agent_execution_id))
+        Err(too_many_conflicts(&wire.agent_execution_id))
     }
 
-    /// What a run waits for as the rows are now; nothing where the wait is over.
-    async fn wait(&self, held: &Held, awaited: &Awaited) -> Result<Option<Wait>, Status> {
-        let run = &held.run;
+    /// The wait of a run by the current rows; none where it is over.
+    async fn wait(&self, leased: &LeasedRun, awaited: &Awaited) -> Result<Option<Wait>, Status> {
+        let run = &leased.run;
         match awaited {
             Awaited::Signal(name) => {
-                let there = self.mailbox(held).await?.iter().any(|signal| signal.name == *name);
+                let there = self.mailbox(leased).await?.iter().any(|signal| signal.name == *name);
                 let (signals, reason) = (vec![name.clone()], Some(WaitReason::Signal));
                 Ok((!there).then(|| Wait { signals, reason, ..Wait::default() }))
             }
             Awaited::Tasks(ids, until) => {
                 let mut ends = Vec::with_capacity(ids.len());
                 for id in ids {
-                    let task = self.find(run, *id).await?.ok_or_else(|| missing(run, "task", id))?;
+                    let task = self.find(run, *id).await?.ok_or_else(|| not_found(run, "task", id))?;
                     let ended = task.status.is_terminal().then_some(task.status == TaskStatus::Completed);
                     ends.push((id.to_string(), ended));
                 }
                 let wait =
                     |ends| Wait { tasks: true, ends: Some(ends), reason: Some(WaitReason::Task), ..Wait::default() };
-                Ok(undecided(ends, *until).map(wait))
+                Ok(open_ends(ends, *until).map(wait))
             }
             Awaited::Children(ids, until) => {
                 let mut ends = Vec::with_capacity(ids.len());
@@ -122,40 +122,40 @@ impl Adapter {
                     ends.push((child_signal(*id), ended));
                 }
                 let wait = |ends| Wait { ends: Some(ends), reason: Some(WaitReason::Signal), ..Wait::default() };
-                Ok(undecided(ends, *until).map(wait))
+                Ok(open_ends(ends, *until).map(wait))
             }
         }
     }
 
-    /// Ends a run; one that has ended so already stays as it is.
+    /// Ends a run; a run that has ended with that status already stays as it is.
     pub(super) async fn finish(&self, caller: &Caller, id: &str, end: BatchEnd) -> Result<(), Status> {
         let ended = if matches!(end, BatchEnd::Fail(_)) { RunStatus::Failed } else { RunStatus::Completed };
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICTS {
             if self.run(caller, id).await?.status == ended {
                 return Ok(());
             }
-            let held = self.held(caller, id).await?;
-            self.cancel_open(&held).await?;
-            if self.commit(&held, Step::end(end.clone())).await?.is_some() {
+            let leased = self.leased_run(caller, id).await?;
+            self.cancel_open_tasks(&leased).await?;
+            if self.commit(&leased, CommitPlan::end(end.clone())).await?.is_some() {
                 return Ok(());
             }
         }
-        Err(crowded(id))
+        Err(too_many_conflicts(id))
     }
 
-    /// Cancels what a run that ends leaves open: nobody would run it.
-    async fn cancel_open(&self, held: &Held) -> Result<(), Status> {
-        let run = &held.run.new;
-        for (id, _) in self.scheduled(&held.run).await?.into_iter().filter(|(_, open)| *open) {
-            self.unfenced()?.cancel_task(run.org, run.id, id).await.map_err(told)?;
+    /// Cancels the open tasks of a run that ends.
+    async fn cancel_open_tasks(&self, leased: &LeasedRun) -> Result<(), Status> {
+        let run = &leased.run.new;
+        for (id, _) in self.scheduled(&leased.run).await?.into_iter().filter(|(_, open)| *open) {
+            self.unfenced()?.cancel_task(run.org, run.id, id).await.map_err(to_status)?;
         }
         Ok(())
     }
 }
 
-/// Whether a worker reports that one of its own calls met no server, which is nobody's failure: what it holds is for somebody
-/// to go on with. Its library words it so, and names no type.
-pub(super) fn met_no_server(failure_type: Option<&str>, error: &str) -> bool {
+/// Whether a worker reports a transport error of one of its own calls. That is no failure of the run or task, which is given to
+/// another worker. The worker's library words such errors like this, and gives them no type.
+pub(super) fn is_transport_failure(failure_type: Option<&str>, error: &str) -> bool {
     let words = ["Unavailable", "Cancelled", "Unknown"].map(|word| format!("status: {word}"));
     failure_type.unwrap_or_default().is_empty()
         && error.starts_with("gRPC error: ")
@@ -171,9 +171,9 @@ pub(super) fn failure(wire: v1::FailAgentRequest) -> Failure {
     failure
 }
 
-fn missing(run: &Execution, what: &str, id: impl std::fmt::Display) -> Status {
+fn not_found(run: &Execution, what: &str, id: impl std::fmt::Display) -> Status {
     let message = format!("the run {} has no {what} {id}, and would wait for it for ever", run.new.id);
-    told(Error::new(Code::InvalidArgument, message))
+    to_status(Error::new(Code::InvalidArgument, message))
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
     fn a_wait_is_over_when_its_ends_decide_it() {
         let open = |ends: &[Option<bool>], until| {
             let ends = ends.iter().enumerate().map(|(n, end)| (n.to_string(), *end)).collect();
-            undecided(ends, until).map(|ends| ends.open.into_iter().collect::<Vec<_>>().join(""))
+            open_ends(ends, until).map(|ends| ends.open.into_iter().collect::<Vec<_>>().join(""))
         };
         let (ok, failed) = (Some(true), Some(false));
         assert_eq!(open(&[ok, None, failed, None], Until::All).as_deref(), Some("13"));

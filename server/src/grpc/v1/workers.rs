@@ -1,9 +1,9 @@
-//! What workers are called. One names itself in three ways: by the name it registers, by the id that the registration
-//! answers, and, where it polls for tasks, by an id of its own making.
+//! The ids of workers, and when their leases are renewed.
 //!
-//! The name it registers is by default that id of its own, and then all three lead to one worker. Where it is another, the
-//! connection tells: a process has one. Through a proxy that is shared by several workers it says nothing and is not used;
-//! then the tasks of such a worker are held by an id apart, whose leases are kept by its polls and by calls about its tasks.
+//! A worker names itself in three ways: by the name it registers, by the id that the registration returns, and, when it polls for
+//! tasks, by an id it has made itself. By default it registers that id as its name, and all three lead to one worker. Under another
+//! name it is recognized by its connection: a process has one. A connection of a proxy that several workers share is not used;
+//! tasks of such a worker are held under a separate id, whose leases are renewed by its polls and by calls about its tasks.
 
 use flovyn_core::clock::Timestamp;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
@@ -14,29 +14,29 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How often the calls of a worker renew its leases: far more often than they end, and far less often than it calls.
-const RENEWED: Duration = Duration::from_secs(15);
-/// Connections, workers and runs that are remembered at a time.
-const REMEMBERED: usize = 10_000;
-/// How long a worker may make no call about a run that it holds. Its other signs then no longer stand for the run: it reports
-/// an end once, and knows nothing more of the run where that report met a server that was not there.
-const SILENCE: Duration = Duration::from_secs(300);
+/// How often the calls of a worker renew its leases: far more often than leases end, far less often than workers call.
+const RENEW_INTERVAL: Duration = Duration::from_secs(15);
+/// Connections, workers and runs that are cached at a time.
+const MAX_CACHED: usize = 10_000;
+/// How long a worker may make no call about a run that it holds. After that its other calls no longer renew the lease of the run:
+/// a worker reports an end only once, and forgets the run even if the report reached no server.
+const RUN_SILENCE: Duration = Duration::from_secs(300);
 
-/// What this process has seen of workers.
+/// What this process knows of workers.
 #[derive(Default)]
 pub(super) struct Workers {
-    /// The one worker of a connection; none where there are several.
+    /// The worker of each connection; none where several use it.
     peers: Mutex<HashMap<(OrgId, SocketAddr), Option<WorkerId>>>,
     renewed: Mutex<HashMap<(OrgId, WorkerId), Timestamp>>,
-    heard: Mutex<Heard>,
+    calls: Mutex<RecordedCalls>,
 }
 
 /// The calls that workers have made about runs.
 #[derive(Default)]
-struct Heard {
-    /// Since when; what was before is not known.
+struct RecordedCalls {
+    /// When recording began; earlier calls are not known.
     since: Option<Timestamp>,
-    of: HashMap<(OrgId, WorkerId), HashMap<ExecutionId, Timestamp>>,
+    by_worker: HashMap<(OrgId, WorkerId), HashMap<ExecutionId, Timestamp>>,
     runs: usize,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn worker(org: OrgId, named: &str) -> WorkerId {
     WorkerId(Uuid::parse_str(named).unwrap_or_else(|_| Uuid::new_v5(&org.0, named.as_bytes())))
 }
 
-/// The id that a registration answers. A name of a worker's own making is that of one process; any other may be shared.
+/// The id that a registration returns. A name that a worker has made itself is unique to its process; others may be shared.
 pub(super) fn registered(org: OrgId, name: &str) -> WorkerId {
     let own = name.strip_prefix("worker-").is_some_and(|id| Uuid::parse_str(id).is_ok());
     if own { worker(org, name) } else { WorkerId::fresh() }
@@ -53,10 +53,10 @@ pub(super) fn registered(org: OrgId, name: &str) -> WorkerId {
 
 impl Workers {
     /// A call of a worker came over a connection.
-    pub(super) fn met(&self, org: OrgId, peer: Option<SocketAddr>, worker: WorkerId) {
+    pub(super) fn remember_peer(&self, org: OrgId, peer: Option<SocketAddr>, worker: WorkerId) {
         let Some(peer) = peer else { return };
         let mut peers = self.peers.lock();
-        if peers.len() >= REMEMBERED {
+        if peers.len() >= MAX_CACHED {
             peers.clear();
         }
         let known = peers.entry((org, peer)).or_insert(Some(worker));
@@ -66,51 +66,51 @@ impl Workers {
     }
 
     /// The one worker of a connection.
-    pub(super) fn of(&self, org: OrgId, peer: Option<SocketAddr>) -> Option<WorkerId> {
+    pub(super) fn of_connection(&self, org: OrgId, peer: Option<SocketAddr>) -> Option<WorkerId> {
         self.peers.lock().get(&(org, peer?)).copied().flatten()
     }
 
-    /// Whether the leases of a worker that gives a sign are to be renewed now.
-    pub(super) fn is_due(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
+    /// Whether the leases of a worker that has called are to be renewed now.
+    pub(super) fn is_renewal_due(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
         let mut renewed = self.renewed.lock();
-        // A clock that was set back says nothing about what has passed.
-        if renewed.get(&(org, worker)).is_some_and(|at| *at <= now && now.since(*at) < RENEWED) {
+        // Renew when the clock was set back: it does not tell how much time has passed.
+        if renewed.get(&(org, worker)).is_some_and(|at| *at <= now && now.since(*at) < RENEW_INTERVAL) {
             return false;
         }
-        if renewed.len() >= REMEMBERED {
+        if renewed.len() >= MAX_CACHED {
             renewed.clear();
         }
         renewed.insert((org, worker), now);
         true
     }
 
-    /// A worker has made a call about a run that it holds, or was given it. Whether it had made none for so long that the
-    /// run's lease is to be renewed at once.
-    pub(super) fn heard_of(&self, org: OrgId, worker: WorkerId, run: ExecutionId, now: Timestamp) -> bool {
-        let mut heard = self.heard.lock();
-        if heard.runs >= REMEMBERED {
-            *heard = Heard::default();
+    /// Records that a worker has called about a run that it holds, or was given it. Returns whether its last call about the run is
+    /// so long ago that the lease is to be renewed at once.
+    pub(super) fn record_call(&self, org: OrgId, worker: WorkerId, run: ExecutionId, now: Timestamp) -> bool {
+        let mut calls = self.calls.lock();
+        if calls.runs >= MAX_CACHED {
+            *calls = RecordedCalls::default();
         }
-        heard.since.get_or_insert(now);
-        let before = heard.of.entry((org, worker)).or_default().insert(run, now);
-        heard.runs += usize::from(before.is_none());
-        before.is_none_or(|at| now.since(at) >= RENEWED)
+        calls.since.get_or_insert(now);
+        let before = calls.by_worker.entry((org, worker)).or_default().insert(run, now);
+        calls.runs += usize::from(before.is_none());
+        before.is_none_or(|at| now.since(at) >= RENEW_INTERVAL)
     }
 
-    /// The runs that any sign of a worker stands for.
-    pub(super) fn sign_of(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> SignOf {
-        let mut heard = self.heard.lock();
-        let since = *heard.since.get_or_insert(now);
-        let Heard { of, runs, .. } = &mut *heard;
-        let held = of.entry((org, worker)).or_default();
+    /// The runs whose leases any call of a worker renews.
+    pub(super) fn renewable_runs(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> SignOf {
+        let mut calls = self.calls.lock();
+        let since = *calls.since.get_or_insert(now);
+        let RecordedCalls { by_worker, runs, .. } = &mut *calls;
+        let held = by_worker.entry((org, worker)).or_default();
         let before = held.len();
-        held.retain(|_, at| now.since(*at) < SILENCE);
+        held.retain(|_, at| now.since(*at) < RUN_SILENCE);
         *runs -= before - held.len();
-        let these = held.keys().copied().collect();
+        let runs_held = held.keys().copied().collect();
         if held.is_empty() {
-            of.remove(&(org, worker));
+            by_worker.remove(&(org, worker));
         }
-        if now.since(since) < SILENCE { SignOf::Every } else { SignOf::These(these) }
+        if now.since(since) < RUN_SILENCE { SignOf::Every } else { SignOf::These(runs_held) }
     }
 }
 
@@ -134,37 +134,37 @@ mod tests {
         let (workers, org) = (Workers::default(), OrgId::DEFAULT);
         let (one, two) = (WorkerId::fresh(), WorkerId::fresh());
         let peer = Some(SocketAddr::from(([127, 0, 0, 1], 7)));
-        assert_eq!(workers.of(org, peer), None);
-        workers.met(org, peer, one);
-        workers.met(org, peer, one);
-        assert_eq!((workers.of(org, peer), workers.of(OrgId::fresh(), peer)), (Some(one), None));
-        workers.met(org, peer, two);
-        workers.met(org, peer, one);
-        assert_eq!((workers.of(org, peer), workers.of(org, None)), (None, None));
+        assert_eq!(workers.of_connection(org, peer), None);
+        workers.remember_peer(org, peer, one);
+        workers.remember_peer(org, peer, one);
+        assert_eq!((workers.of_connection(org, peer), workers.of_connection(OrgId::fresh(), peer)), (Some(one), None));
+        workers.remember_peer(org, peer, two);
+        workers.remember_peer(org, peer, one);
+        assert_eq!((workers.of_connection(org, peer), workers.of_connection(org, None)), (None, None));
     }
 
     #[test]
-    fn a_sign_stands_for_the_runs_that_its_worker_still_calls_about() {
+    fn calls_renew_the_runs_that_their_worker_still_calls_about() {
         let (workers, org, worker) = (Workers::default(), OrgId::DEFAULT, WorkerId::fresh());
-        let (told, silent, start) = (ExecutionId::fresh(), ExecutionId::fresh(), Timestamp(1_700_000_000_000_000));
-        // What it held when this server began is not known.
-        assert_eq!(workers.sign_of(org, worker, start), SignOf::Every);
-        assert!(workers.heard_of(org, worker, silent, start) && workers.heard_of(org, worker, told, start));
-        assert!(!workers.heard_of(org, worker, told, start.after(RENEWED / 2)));
-        let later = start.after(SILENCE);
-        assert!(workers.heard_of(org, worker, told, later));
-        assert_eq!(workers.sign_of(org, worker, later), SignOf::These([told].into()));
-        assert_eq!(workers.sign_of(org, WorkerId::fresh(), later), SignOf::These([].into()));
-        assert_eq!(workers.heard.lock().runs, 1);
+        let (to_status, silent, start) = (ExecutionId::fresh(), ExecutionId::fresh(), Timestamp(1_700_000_000_000_000));
+        // The runs that it held when this server started are not known.
+        assert_eq!(workers.renewable_runs(org, worker, start), SignOf::Every);
+        assert!(workers.record_call(org, worker, silent, start) && workers.record_call(org, worker, to_status, start));
+        assert!(!workers.record_call(org, worker, to_status, start.after(RENEW_INTERVAL / 2)));
+        let later = start.after(RUN_SILENCE);
+        assert!(workers.record_call(org, worker, to_status, later));
+        assert_eq!(workers.renewable_runs(org, worker, later), SignOf::These([to_status].into()));
+        assert_eq!(workers.renewable_runs(org, WorkerId::fresh(), later), SignOf::These([].into()));
+        assert_eq!(workers.calls.lock().runs, 1);
     }
 
     #[test]
     fn the_leases_of_a_worker_are_renewed_now_and_then() {
         let (workers, org) = (Workers::default(), OrgId::DEFAULT);
         let (one, two, start) = (WorkerId::fresh(), WorkerId::fresh(), Timestamp(1_700_000_000_000_000));
-        assert!(workers.is_due(org, one, start) && workers.is_due(org, two, start));
-        assert!(!workers.is_due(org, one, start.after(RENEWED / 2)));
-        assert!(workers.is_due(org, one, start.after(RENEWED)));
-        assert!(workers.is_due(org, one, start), "the clock was set back");
+        assert!(workers.is_renewal_due(org, one, start) && workers.is_renewal_due(org, two, start));
+        assert!(!workers.is_renewal_due(org, one, start.after(RENEW_INTERVAL / 2)));
+        assert!(workers.is_renewal_due(org, one, start.after(RENEW_INTERVAL)));
+        assert!(workers.is_renewal_due(org, one, start), "the clock was set back");
     }
 }

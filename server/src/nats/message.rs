@@ -1,4 +1,4 @@
-//! What servers say to each other, as bytes and back. What cannot be read is passed over.
+//! The messages between servers, encoded and decoded. Bytes that cannot be decoded are ignored.
 
 use bytes::Bytes;
 use flovyn_core::id::{ExecutionId, OrgId};
@@ -8,12 +8,12 @@ use flovyn_core::wire::{id, raw, v2};
 use prost::Message;
 use std::sync::Arc;
 
-/// Anything may have changed.
-pub(super) fn everything() -> Bytes {
+/// The hint that anything may have changed.
+pub(super) fn encode_everything() -> Bytes {
     v2::Hint { everything: true, ..Default::default() }.encode_to_vec().into()
 }
 
-pub(super) fn of_news(news: News) -> Bytes {
+pub(super) fn encode_hint(news: News) -> Bytes {
     let hint = match news {
         News::Agents => v2::Hint { agents: true, ..Default::default() },
         News::Tasks => v2::Hint { tasks: true, ..Default::default() },
@@ -25,36 +25,36 @@ pub(super) fn of_news(news: News) -> Bytes {
     hint.encode_to_vec().into()
 }
 
-/// Announces here what a hint says.
-pub(super) fn hint(bytes: &[u8], hints: &Hints) {
+/// Announces a hint of another server in this process.
+pub(super) fn apply_hint(bytes: &[u8], hints: &Hints) {
     let Ok(hint) = v2::Hint::decode(bytes) else { return };
     if hint.everything {
         return hints.everything_changed();
     }
-    let bells = [(hint.agents, News::Agents), (hint.tasks, News::Tasks), (hint.timers, News::Timers)];
-    bells.into_iter().filter(|(rings, _)| *rings).for_each(|(_, news)| hints.receive(news));
+    let changes = [(hint.agents, News::Agents), (hint.tasks, News::Tasks), (hint.timers, News::Timers)];
+    changes.into_iter().filter(|(changed, _)| *changed).for_each(|(_, news)| hints.receive(news));
     if let (Ok(org), Ok(execution)) = (id(&hint.org, "org"), id(&hint.execution, "execution")) {
         let (org, execution) = (OrgId(org), ExecutionId(execution));
         hints.receive(News::Run(Change { org, execution, high: hint.high, ended: hint.ended, here: false }));
     }
 }
 
-/// A preview: 16 bytes of its org, its place and the one before it, then the preview.
-pub(super) fn of_said(said: &Said) -> Option<Bytes> {
-    let chunk = v2::Chunk::from(&*said.chunk);
+/// Encodes a preview: 16 bytes of its org, the position before it and its own, then the chunk.
+pub(super) fn encode_preview(preview: &Said) -> Option<Bytes> {
+    let chunk = v2::Chunk::from(&*preview.chunk);
     let mut bytes = Vec::with_capacity(48 + chunk.encoded_len());
-    bytes.extend_from_slice(said.org.0.as_bytes());
-    for number in [said.before.number, said.before.chunk, said.id.number, said.id.chunk] {
+    bytes.extend_from_slice(preview.org.0.as_bytes());
+    for number in [preview.before.number, preview.before.chunk, preview.id.number, preview.id.chunk] {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
     chunk.encode(&mut bytes).ok()?;
     Some(bytes.into())
 }
 
-pub(super) fn said(bytes: &[u8]) -> Option<Said> {
+pub(super) fn decode_preview(bytes: &[u8]) -> Option<Said> {
     let (org, rest) = bytes.split_first_chunk::<16>()?;
-    let (places, chunk) = rest.split_first_chunk::<32>()?;
-    let number = |at: usize| Some(u64::from_be_bytes(places.get(at * 8..)?.first_chunk().copied()?));
+    let (positions, chunk) = rest.split_first_chunk::<32>()?;
+    let number = |at: usize| Some(u64::from_be_bytes(positions.get(at * 8..)?.first_chunk().copied()?));
     let chunk: Chunk = v2::Chunk::decode(chunk).ok()?.try_into().ok()?;
     Some(Said {
         org: OrgId(uuid::Uuid::from_bytes(*org)),
@@ -83,14 +83,14 @@ mod tests {
             data: "wörd".into(),
         };
         let at = |number, chunk| EventId { number, chunk };
-        let word = Said { org: OrgId::fresh(), before: at(6, 7), id: at(8, 1), chunk: Arc::new(chunk) };
-        let bytes = of_said(&word).unwrap();
-        assert_eq!(said(&bytes), Some(word));
+        let preview = Said { org: OrgId::fresh(), before: at(6, 7), id: at(8, 1), chunk: Arc::new(chunk) };
+        let bytes = encode_preview(&preview).unwrap();
+        assert_eq!(decode_preview(&bytes), Some(preview));
         for cut in 0..bytes.len() {
-            // What is cut off is nothing, or another preview; it never breaks the reader.
-            let _ = said(&bytes[..cut]);
+            // A cut message decodes to nothing or to another preview; it never panics.
+            let _ = decode_preview(&bytes[..cut]);
         }
-        assert_eq!(said(&bytes[..48]), None);
+        assert_eq!(decode_preview(&bytes[..48]), None);
     }
 
     #[test]
@@ -101,10 +101,10 @@ mod tests {
         let _listening = hints.listen(move |change| into.lock().push(change));
         let change =
             Change { org: OrgId::fresh(), execution: ExecutionId::fresh(), high: 9, ended: Some(true), here: false };
-        hint(&of_news(News::Run(change)), &hints);
-        hint(&of_news(News::Agents), &hints);
-        hint(b"\xff\xff", &hints);
-        hint(&everything(), &hints);
+        apply_hint(&encode_hint(News::Run(change)), &hints);
+        apply_hint(&encode_hint(News::Agents), &hints);
+        apply_hint(b"\xff\xff", &hints);
+        apply_hint(&encode_everything(), &hints);
         assert_eq!(*heard.lock(), [Some(change), None]);
     }
 }

@@ -1,11 +1,11 @@
-//! What a server says of itself in its log when it starts: what it goes by, without what is secret.
+//! Logs the settings of a server when it starts, without secrets.
 
 use crate::{Config, Limits, Serving};
 use std::net::SocketAddr;
 use tracing::info;
 
-/// A server for many has started.
-pub(crate) fn started(serving: &Serving, metrics: Option<SocketAddr>, db: &str, config: &Config) {
+/// Logs the start of a server for many.
+pub(crate) fn server_started(serving: &Serving, metrics: Option<SocketAddr>, db: &str, config: &Config) {
     let Limits { create, signal, poll, streams, connections, connections_each, strangers } = config.limits;
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -34,8 +34,8 @@ pub(crate) fn started(serving: &Serving, metrics: Option<SocketAddr>, db: &str, 
     );
 }
 
-/// A server of one developer has.
-pub(crate) fn started_for_one(serving: &Serving, db: &str) {
+/// Logs the start of a developer's server.
+pub(crate) fn dev_server_started(serving: &Serving, db: &str) {
     let (grpc, http) = (serving.url(), serving.http_url());
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -47,9 +47,9 @@ pub(crate) fn started_for_one(serving: &Serving, db: &str) {
     );
 }
 
-/// URLs, several behind commas, with neither who connects nor what a query says.
+/// URLs separated by commas, without user, password and query.
 fn without_secrets(urls: &str) -> String {
-    let one = |url: &str| {
+    let url_without_secrets = |url: &str| {
         let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = rest.split_once('/').map_or((rest, None), |(authority, path)| (authority, Some(path)));
@@ -58,7 +58,7 @@ fn without_secrets(urls: &str) -> String {
         let path = path.map_or_else(String::new, |path| format!("/{path}"));
         format!("{scheme}{host}{path}")
     };
-    urls.split(',').map(one).collect::<Vec<_>>().join(",")
+    urls.split(',').map(url_without_secrets).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What those who look after a server ask it: whether it lives, whether it is ready, what it has counted.
+//! Health, readiness and metrics over HTTP.
 
 use super::Peer;
 use crate::access::bearer;
@@ -13,16 +13,17 @@ use flovyn_core::id::OrgId;
 use flovyn_core::model::{ExecutionFilter, PageRequest, Scope};
 use std::time::Duration;
 
-/// A backend that has not answered after so long does not answer.
-const SILENT: Duration = Duration::from_secs(5);
+/// How long the backend may take to answer a check.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the backend answers, and takes what is written.
-pub(crate) async fn answers(service: &Service) -> Result<()> {
-    let look = PageRequest { limit: 1, after: None };
-    let looked = service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), look);
-    let silent = |_| Error::new(Code::StorageUnavailable, "the storage has not answered within 5 s; ask again later");
-    tokio::time::timeout(SILENT, looked).await.map_err(silent)?.map(drop)?;
-    // One that can be read and takes no writes is no use to workers, nor to who starts runs.
+/// Checks that the backend answers and accepts writes.
+pub(crate) async fn check_storage(service: &Service) -> Result<()> {
+    let page = PageRequest { limit: 1, after: None };
+    let checked = service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), page);
+    let timed_out =
+        |_| Error::new(Code::StorageUnavailable, "the storage has not answered within 5 s; ask again later");
+    tokio::time::timeout(TIMEOUT, checked).await.map_err(timed_out)?.map(drop)?;
+    // A backend that can be read but accepts no writes is no use to workers or clients.
     match service.storage.hints().outage().now() {
         Some(refusal) => Err(Error::new(Code::StorageUnavailable, refusal.to_string())),
         None => Ok(()),
@@ -44,7 +45,7 @@ pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, String
     if *service.draining.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server was told to end".into());
     }
-    match answers(&service).await {
+    match check_storage(&service).await {
         Ok(()) => (StatusCode::OK, "ready".into()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
     }

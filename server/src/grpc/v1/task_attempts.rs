@@ -1,8 +1,8 @@
-//! The calls of workers that run tasks. They name no attempt: the one that runs is meant.
+//! The calls of workers that run tasks. They name a task and mean its running attempt.
 
-use super::suspend::met_no_server;
-use super::{Adapter, Caller, LEASE, V1, convert, shown};
-use crate::grpc::told;
+use super::suspend::is_transport_failure;
+use super::{Adapter, Caller, LEASE, V1, convert, previews};
+use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::TaskId;
 use flovyn_core::model::{AttemptResult, ChunkKind, Failure, Task, TaskReport, TaskStatus};
@@ -13,23 +13,23 @@ use serde_json::json;
 use tonic::{Request, Response, Status};
 
 impl Adapter {
-    /// A task that has not ended, of a queue that the caller may serve. A call about it is a sign of whoever runs it.
-    async fn open(&self, caller: &Caller, id: &str) -> Result<Task, Status> {
+    /// A task that has not ended, of a queue that the caller may serve. Renews the leases of the worker that runs it.
+    async fn open_task(&self, caller: &Caller, id: &str) -> Result<Task, Status> {
         let task = TaskId(convert::uuid(id, "task_execution_id")?);
-        let task = self.unfenced()?.open_task(caller.org, task).await.map_err(told)?;
-        let task = task.ok_or_else(|| over(id))?;
-        caller.may_serve(&task.new.queue)?;
+        let task = self.unfenced()?.open_task(caller.org, task).await.map_err(to_status)?;
+        let task = task.ok_or_else(|| not_running(id))?;
+        caller.check_may_serve(&task.new.queue)?;
         if let Some(worker) = task.worker.filter(|_| task.status == TaskStatus::Running) {
-            self.gives_sign(caller.org, worker).await?;
+            self.renew_if_due(caller.org, worker).await?;
         }
         Ok(task)
     }
 
-    /// The end of the attempt that runs.
-    async fn end(&self, caller: &Caller, id: &str, result: AttemptResult) -> Result<Response<()>, Status> {
-        let task = self.open(caller, id).await?;
+    /// Ends the running attempt.
+    async fn end_attempt(&self, caller: &Caller, id: &str, result: AttemptResult) -> Result<Response<()>, Status> {
+        let task = self.open_task(caller, id).await?;
         if task.status != TaskStatus::Running {
-            return Err(over(id));
+            return Err(not_running(id));
         }
         let report = TaskReport {
             org: caller.org,
@@ -40,28 +40,28 @@ impl Adapter {
         };
         match self.storage().report_task(report).await {
             Ok(()) => Ok(Response::new(())),
-            Err(error) if error.code() == Code::LeaseLost => Err(over(id)),
-            Err(error) => Err(told(error)),
+            Err(error) if error.code() == Code::LeaseLost => Err(not_running(id)),
+            Err(error) => Err(to_status(error)),
         }
     }
 
-    /// Renews the lease of the attempt that runs, and keeps how far it says it is.
-    async fn task_gives_sign(&self, task: &Task, progress: Option<String>) -> Result<(), Status> {
+    /// Renews the lease of the running attempt, and stores its progress.
+    async fn renew_task_lease(&self, task: &Task, progress: Option<String>) -> Result<(), Status> {
         let Some(worker) = task.worker.filter(|_| task.status == TaskStatus::Running) else { return Ok(()) };
         let (org, id, attempt) = (task.org, task.new.id, task.attempt);
         let progress = progress.into_iter().map(|report| (id, attempt, report)).collect();
         let tasks = vec![(id, attempt, true)];
-        let beat = Heartbeat { org, worker, ttl: LEASE, executions: Vec::new(), tasks, progress };
-        self.storage().heartbeat(beat).await.map_err(told)?;
+        let heartbeat = Heartbeat { org, worker, ttl: LEASE, executions: Vec::new(), tasks, progress };
+        self.storage().heartbeat(heartbeat).await.map_err(to_status)?;
         Ok(())
     }
 }
 
-/// The refusal of what is said of a task that does not run.
-fn over(id: &str) -> Status {
+/// The error of a call about a task that is not running.
+fn not_running(id: &str) -> Status {
     let message =
         format!("no attempt of the task {id} runs: it has ended, was given to another worker, or is not here");
-    told(Error::new(Code::InvalidTransition, message))
+    to_status(Error::new(Code::InvalidTransition, message))
 }
 
 #[tonic::async_trait]
@@ -76,37 +76,37 @@ impl TaskExecution for V1 {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
         let result = AttemptResult::Completed(convert::value(wire.output));
-        self.end(&caller, &wire.task_execution_id, result).await
+        self.end_attempt(&caller, &wire.task_execution_id, result).await
     }
 
     async fn fail_task(&self, request: Request<v1::FailTaskRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
-        let result = match met_no_server(None, &wire.error) {
+        let result = match is_transport_failure(None, &wire.error) {
             true => AttemptResult::Released,
             false => {
                 let failure = Failure::new(Code::TaskFailed, "Error", wire.error);
                 AttemptResult::Failed { failure, retryable: true, pause: None }
             }
         };
-        self.end(&caller, &wire.task_execution_id, result).await
+        self.end_attempt(&caller, &wire.task_execution_id, result).await
     }
 
     async fn report_progress(&self, request: Request<v1::ReportProgressRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
-        let task = self.open(&caller, &wire.task_execution_id).await?;
+        let task = self.open_task(&caller, &wire.task_execution_id).await?;
         let report = json!({ "fraction": wire.progress, "message": wire.details }).to_string();
-        self.task_gives_sign(&task, Some(report)).await?;
+        self.renew_task_lease(&task, Some(report)).await?;
         Ok(Response::new(()))
     }
 
     async fn log_message(&self, request: Request<v1::LogMessageRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
-        let task = self.open(&caller, &wire.task_execution_id).await?;
+        let task = self.open_task(&caller, &wire.task_execution_id).await?;
         let line = json!({ "type": "log", "level": wire.level, "message": wire.message }).to_string();
-        self.show_task(&caller, &task, 0, (ChunkKind::Data, line)).await?;
+        self.publish_task_preview(&caller, &task, 0, (ChunkKind::Data, line)).await?;
         Ok(Response::new(()))
     }
 
@@ -116,22 +116,23 @@ impl TaskExecution for V1 {
     ) -> Result<Response<v1::StreamTaskDataResponse>, Status> {
         let caller = self.caller(&request)?;
         let wire = request.into_inner();
-        let task = self.open(&caller, &wire.task_execution_id).await?;
-        self.show_task(&caller, &task, wire.sequence, shown::of_task(wire.r#type(), &wire.payload)).await?;
+        let task = self.open_task(&caller, &wire.task_execution_id).await?;
+        self.publish_task_preview(&caller, &task, wire.sequence, previews::task_preview(wire.r#type(), &wire.payload))
+            .await?;
         Ok(Response::new(v1::StreamTaskDataResponse { acknowledged: true }))
     }
 
     async fn heartbeat(&self, request: Request<v1::HeartbeatRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
-        let task = self.open(&caller, &request.get_ref().task_execution_id).await?;
-        self.task_gives_sign(&task, None).await?;
+        let task = self.open_task(&caller, &request.get_ref().task_execution_id).await?;
+        self.renew_task_lease(&task, None).await?;
         Ok(Response::new(()))
     }
 
     async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Result<Response<()>, Status> {
         let caller = self.caller(&request)?;
-        let task = self.open(&caller, &request.get_ref().task_execution_id).await?;
-        self.unfenced()?.cancel_task(caller.org, task.execution, task.new.id).await.map_err(told)?;
+        let task = self.open_task(&caller, &request.get_ref().task_execution_id).await?;
+        self.unfenced()?.cancel_task(caller.org, task.execution, task.new.id).await.map_err(to_status)?;
         Ok(Response::new(()))
     }
 }

@@ -1,4 +1,4 @@
-//! What organizations may ask for, whatever keys they have: looked up now and then, and counted here.
+//! The limits of organizations over all their keys. They are read from the store now and then; this server counts by itself.
 
 use crate::limits::{Rate, limited};
 use flovyn_core::error::Result;
@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a look at an organization holds.
-const FRESH: Duration = Duration::from_secs(5);
-/// Organizations that are remembered at a time.
-const REMEMBERED: usize = 10_000;
+/// How long the limits of an organization are cached.
+const LIMITS_TTL: Duration = Duration::from_secs(5);
+/// Organizations that are cached at a time.
+const MAX_CACHED: usize = 10_000;
 
-/// The organizations that calls were about. Clones share them.
+/// The limits of all organizations. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Orgs(Arc<Mutex<HashMap<OrgId, Seen>>>);
+pub(crate) struct OrgLimiter(Arc<Mutex<HashMap<OrgId, CachedBuckets>>>);
 
-/// What was found, and when.
-type Seen = (Instant, Arc<Gauge>);
+/// The buckets of an organization, and when its limits were read.
+type CachedBuckets = (Instant, Arc<OrgBuckets>);
 
-/// The buckets and the streams of one.
+/// The token buckets of an organization, and its open streams.
 #[derive(Default)]
-struct Gauge {
+struct OrgBuckets {
     limits: OrgLimits,
     create: Option<DefaultDirectRateLimiter>,
     signal: Option<DefaultDirectRateLimiter>,
@@ -37,80 +37,83 @@ struct Gauge {
     streams: Arc<AtomicU32>,
 }
 
-impl Gauge {
+impl OrgBuckets {
     /// Full buckets; streams that are open stay counted.
     fn of(limits: OrgLimits, streams: Arc<AtomicU32>) -> Self {
-        let bucket = |each: Option<u32>| Some(RateLimiter::direct(Quota::per_second(NonZeroU32::new(each?)?)));
+        let bucket =
+            |per_second: Option<u32>| Some(RateLimiter::direct(Quota::per_second(NonZeroU32::new(per_second?)?)));
         let (create, signal, poll) = (bucket(limits.create), bucket(limits.signal), bucket(limits.poll));
         Self { limits, create, signal, poll, streams }
     }
 }
 
-impl Orgs {
-    /// Takes one call out of the bucket of an organization.
+impl OrgLimiter {
+    /// Takes one token out of a bucket of an organization.
     ///
     /// Errors: `RateLimited`, with the time until there is one again.
     pub(crate) async fn count(&self, storage: &dyn Storage, org: OrgId, rate: Rate) -> Result<()> {
-        let gauge = self.of(storage, org).await;
-        let (bucket, each) = match rate {
-            Rate::Create => (&gauge.create, gauge.limits.create),
-            Rate::Signal => (&gauge.signal, gauge.limits.signal),
-            Rate::Poll => (&gauge.poll, gauge.limits.poll),
+        let buckets = self.of(storage, org).await;
+        let (bucket, per_second) = match rate {
+            Rate::Create => (&buckets.create, buckets.limits.create),
+            Rate::Signal => (&buckets.signal, buckets.limits.signal),
+            Rate::Poll => (&buckets.poll, buckets.limits.poll),
         };
-        let Some((bucket, each)) = bucket.as_ref().zip(each) else { return Ok(()) };
+        let Some((bucket, per_second)) = bucket.as_ref().zip(per_second) else { return Ok(()) };
         let Err(empty) = bucket.check() else { return Ok(()) };
-        let told = format!(
-            "the organization may make {each} {} a second, with all its keys, and has made them; ask again later",
-            rate.told()
+        let message = format!(
+            "the organization may make {per_second} {} a second, with all its keys, and has made them; ask again later",
+            rate.describe()
         );
-        Err(limited(told, empty.wait_time_from(DefaultClock::default().now())))
+        Err(limited(message, empty.wait_time_from(DefaultClock::default().now())))
     }
 
-    /// Counts a stream of events of an organization for as long as what this returns lives.
+    /// Counts an event stream of an organization until the returned value is dropped.
     ///
-    /// Errors: `RateLimited` where it has as many as it may.
+    /// Errors: `RateLimited` where it has reached its limit.
     pub(crate) async fn stream(&self, storage: &dyn Storage, org: OrgId) -> Result<OrgStream> {
-        let gauge = self.of(storage, org).await;
-        let open = OrgStream(gauge.streams.clone());
+        let buckets = self.of(storage, org).await;
+        let open = OrgStream(buckets.streams.clone());
         let before = open.0.fetch_add(1, Ordering::Relaxed);
-        match gauge.limits.streams {
-            Some(most) if before >= most => {
-                let told = format!("the organization has {most} streams of events open, as many as it may; close some");
-                Err(limited(told, Duration::from_secs(1)))
+        match buckets.limits.streams {
+            Some(max) if before >= max => {
+                let message =
+                    format!("the organization has {max} streams of events open, as many as it may; close some");
+                Err(limited(message, Duration::from_secs(1)))
             }
             _ => Ok(open),
         }
     }
 
-    /// The gauge of an organization. Where the store cannot tell its limits now, those it told last hold.
-    async fn of(&self, storage: &dyn Storage, org: OrgId) -> Arc<Gauge> {
+    /// The buckets of an organization. While the store cannot be read, the limits that were read last hold.
+    async fn of(&self, storage: &dyn Storage, org: OrgId) -> Arc<OrgBuckets> {
         let last = self.0.lock().get(&org).cloned();
-        if let Some((at, gauge)) = &last
-            && at.elapsed() < FRESH
+        if let Some((at, buckets)) = &last
+            && at.elapsed() < LIMITS_TTL
         {
-            return gauge.clone();
+            return buckets.clone();
         }
-        let found = match storage.directory() {
+        let organization = match storage.directory() {
             Some(directory) => directory.organization(org).await.ok(),
             None => None,
         };
-        let mut kept = self.0.lock();
-        if kept.len() >= REMEMBERED {
-            kept.retain(|_, (_, gauge)| Arc::strong_count(&gauge.streams) > 1);
+        let mut cached = self.0.lock();
+        if cached.len() >= MAX_CACHED {
+            cached.retain(|_, (_, buckets)| Arc::strong_count(&buckets.streams) > 1);
         }
-        // Another call may have looked meanwhile: a bucket is not filled twice.
-        let last = kept.get(&org).map(|(_, gauge)| gauge.clone()).unwrap_or_default();
-        let limits = found.map_or(last.limits, |found| found.map(|org| org.limits).unwrap_or_default());
-        let gauge = match limits == last.limits {
+        // Another call may have read the limits meanwhile: its buckets are kept, so that none is filled twice.
+        let last = cached.get(&org).map(|(_, buckets)| buckets.clone()).unwrap_or_default();
+        let limits =
+            organization.map_or(last.limits, |organization| organization.map(|org| org.limits).unwrap_or_default());
+        let buckets = match limits == last.limits {
             true => last,
-            false => Arc::new(Gauge::of(limits, last.streams.clone())),
+            false => Arc::new(OrgBuckets::of(limits, last.streams.clone())),
         };
-        kept.insert(org, (Instant::now(), gauge.clone()));
-        gauge
+        cached.insert(org, (Instant::now(), buckets.clone()));
+        buckets
     }
 }
 
-/// A stream that is counted.
+/// An open event stream that is counted.
 pub(crate) struct OrgStream(Arc<AtomicU32>);
 
 impl Drop for OrgStream {
@@ -131,7 +134,7 @@ mod tests {
     async fn an_organization_is_held_to_its_limits_with_all_its_keys() {
         let storage = MemoryStorage::new(Arc::new(ManualClock::new(Timestamp(0))));
         let otters = storage.create_organization("otters", "a test").await.unwrap().id;
-        let orgs = Orgs::default();
+        let orgs = OrgLimiter::default();
         let count = async |org, rate| orgs.count(&storage, org, rate).await.map_err(|error| error.code());
         for _ in 0..100 {
             count(otters, Rate::Create).await.unwrap();
@@ -139,11 +142,11 @@ mod tests {
         let limits = OrgLimits { create: Some(2), streams: Some(1), ..OrgLimits::default() };
         storage.limit_organization(otters, limits, "a test").await.unwrap();
         let first = orgs.stream(&storage, otters).await.unwrap();
-        tokio::time::advance(FRESH).await;
+        tokio::time::advance(LIMITS_TTL).await;
         assert_eq!((count(otters, Rate::Create).await, count(otters, Rate::Create).await), (Ok(()), Ok(())));
         assert_eq!(count(otters, Rate::Create).await, Err(Code::RateLimited));
         assert_eq!((count(otters, Rate::Signal).await, count(OrgId::DEFAULT, Rate::Create).await), (Ok(()), Ok(())));
-        // What was opened before it was limited is counted.
+        // Streams that were opened before the limit was set are counted.
         assert_eq!(orgs.stream(&storage, otters).await.err().map(|error| error.code()), Some(Code::RateLimited));
         drop(first);
         let _second = orgs.stream(&storage, otters).await.unwrap();

@@ -1,7 +1,7 @@
-//! Workers that have lost runs: counted, and said in the log.
+//! Counts and logs the leases that workers have lost.
 //!
-//! A worker that beats while a commit of its own is on its way learns that it does not hold a run any more that it has ended or
-//! put to sleep itself. The run's events tell those apart from one that was taken from it.
+//! A heartbeat that is sent during a commit of the same worker reports runs as lost that the commit has ended or suspended. The
+//! events of a run tell whether its lease was really lost.
 
 use crate::metrics::Metrics;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
@@ -10,17 +10,17 @@ use flovyn_core::storage::{PAGE, Storage};
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// Runs that one line of the log names.
-const NAMED: usize = 20;
+/// Runs that one line of the log names at most.
+const MAX_LOGGED: usize = 20;
 
-/// Looks which of the runs that a worker does not hold any more were taken from it; each with the last event that it knew.
-pub(super) async fn tell(
+/// Reports which runs a worker has lost, of those it does not hold any more; each comes with the last event that it knew.
+pub(super) async fn report(
     storage: Arc<dyn Storage>,
     metrics: Metrics,
     (org, worker): (OrgId, WorkerId),
     gone: Vec<(ExecutionId, u64)>,
 ) {
-    let lost = match taken(&*storage, org, gone).await {
+    let lost = match lost_leases(&*storage, org, gone).await {
         Ok(lost) => lost,
         Err(error) => return debug!(%worker, %error, "which runs a worker has lost could not be read"),
     };
@@ -28,7 +28,7 @@ pub(super) async fn tell(
         return;
     }
     metrics.lost(lost.len());
-    let runs: Vec<_> = lost.iter().take(NAMED).map(ToString::to_string).collect();
+    let runs: Vec<_> = lost.iter().take(MAX_LOGGED).map(ToString::to_string).collect();
     warn!(
         %worker,
         count = lost.len() as u64,
@@ -37,7 +37,7 @@ pub(super) async fn tell(
     );
 }
 
-async fn taken(
+async fn lost_leases(
     storage: &dyn Storage,
     org: OrgId,
     gone: Vec<(ExecutionId, u64)>,
