@@ -52,6 +52,46 @@ fn a_newer_schema_and_foreign_tables_are_refused() {
     assert!(connect(&url).is_err());
 }
 
+/// The schema as one text, told by the catalog of a database: tables by name, each with its columns, keys and indexes.
+const DESCRIBED: &str = "
+    SELECT format(E'CREATE TABLE %I (\\n%s\\n)%s;\\n%s', relname, inside, with_options, beside) FROM (
+        SELECT relname, coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '') AS with_options,
+            (SELECT string_agg('    ' || line, E',\\n' ORDER BY part, at, line) FROM (
+                SELECT 0 AS part, attnum AS at, concat_ws(' ', quote_ident(attname), format_type(atttypid, atttypmod),
+                    CASE WHEN attcollation NOT IN (0, 100) THEN
+                        'COLLATE ' || (SELECT quote_ident(collname) FROM pg_collation c WHERE c.oid = attcollation) END,
+                    CASE WHEN attnotnull THEN 'NOT NULL' END,
+                    CASE WHEN attidentity = 'a' THEN 'GENERATED ALWAYS AS IDENTITY' END,
+                    'DEFAULT ' || (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef
+                        WHERE adrelid = attrelid AND adnum = attnum)) AS line
+                FROM pg_attribute WHERE attrelid = t.oid AND attnum > 0 AND NOT attisdropped
+                UNION ALL
+                SELECT 1, 0, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = t.oid AND contype <> 'n'
+            ) lines) AS inside,
+            coalesce((SELECT string_agg(pg_get_indexdef(indexrelid), E';\\n' ORDER BY indexrelid::regclass::text) || E';\\n'
+                FROM pg_index i WHERE indrelid = t.oid
+                    AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u'))), '')
+            || CASE WHEN relforcerowsecurity THEN format(E'ALTER TABLE %I FORCE ROW LEVEL SECURITY;\\n', relname) ELSE '' END
+            AS beside
+        FROM pg_class t WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+    ) tables ORDER BY relname";
+
+#[test]
+fn the_schema_file_equals_the_migrations() {
+    let cluster = Cluster::shared();
+    let url = cluster.fresh().unwrap();
+    let schema = url.rsplit("%3D").next().unwrap();
+    connect(&url).unwrap().close();
+    let told = cluster.sql("postgres", &format!("SET search_path = {schema}; {DESCRIBED}")).unwrap();
+    let told = told.replace(&format!("{schema}."), "");
+    let made = format!("-- Generated from the migrations; `FLOVYN_BLESS=1 cargo test` writes it.\n\n{}\n", told.trim());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/storage/postgres/schema.sql");
+    if std::env::var_os("FLOVYN_BLESS").is_some() {
+        std::fs::write(path, &made).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), made);
+}
+
 #[test]
 fn wrong_urls_are_told_apart() {
     for (url, code) in [

@@ -10,27 +10,8 @@ use crate::error::{Code, Error, Result};
 use crate::storage::sql::trouble::corrupt;
 
 /// Every step in order; the first brings an empty database to version 1.
-pub(super) const STEPS: &[&str] = &[
-    include_str!("migrations/0001_initial.sql"),
-    include_str!("migrations/0002_scopes.sql"),
-    include_str!("migrations/0003_previews.sql"),
-    include_str!("migrations/0004_preference.sql"),
-    include_str!("migrations/0005_schedules.sql"),
-    include_str!("migrations/0006_queue_limits.sql"),
-    include_str!("migrations/0007_definitions.sql"),
-    include_str!("migrations/0008_enrolled_worker.sql"),
-    include_str!("migrations/0009_workers_of_orgs.sql"),
-    include_str!("migrations/0010_row_level_security.sql"),
-    include_str!("migrations/0011_found.sql"),
-    include_str!("migrations/0012_families.sql"),
-    include_str!("migrations/0013_lone.sql"),
-    include_str!("migrations/0014_sealed_audit.sql"),
-    include_str!("migrations/0015_task_previews.sql"),
-    include_str!("migrations/0016_expectations.sql"),
-    include_str!("migrations/0017_listings.sql"),
-    include_str!("migrations/0018_concurrency_limit.sql"),
-    include_str!("migrations/0019_org_limits.sql"),
-];
+pub(super) const STEPS: &[&str] =
+    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_expectations.sql")];
 
 /// Names the lock ("FLVN").
 const LOCK: &str = "BEGIN; SELECT pg_advisory_xact_lock(1179407950)";

@@ -8,28 +8,7 @@ use crate::error::{Code, Error, Result};
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Every step in order; the first brings an empty file to version 1.
-pub(super) const STEPS: &[&str] = &[
-    include_str!("migrations/0001_initial.sql"),
-    include_str!("migrations/0002_host_timer.sql"),
-    include_str!("migrations/0003_concurrency_key.sql"),
-    include_str!("migrations/0004_no_worker.sql"),
-    include_str!("migrations/0005_retention.sql"),
-    include_str!("migrations/0006_open_task_id.sql"),
-    include_str!("migrations/0007_scopes.sql"),
-    include_str!("migrations/0008_previews.sql"),
-    include_str!("migrations/0009_preference.sql"),
-    include_str!("migrations/0010_schedules.sql"),
-    include_str!("migrations/0011_queue_limits.sql"),
-    include_str!("migrations/0012_definitions.sql"),
-    include_str!("migrations/0013_enrolled_worker.sql"),
-    include_str!("migrations/0014_workers_of_orgs.sql"),
-    include_str!("migrations/0015_families.sql"),
-    include_str!("migrations/0016_lone.sql"),
-    include_str!("migrations/0017_sealed_audit.sql"),
-    include_str!("migrations/0018_task_previews.sql"),
-    include_str!("migrations/0019_concurrency_limit.sql"),
-    include_str!("migrations/0020_org_limits.sql"),
-];
+pub(super) const STEPS: &[&str] = &[include_str!("migrations/0001_initial.sql")];
 
 /// Marks the file as ours ("FLVN").
 const APPLICATION_ID: i64 = 0x464c_564e;

@@ -83,6 +83,10 @@ CREATE TABLE agent_execution (
     ends_at INTEGER,                    -- created_at plus the timeout
     due_at INTEGER,                     -- when housekeeping must look at it
     wait TEXT,
+    host_timer INTEGER GENERATED ALWAYS AS     -- it waits by a timer of its last holder's process
+        (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL,
+    no_worker INTEGER,                  -- the epoch whose wait for a worker it was told of
+    prefer_until INTEGER,               -- until when only its last worker, which has it parked, may claim it
     kind TEXT NOT NULL,
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL DEFAULT 0,
@@ -92,6 +96,7 @@ CREATE TABLE agent_execution (
     budget TEXT,
     metadata TEXT,
     concurrency_key TEXT,
+    concurrency_limit INTEGER,          -- how many runs of the key may be RUNNING; one where it is NULL
     traceparent TEXT,
     usage TEXT,
     parent_id BLOB,
@@ -108,8 +113,7 @@ CREATE TABLE agent_execution (
     failure TEXT,
     input ANY NOT NULL,
     output ANY
-, host_timer INTEGER
-    GENERATED ALWAYS AS (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL, no_worker INTEGER, prefer_until INTEGER, concurrency_limit INTEGER) STRICT;
+) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,
@@ -150,7 +154,7 @@ CREATE TABLE api_key (
     id BLOB NOT NULL,
     name TEXT NOT NULL,
     hash BLOB NOT NULL UNIQUE,
-    scopes TEXT NOT NULL,
+    scopes TEXT NOT NULL,               -- of which a role is a set
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
@@ -164,8 +168,9 @@ CREATE TABLE audit (
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
-    data TEXT
-, seal BLOB) STRICT;
+    data TEXT,
+    seal BLOB                           -- of the row and those before it in its org
+) STRICT;
 
 CREATE TABLE commit_request (
     key INTEGER PRIMARY KEY,
@@ -221,8 +226,9 @@ CREATE TABLE ledger (
 CREATE TABLE organization (
     org_id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
-    created_at INTEGER NOT NULL
-, limits TEXT) STRICT, WITHOUT ROWID;
+    created_at INTEGER NOT NULL,
+    limits TEXT                         -- what its callers may ask for together, as JSON; nothing where it is NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE payload (
     id INTEGER PRIMARY KEY,
@@ -303,6 +309,7 @@ CREATE TABLE task_execution (
     worker BLOB,
     lease_expires INTEGER,
     sign_at INTEGER,                    -- the last sign of a claimed attempt
+    no_worker INTEGER,                  -- since when it was visible as its run was told that nobody serves it
     stop INTEGER,                       -- its run was asked to stop while it was open
     due_at INTEGER,                     -- when housekeeping must look at it
     created_at INTEGER NOT NULL,
@@ -318,7 +325,7 @@ CREATE TABLE task_execution (
     failure TEXT,
     input ANY NOT NULL,
     output ANY
-, no_worker INTEGER) STRICT;
+) STRICT;
 
 CREATE TABLE task_preview (
     org_id BLOB NOT NULL,

@@ -1,4 +1,4 @@
--- The first schema.
+-- The schema.
 --
 -- Rows of a run are found by (org_id, run), where `run` is its compact number; then comes the place of an op
 -- (segment, sequence), or the number of an event, request, signal or checkpoint. Every unique key starts with the org, and
@@ -9,32 +9,33 @@
 CREATE TABLE organization (
     org_id UUID NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    limits TEXT                          -- what its callers may ask for together, as JSON; nothing where it is NULL
 );
+CREATE UNIQUE INDEX organization_name ON organization (name);
 
 CREATE TABLE api_key (
     org_id UUID NOT NULL,
     id UUID NOT NULL,
     name TEXT NOT NULL,
     hash BYTEA NOT NULL UNIQUE,
-    role TEXT NOT NULL,
+    scopes TEXT NOT NULL,                -- of which a role is a set
     created_at BIGINT NOT NULL,
     expires_at BIGINT,
     revoked_at BIGINT,
     PRIMARY KEY (org_id, id)
 );
 
+-- A predefined agent is made by its user and named by a slug.
 CREATE TABLE agent_definition (
     org_id UUID NOT NULL,
-    kind TEXT COLLATE "C" NOT NULL,
-    queue TEXT COLLATE "C" NOT NULL,
-    code TEXT,
-    description TEXT,
-    input_schema TEXT,
-    output_schema TEXT,
-    metadata TEXT,
-    seen_at BIGINT NOT NULL,
-    PRIMARY KEY (org_id, kind, queue)
+    id UUID NOT NULL,
+    slug TEXT COLLATE "C" NOT NULL,
+    spec TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (org_id, id),
+    UNIQUE (org_id, slug)
 );
 
 CREATE TABLE agent_execution (
@@ -70,6 +71,7 @@ CREATE TABLE agent_execution (
     wait TEXT,
     host_timer BOOLEAN NOT NULL DEFAULT FALSE, -- it waits by a timer of its last holder's process
     no_worker BIGINT,                    -- the epoch whose wait for a worker it was told of
+    prefer_until BIGINT,                 -- until when only its last worker, which has it parked, may claim it
     kind TEXT COLLATE "C" NOT NULL,
     queue TEXT COLLATE "C" NOT NULL,
     priority INTEGER NOT NULL DEFAULT 0,
@@ -79,6 +81,8 @@ CREATE TABLE agent_execution (
     budget TEXT,
     metadata TEXT,
     concurrency_key TEXT COLLATE "C",
+    concurrency_limit INTEGER,           -- how many runs of the key may be RUNNING; one where it is NULL
+    concurrency_slot INTEGER NOT NULL DEFAULT 0, -- its place among them
     traceparent TEXT,
     usage TEXT,
     parent_id UUID,
@@ -105,11 +109,19 @@ CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, prio
 CREATE INDEX agent_execution_due ON agent_execution (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX agent_execution_ended ON agent_execution (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
--- One run of a key is RUNNING: two claims that take two of them meet here.
-CREATE UNIQUE INDEX agent_execution_key_held ON agent_execution (org_id, concurrency_key)
+-- Each RUNNING run of a key has a place of its own: claims of several servers that take the same one meet here.
+CREATE UNIQUE INDEX agent_execution_key_held ON agent_execution (org_id, concurrency_key, concurrency_slot)
     WHERE status = 1 AND concurrency_key IS NOT NULL;
-CREATE INDEX agent_execution_host_timer ON agent_execution (last_worker) WHERE host_timer;
-CREATE INDEX agent_execution_parent ON agent_execution (org_id, parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX agent_execution_host_timer ON agent_execution (org_id, last_worker) WHERE host_timer;
+CREATE INDEX agent_execution_preferred ON agent_execution (org_id, last_worker) WHERE prefer_until IS NOT NULL;
+CREATE INDEX agent_execution_parent ON agent_execution (org_id, parent_id, created_at, id) WHERE parent_id IS NOT NULL;
+CREATE INDEX agent_execution_root ON agent_execution (org_id, root_id, created_at, id) WHERE parent_id IS NOT NULL;
+-- Listings of a kind and of the statuses that few runs have.
+CREATE INDEX agent_execution_kind ON agent_execution (org_id, kind, created_at, id);
+CREATE INDEX agent_execution_status ON agent_execution (org_id, status, created_at, id) WHERE status <> 5;
+-- Work that waits for a worker and whose run was not told so: in the order in which it is told of.
+CREATE INDEX agent_execution_lone ON agent_execution (org_id, queue, kind, run)
+    WHERE ready AND status = 0 AND no_worker IS DISTINCT FROM epoch;
 CREATE INDEX agent_execution_forks ON agent_execution (org_id, forked_run) WHERE forked_run IS NOT NULL;
 
 -- Ops that leave no other row.
@@ -214,6 +226,8 @@ CREATE INDEX task_execution_open ON task_execution (org_id, run) WHERE ended_at 
 CREATE INDEX task_execution_held ON task_execution (worker) WHERE lease_expires IS NOT NULL;
 CREATE INDEX task_execution_detached ON task_execution (org_id, run) WHERE detached;
 CREATE UNIQUE INDEX task_execution_once ON task_execution (org_id, run, once_name, once_n) WHERE once_name IS NOT NULL;
+CREATE INDEX task_execution_lone ON task_execution (org_id, queue, kind, visible_at)
+    WHERE status = 0 AND no_worker IS DISTINCT FROM visible_at;
 
 CREATE TABLE agent_checkpoint (
     org_id UUID NOT NULL,
@@ -331,33 +345,83 @@ CREATE TABLE payload_reference (
 CREATE INDEX payload_reference_run ON payload_reference (org_id, run);
 
 CREATE TABLE worker (
-    id UUID NOT NULL PRIMARY KEY,
-    org_id UUID,
+    org_id UUID NOT NULL,
+    id UUID NOT NULL,
     name TEXT NOT NULL,
     queues TEXT NOT NULL,
-    kinds TEXT NOT NULL DEFAULT '[]',
+    kinds TEXT NOT NULL DEFAULT '[]',    -- kind and queue of what its claims asked for
     seen_at BIGINT NOT NULL,
-    alive_until BIGINT NOT NULL
+    alive_until BIGINT NOT NULL,
+    PRIMARY KEY (org_id, id)
 );
 CREATE INDEX worker_alive ON worker (alive_until);
 
-CREATE TABLE watch (
-    org_id UUID NOT NULL,
-    run BIGINT NOT NULL,
-    reader UUID NOT NULL,
-    expires_at BIGINT NOT NULL,
-    PRIMARY KEY (org_id, run, reader),
-    FOREIGN KEY (org_id, run) REFERENCES agent_execution (org_id, run)
-);
-
-CREATE TABLE schedule (
+-- What workers have said that they can run, whose polls do not say it.
+CREATE TABLE enrolled_worker (
     org_id UUID NOT NULL,
     id UUID NOT NULL,
+    serves TEXT NOT NULL,               -- {agents, tasks}: kinds
+    seen_at BIGINT NOT NULL,
+    PRIMARY KEY (org_id, id)
+);
+CREATE INDEX enrolled_worker_seen ON enrolled_worker (seen_at);
+
+-- Who reads a run's previews in another process than its worker's, and what was written for those readers.
+CREATE TABLE watch (
+    org_id UUID NOT NULL,
+    execution UUID NOT NULL,
+    reader UUID NOT NULL,                -- a process
+    served BOOLEAN NOT NULL,             -- it has got what there was when it came
+    expires_at BIGINT NOT NULL,
+    PRIMARY KEY (org_id, execution, reader)
+);
+CREATE INDEX watch_expires ON watch (expires_at);
+
+CREATE TABLE preview (
+    org_id UUID NOT NULL,
+    execution UUID NOT NULL,
+    number BIGINT NOT NULL,              -- the place of the last preview in the row
+    chunk BIGINT NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,           -- of the op; -1 for what the agent itself made
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, number, chunk)
+);
+
+-- Previews of tasks that queues handed out: they have no position, and are told apart by op, attempt and seq.
+CREATE TABLE task_preview (
+    org_id UUID NOT NULL,
+    execution UUID NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq BIGINT NOT NULL,                 -- of the last preview in the row
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
+);
+
+-- A schedule is named by its user, and found by its next tick.
+CREATE TABLE schedule (
+    org_id UUID NOT NULL,
+    id TEXT COLLATE "C" NOT NULL,
     spec TEXT NOT NULL,
     next_at BIGINT,
     created_at BIGINT NOT NULL,
     PRIMARY KEY (org_id, id)
 );
+
+CREATE INDEX schedule_due ON schedule (next_at) WHERE next_at IS NOT NULL;
+
+-- Limits of queues, with what they have let through and when they are to be looked at again.
+CREATE TABLE queue_limit (
+    org_id UUID NOT NULL,
+    queue TEXT COLLATE "C" NOT NULL,
+    spec TEXT NOT NULL,
+    paid_until BIGINT NOT NULL DEFAULT 0,
+    opens_at BIGINT,
+    PRIMARY KEY (org_id, queue)
+);
+CREATE INDEX queue_limit_opens ON queue_limit (opens_at) WHERE opens_at IS NOT NULL;
 
 CREATE TABLE ledger (
     org_id UUID NOT NULL,
@@ -379,5 +443,29 @@ CREATE TABLE audit (
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
     data TEXT,
+    seal BYTEA,                          -- of the row and those before it in its org
     PRIMARY KEY (org_id, id)
 );
+
+-- The second wall between organizations: a session sees the rows of the org that its transaction names in `flovyn.org`, of all
+-- where that is `*`, and none where it names nothing. It holds for the owner of the tables too; superusers pass it.
+DO $$
+DECLARE
+    name TEXT;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[
+        'organization', 'api_key', 'agent_definition', 'agent_execution', 'agent_op', 'agent_entry', 'task_execution',
+        'agent_checkpoint', 'agent_signal', 'commit_request', 'resume_request', 'event', 'payload', 'payload_piece',
+        'payload_reference', 'worker', 'enrolled_worker', 'watch', 'preview', 'task_preview', 'schedule', 'queue_limit',
+        'ledger', 'audit'
+    ] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
+        EXECUTE format(
+            'CREATE POLICY of_org ON %I USING (current_setting(''flovyn.org'', true) = ''*'' '
+            'OR org_id::text = current_setting(''flovyn.org'', true))',
+            name
+        );
+    END LOOP;
+END
+$$;

@@ -1,4 +1,4 @@
--- The first schema.
+-- The schema.
 --
 -- A run has a compact number (`run`). Rows of a run are keyed by one integer: the run's number shifted left by 31 bits, plus the
 -- row's own number in the run. One seek finds a row, one range a run; integer keys are the fastest b-tree SQLite has.
@@ -8,33 +8,34 @@
 CREATE TABLE organization (
     org_id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    limits TEXT                         -- what its callers may ask for together, as JSON; nothing where it is NULL
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX organization_name ON organization (name);
 
 CREATE TABLE api_key (
     org_id BLOB NOT NULL,
     id BLOB NOT NULL,
     name TEXT NOT NULL,
     hash BLOB NOT NULL UNIQUE,
-    role TEXT NOT NULL,
+    scopes TEXT NOT NULL,               -- of which a role is a set
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
     PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
+-- A predefined agent is made by its user and named by a slug.
 CREATE TABLE agent_definition (
     org_id BLOB NOT NULL,
-    kind TEXT NOT NULL,
-    queue TEXT NOT NULL,
-    code TEXT,
-    description TEXT,
-    input_schema TEXT,
-    output_schema TEXT,
-    metadata TEXT,
-    seen_at INTEGER NOT NULL,
-    PRIMARY KEY (org_id, kind, queue)
+    id BLOB NOT NULL,
+    slug TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX agent_definition_slug ON agent_definition (org_id, slug);
 
 CREATE TABLE agent_execution (
     run INTEGER PRIMARY KEY,
@@ -68,6 +69,10 @@ CREATE TABLE agent_execution (
     ends_at INTEGER,                    -- created_at plus the timeout
     due_at INTEGER,                     -- when housekeeping must look at it
     wait TEXT,
+    host_timer INTEGER GENERATED ALWAYS AS     -- it waits by a timer of its last holder's process
+        (CASE WHEN status = 2 THEN json_extract(wait, '$.host_timer') END) VIRTUAL,
+    no_worker INTEGER,                  -- the epoch whose wait for a worker it was told of
+    prefer_until INTEGER,               -- until when only its last worker, which has it parked, may claim it
     kind TEXT NOT NULL,
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL DEFAULT 0,
@@ -77,6 +82,7 @@ CREATE TABLE agent_execution (
     budget TEXT,
     metadata TEXT,
     concurrency_key TEXT,
+    concurrency_limit INTEGER,          -- how many runs of the key may be RUNNING; one where it is NULL
     traceparent TEXT,
     usage TEXT,
     parent_id BLOB,
@@ -99,8 +105,17 @@ CREATE INDEX agent_execution_newest ON agent_execution (org_id, created_at, id);
 CREATE INDEX agent_execution_ready ON agent_execution (org_id, queue, kind, priority DESC, created_at, id) WHERE ready = 1;
 CREATE INDEX agent_execution_due ON agent_execution (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX agent_execution_held ON agent_execution (worker) WHERE worker IS NOT NULL;
+CREATE INDEX agent_execution_ended ON agent_execution (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX agent_execution_host_timer ON agent_execution (org_id, last_worker) WHERE host_timer = 1;
+CREATE INDEX agent_execution_preferred ON agent_execution (org_id, last_worker) WHERE prefer_until IS NOT NULL;
+CREATE INDEX agent_execution_key_held ON agent_execution (org_id, concurrency_key)
+    WHERE status = 1 AND concurrency_key IS NOT NULL;
 CREATE INDEX agent_execution_parent ON agent_execution (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX agent_execution_root ON agent_execution (root_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX agent_execution_forks ON agent_execution (forked_run) WHERE forked_run IS NOT NULL;
+-- Work that waits for a worker and whose run was not told so: in the order in which it is told of.
+CREATE INDEX agent_execution_lone ON agent_execution (org_id, queue, kind)
+    WHERE ready = 1 AND status = 0 AND no_worker IS NOT epoch;
 
 -- Ops that leave no other row.
 CREATE TABLE agent_op (
@@ -175,6 +190,7 @@ CREATE TABLE task_execution (
     worker BLOB,
     lease_expires INTEGER,
     sign_at INTEGER,                    -- the last sign of a claimed attempt
+    no_worker INTEGER,                  -- since when it was visible as its run was told that nobody serves it
     stop INTEGER,                       -- its run was asked to stop while it was open
     due_at INTEGER,                     -- when housekeeping must look at it
     created_at INTEGER NOT NULL,
@@ -191,13 +207,16 @@ CREATE TABLE task_execution (
     input ANY NOT NULL,
     output ANY
 ) STRICT;
-CREATE UNIQUE INDEX task_execution_id ON task_execution (id);
+-- Ids are random: an index of all of them costs every step a page. Only open tasks are asked for by id alone.
+CREATE UNIQUE INDEX task_execution_open_id ON task_execution (id) WHERE ended_at IS NULL;
 CREATE INDEX task_execution_ready ON task_execution (org_id, queue, kind, visible_at) WHERE status = 0;
 CREATE INDEX task_execution_due ON task_execution (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX task_execution_open ON task_execution (place) WHERE ended_at IS NULL;
 CREATE INDEX task_execution_held ON task_execution (worker) WHERE lease_expires IS NOT NULL;
 CREATE INDEX task_execution_detached ON task_execution (place) WHERE detached = 1;
 CREATE UNIQUE INDEX task_execution_once ON task_execution (run, once_name, once_n) WHERE once_name IS NOT NULL;
+CREATE INDEX task_execution_lone ON task_execution (org_id, queue, kind, visible_at)
+    WHERE status = 0 AND no_worker IS NOT visible_at;
 
 CREATE TABLE agent_checkpoint (
     key INTEGER PRIMARY KEY,
@@ -299,31 +318,79 @@ CREATE TABLE payload_reference (
 CREATE INDEX payload_reference_run ON payload_reference (run);
 
 CREATE TABLE worker (
-    id BLOB NOT NULL PRIMARY KEY,
-    org_id BLOB,
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
     name TEXT NOT NULL,
     queues TEXT NOT NULL,
-    kinds TEXT NOT NULL DEFAULT '[]',
+    kinds TEXT NOT NULL DEFAULT '[]',   -- kind and queue of what its claims asked for
     host TEXT NOT NULL,                 -- host and boot: where its byte lock means something
     lock_at INTEGER NOT NULL,           -- the byte of the lock file it holds while it lives
     seen_at INTEGER NOT NULL,
-    alive_until INTEGER NOT NULL
+    alive_until INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE watch (
-    run INTEGER NOT NULL,
-    reader BLOB NOT NULL,
-    expires_at INTEGER NOT NULL,
-    PRIMARY KEY (run, reader)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE schedule (
+-- What workers have said that they can run, whose polls do not say it.
+CREATE TABLE enrolled_worker (
     org_id BLOB NOT NULL,
     id BLOB NOT NULL,
+    serves TEXT NOT NULL,               -- {agents, tasks}: kinds
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+
+-- Who reads a run's previews in another process than its worker's, and what was written for those readers.
+CREATE TABLE watch (
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    reader BLOB NOT NULL,               -- a process
+    served INTEGER NOT NULL,            -- it has got what there was when it came
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (org_id, execution, reader)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE preview (
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    number INTEGER NOT NULL,            -- the place of the last preview in the row
+    chunk INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,          -- of the op; -1 for what the agent itself made
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, number, chunk)
+) STRICT, WITHOUT ROWID;
+
+-- Previews of tasks that queues handed out: they have no position, and are told apart by op, attempt and seq.
+CREATE TABLE task_preview (
+    org_id BLOB NOT NULL,
+    execution BLOB NOT NULL,
+    segment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,               -- of the last preview in the row
+    data TEXT NOT NULL,
+    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
+) STRICT, WITHOUT ROWID;
+
+-- A schedule is named by its user, and found by its next tick.
+CREATE TABLE schedule (
+    org_id BLOB NOT NULL,
+    id TEXT NOT NULL,
     spec TEXT NOT NULL,
     next_at INTEGER,
     created_at INTEGER NOT NULL,
     PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX schedule_due ON schedule (next_at) WHERE next_at IS NOT NULL;
+
+-- Limits of queues, with what they have let through and when they are to be looked at again.
+CREATE TABLE queue_limit (
+    org_id BLOB NOT NULL,
+    queue TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    paid_until INTEGER NOT NULL DEFAULT 0,
+    opens_at INTEGER,
+    PRIMARY KEY (org_id, queue)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE ledger (
@@ -343,6 +410,7 @@ CREATE TABLE audit (
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
-    data TEXT
+    data TEXT,
+    seal BLOB                           -- of the row and those before it in its org
 ) STRICT;
 CREATE INDEX audit_newest ON audit (org_id, id);

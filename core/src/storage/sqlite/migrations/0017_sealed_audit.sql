@@ -1,2 +1,0 @@
--- Seals each row of the audit together with those before it in its org.
-ALTER TABLE audit ADD COLUMN seal BLOB;
