@@ -20,6 +20,7 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,19 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.gate.commit(&*self.inner, request).await
+    }
+
+    /// A gate sees commits and claims one by one.
+    fn brings_tasks(&self) -> bool {
+        false
+    }
+
+    async fn commit_and_claim(
+        &self,
+        request: CommitRequest,
+        _: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        Ok((self.commit(request).await?, Vec::new()))
     }
 
     async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored> {
@@ -291,6 +305,10 @@ impl<G: Gate> Housekeeping for Guarded<G> {
 
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         self.gate.pass(Call::Pass, self.inner.remove_ended(keep)).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        self.gate.pass(Call::Read, self.inner.backup(to)).await
     }
 }
 

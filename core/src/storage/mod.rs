@@ -103,9 +103,7 @@ pub trait AgentStorage: Send + Sync {
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;
 
     /// Whether commits may bring claimed tasks along.
-    fn brings_tasks(&self) -> bool {
-        false
-    }
+    fn brings_tasks(&self) -> bool;
 
     /// As [`commit`](Self::commit), and brings tasks of the batch for which the sender has free places, claimed already, where
     /// that spares it a round trip. What it does not bring waits in its queue. An answer that was lost takes the claims with
@@ -113,10 +111,8 @@ pub trait AgentStorage: Send + Sync {
     async fn commit_and_claim(
         &self,
         request: CommitRequest,
-        _wanted: &ClaimRequest,
-    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
-        Ok((self.commit(request).await?, Vec::new()))
-    }
+        wanted: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)>;
 
     /// Stores a signal and wakes a run that waits for it, in one transaction.
     async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored>;
@@ -142,9 +138,7 @@ pub trait AgentStorage: Send + Sync {
     async fn fork(&self, request: ForkRequest) -> Result<Execution>;
 
     /// The ceiling of one payload, in bytes.
-    fn max_payload(&self) -> u64 {
-        crate::payload::MAX_PAYLOAD
-    }
+    fn max_payload(&self) -> u64;
 
     /// Stores a payload for a call that will refer to it within a day; a small one comes back as it is.
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload>;
@@ -156,9 +150,7 @@ pub trait AgentStorage: Send + Sync {
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
 
     /// A part of such a payload, so that a large one need not be in memory. Only reading the whole checks the hash.
-    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
-        stored::part_of(&self.read_payload(org, payload).await?, offset, length)
-    }
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes>;
 
     /// The entries from the root to a leaf, in order, across the runs a fork shares them with; where `after` is on that
     /// branch, only those behind it, so that a reader asks once for each.
@@ -295,11 +287,7 @@ pub trait Catalog: Send + Sync {
     /// Workers that are known, by id; one that is gone is forgotten some time after.
     async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>>;
     /// Kinds with work that no live worker serves: kind, queue and how many wait.
-    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
-        let loads = self.queues(org).await?;
-        let alone = loads.into_iter().filter(|load| load.queued > 0 && !load.served);
-        Ok(alone.map(|load| (load.kind, load.queue, load.queued)).collect())
-    }
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>>;
 }
 
 /// Work that time brings.
@@ -315,29 +303,33 @@ pub trait Housekeeping: Send + Sync {
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()>;
 
     /// What waits for workers and what they have, over all orgs; empty where a server keeps house.
-    async fn load(&self) -> Result<Load> {
-        Ok(Load::default())
-    }
+    async fn load(&self) -> Result<Load>;
 
     /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
     ///
     /// A run that others were forked from stays as long as they do, and one with a detached task that has not ended stays.
     /// Its id may be taken again afterwards. A backend that keeps every run refuses with `InvalidArgument`.
-    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
-        let message = format!("this backend keeps every run; it cannot remove those that ended {keep:?} ago");
-        Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
-    }
+    async fn remove_ended(&self, keep: Duration) -> Result<usize>;
 
     /// Writes a consistent copy of the database to a new file while runs go on; tells its size in bytes. A file that is there
     /// stays as it is. A backend that is no file refuses with `InvalidArgument`.
-    async fn backup(&self, to: &Path) -> Result<u64> {
-        let message = format!(
-            "no backup can be made to {}: this backend is no SQLite file. Back a PostgreSQL database up by pg_dump; the \
-             database of a server where it is, by sqlite:FILE; memory: is kept nowhere",
-            to.display()
-        );
-        Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
-    }
+    async fn backup(&self, to: &Path) -> Result<u64>;
+}
+
+/// What a backend that is no file says of a backup.
+fn no_backup(to: &Path) -> Result<u64> {
+    let message = format!(
+        "no backup can be made to {}: this backend is no SQLite file. Back a PostgreSQL database up by pg_dump; the \
+         database of a server where it is, by sqlite:FILE; memory: is kept nowhere",
+        to.display()
+    );
+    Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
+}
+
+/// Of all kinds with work those that no live worker serves.
+fn unserved_of(loads: Vec<crate::model::QueueLoad>) -> Vec<(String, String, u64)> {
+    let unserved = loads.into_iter().filter(|load| load.queued > 0 && !load.served);
+    unserved.map(|load| (load.kind, load.queue, load.queued)).collect()
 }
 
 /// Everything a runtime needs of a backend.
@@ -345,34 +337,20 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedule
     /// Where the backend says that something changed.
     fn hints(&self) -> &Hints;
     /// The board of previews its runs share: one of this process, unless the backend has one for several.
-    fn chunks(&self) -> Chunks {
-        Chunks::default()
-    }
+    fn chunks(&self) -> Chunks;
     /// The rows by which processes that share the backend read each other's previews, where several can.
-    fn previews(&self) -> Option<&dyn Previews> {
-        None
-    }
+    fn previews(&self) -> Option<&dyn Previews>;
     /// The events of a run after a position, from who reads and fences them himself; none where the rows and the board are
     /// read. Entries with more bytes come without their content.
-    fn told(&self, _org: OrgId, _run: ExecutionId, _after: EventId, _content_up_to: u64) -> Option<Told> {
-        None
-    }
+    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told>;
     /// Who may call, where the backend knows; a server's is the server's matter.
-    fn directory(&self) -> Option<&dyn Directory> {
-        None
-    }
+    fn directory(&self) -> Option<&dyn Directory>;
     /// What callers need whose calls name no claim; a server's is the server's matter.
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        None
-    }
+    fn unfenced(&self) -> Option<&dyn Unfenced>;
     /// Predefined agents, where the backend keeps them; a server's are the server's matter.
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        None
-    }
+    fn definitions(&self) -> Option<&dyn Definitions>;
     /// The org of callers that name none: of a server's token, else the default.
-    fn org(&self) -> OrgId {
-        OrgId::DEFAULT
-    }
+    fn org(&self) -> OrgId;
     /// The backend's clock.
     fn clock(&self) -> &Arc<dyn crate::clock::Clock>;
     /// How to name the backend to people.

@@ -28,22 +28,24 @@ mod unserved;
 
 use super::{
     AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    Previews, Standing, Storage, Told, Unfenced, WorkSource, WorkerInfo, no_backup, unserved_of,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page, PageRequest,
-    QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
+    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
 };
-use crate::payload::{Payload, RowOf};
-use crate::streaming::Hints;
+use crate::payload::{MAX_PAYLOAD, Payload, RowOf};
+use crate::storage::stored::part_of;
+use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use state::State;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +109,26 @@ impl AgentStorage for MemoryStorage {
 
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.call(|state, now| state.commit(request, now))
+    }
+
+    fn brings_tasks(&self) -> bool {
+        false
+    }
+
+    async fn commit_and_claim(
+        &self,
+        request: CommitRequest,
+        _: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        Ok((self.commit(request).await?, Vec::new()))
+    }
+
+    fn max_payload(&self) -> u64 {
+        MAX_PAYLOAD
+    }
+
+    async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
+        part_of(&self.read_payload(org, payload).await?, offset, length)
     }
 
     async fn store_signal(&self, signal: NewSignal) -> Result<SignalStored> {
@@ -243,6 +265,10 @@ impl Catalog for MemoryStorage {
         Ok(self.call(|state, now| state.queues(org, now)))
     }
 
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        Ok(unserved_of(self.queues(org).await?))
+    }
+
     async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {
         self.call(|state, _| state.workers_of(org, &page))
     }
@@ -266,6 +292,10 @@ impl Housekeeping for MemoryStorage {
     async fn remove_ended(&self, keep: Duration) -> Result<usize> {
         Ok(self.call(|state, now| state.remove_ended(keep, now)))
     }
+
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        no_backup(to)
+    }
 }
 
 impl Storage for MemoryStorage {
@@ -283,6 +313,22 @@ impl Storage for MemoryStorage {
 
     fn hints(&self) -> &Hints {
         &self.hints
+    }
+
+    fn chunks(&self) -> Chunks {
+        Chunks::default()
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        None
+    }
+
+    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<Told> {
+        None
+    }
+
+    fn org(&self) -> OrgId {
+        OrgId::DEFAULT
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {

@@ -46,13 +46,13 @@ use super::sql::trouble::closed;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
     ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
-    WorkSource, WorkerInfo,
+    WorkSource, WorkerInfo, no_backup,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, SignalStored, TaskReport,
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
@@ -64,7 +64,7 @@ use fault::{Done, Fault};
 use link::Link;
 use parking_lot::Mutex;
 use pool::Pool;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
@@ -369,6 +369,10 @@ impl Housekeeping for PostgresStorage {
         self.write_alone("cut leases", move |tx| cut_leases(tx, org, worker, left)).await
     }
 
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        no_backup(to)
+    }
+
     async fn load(&self) -> Result<Load> {
         let pools = [("keep", &self.0.keepers), ("read", &self.0.readers), ("move", &self.0.movers)];
         let (pools, set_aside) = (pools.map(|(name, pool)| pool.load(name)).into(), self.0.aside.total());
@@ -403,6 +407,14 @@ impl Storage for PostgresStorage {
 
     fn previews(&self) -> Option<&dyn Previews> {
         Some(self)
+    }
+
+    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<super::Told> {
+        None
+    }
+
+    fn org(&self) -> OrgId {
+        OrgId::DEFAULT
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {

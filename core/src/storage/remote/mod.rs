@@ -25,7 +25,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{Housekeeping, Storage, Told, trust};
+use crate::storage::{Definitions, Directory, Housekeeping, Load, Previews, Storage, Told, Unfenced, no_backup, trust};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -234,6 +234,20 @@ impl Housekeeping for RemoteStorage {
     async fn cut_leases(&self, _org: OrgId, _worker: WorkerId, _left: Duration) -> Result<()> {
         Ok(())
     }
+
+    async fn load(&self) -> Result<Load> {
+        Ok(Load::default())
+    }
+
+    async fn remove_ended(&self, keep: Duration) -> Result<usize> {
+        let message =
+            format!("a server keeps its runs by its own rule; it removes none that ended {keep:?} ago for a client");
+        Err(Error::new(Code::InvalidArgument, message))
+    }
+
+    async fn backup(&self, to: &Path) -> Result<u64> {
+        no_backup(to)
+    }
 }
 
 impl Storage for RemoteStorage {
@@ -247,6 +261,23 @@ impl Storage for RemoteStorage {
 
     fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
         Some(self.watch(org, run, after, content_up_to))
+    }
+
+    fn previews(&self) -> Option<&dyn Previews> {
+        None
+    }
+
+    /// Who may call is the server's matter, and so are predefined agents and callers without a claim.
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
+    }
+
+    fn unfenced(&self) -> Option<&dyn Unfenced> {
+        None
+    }
+
+    fn definitions(&self) -> Option<&dyn Definitions> {
+        None
     }
 
     fn org(&self) -> OrgId {

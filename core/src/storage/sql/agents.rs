@@ -7,12 +7,12 @@ use super::{Entries, Events, Payloads, Runs, Tables, Tasks, executions, fork};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
 use crate::model::{
-    AttemptResult, Cancellation, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact, ForkRequest,
-    Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored, Task,
+    AttemptResult, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact,
+    ForkRequest, Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored, Task,
 };
 use crate::payload::{Body, Payload, RowOf};
 use crate::storage::stored::{check_part, part_of};
-use crate::storage::{AgentStorage, Standing};
+use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -74,6 +74,18 @@ impl<B: Backend> AgentStorage for B {
             settle_batch(self, &mut request).await?;
         }
         self.commit_batch(request).await
+    }
+
+    fn brings_tasks(&self) -> bool {
+        false
+    }
+
+    async fn commit_and_claim(
+        &self,
+        request: CommitRequest,
+        _: &ClaimRequest,
+    ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        Ok((self.commit(request).await?, Vec::new()))
     }
 
     async fn store_signal(&self, mut signal: NewSignal) -> Result<SignalStored> {

@@ -13,7 +13,7 @@ use crate::model::{
     Checkpoint, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad, RecordedOp,
     Signal, Task,
 };
-use crate::storage::Catalog;
+use crate::storage::{Catalog, unserved_of};
 use async_trait::async_trait;
 
 /// Where a page of runs begins: behind a run that was made at a moment.
@@ -152,6 +152,10 @@ impl<B: Backend> Catalog for B {
     async fn queues(&self, org: OrgId) -> Result<Vec<QueueLoad>> {
         let now = self.now();
         self.read("look at the queues", org, move |tx| tx.queue_loads(org, now)).await
+    }
+
+    async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>> {
+        Ok(unserved_of(self.queues(org).await?))
     }
 
     async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>> {

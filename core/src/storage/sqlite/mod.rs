@@ -47,15 +47,15 @@ use super::sql::aside::Counted;
 use super::sql::executions::store_signal;
 use super::sql::workers::{cut_leases, release};
 use super::{
-    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
-    WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Told,
+    Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, Lease, NewSignal, SignalStored, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, SignalStored, TaskReport,
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
@@ -397,6 +397,14 @@ impl Storage for SqliteStorage {
 
     fn previews(&self) -> Option<&dyn Previews> {
         Some(self)
+    }
+
+    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<Told> {
+        None
+    }
+
+    fn org(&self) -> OrgId {
+        OrgId::DEFAULT
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
