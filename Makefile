@@ -169,12 +169,12 @@ test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
 	@cd bindings-python && SCALE=$${SCALE:-20} $(BIN)/python -m pytest -q tests
 
 # What is driven by seeds, in the order from a machine in memory to whole processes: random agents on the pure machine, on the
-# re-entry harness, random histories against the reference, bytes of strangers, servers on a network that is made up, kill loops.
+# re-entry harness, random histories against the reference, hostile bytes, servers on a simulated network, kill loops.
 # A failure names its seed. `tests/lives` takes seeds from SEED on, the others run SEED alone or begin there.
 simulate: system $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Simulations and kill loops: SCALE=n multiplies, SEED=n repeats one
 	@echo "==> random agents on the machine"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --lib journal::tests
-	@echo "==> crash sweeps, random histories, hostile bytes, made-up networks, kill loops"
+	@echo "==> crash sweeps, random histories, hostile bytes, simulated networks, kill loops"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test reentry --test conformance_sqlite --test conformance_postgres \
 	  --test hostile --test simulation --test long --test storm
 	@echo "==> kill loops in Python and TypeScript"
