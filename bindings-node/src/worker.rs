@@ -5,7 +5,6 @@ use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
 use crate::session::{FailureDraft, Session, chunk};
 use crate::task::TaskSpec;
-use crate::toolkit::Kits;
 use crate::value::{Given, Shown, asked, duration, payload, shown};
 use flovyn_core::error::Code;
 use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
@@ -13,6 +12,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
 use flovyn_core::model::AttemptResult;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
+use flovyn_toolkit::kit::Kits;
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
@@ -107,18 +107,29 @@ impl Worker {
         }
     }
 
-    /// Opens what of the toolkit is described, each description as JSON text, and serves it from then on; ends with what is
-    /// wrong with MCP servers, as JSON text.
+    /// Opens what of the toolkit is described, each description as JSON text, and serves it from then on: in the place of what
+    /// its agents were described by before, or beside all that is served. Ends with what is wrong with MCP servers, as JSON text.
     #[napi]
-    pub fn serve_toolkit(&self, hub: &Hub, token: u32, runtime: &Runtime, descriptions: Vec<String>) -> Abort {
+    pub fn serve_toolkit(
+        &self,
+        hub: &Hub,
+        token: u32,
+        runtime: &Runtime,
+        descriptions: Vec<String>,
+        replaces: bool,
+    ) -> Abort {
         let (toolkit, activations, started) = (self.toolkit.clone(), self.activations.clone(), self.started.clone());
         let store = runtime.host.url().to_owned();
         hub.inbox.spawn(&self.threads, token, async move {
-            let problems = toolkit.open(&descriptions, &store, &activations.task_kinds()).await?;
+            let taken = activations.task_kinds();
+            let problems = match replaces {
+                true => toolkit.replace(&descriptions, &store, &taken).await?,
+                false => toolkit.add(&descriptions, &store, &taken).await?,
+            };
             if let Some(worker) = &*started.lock() {
                 worker.nudge();
             }
-            Ok(Reply::Facts(problems))
+            Ok(Reply::Facts(problems.into()))
         })
     }
 

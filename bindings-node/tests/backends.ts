@@ -31,9 +31,13 @@ function postgres(): string {
 
 /** Starts `flovyn dev` from this package and gives its gRPC URL; it ends with the test. */
 export async function server(): Promise<string> {
-  const home = folder();
+  return (await serve(folder())).url;
+}
+
+/** Starts `flovyn dev` in a folder, whose `home` has its tokens. */
+export async function serve(home: string, port = "0"): Promise<{ url: string; end: () => Promise<void> }> {
   const command = [join(__dirname, "..", "bin", "flovyn.js"), "dev", "--db", `sqlite:${join(home, "runs.db")}`];
-  const child = spawn(process.execPath, [...command, "--grpc-port", "0", "--http-port", "0", "--json"], {
+  const child = spawn(process.execPath, [...command, "--grpc-port", port, "--http-port", "0", "--json"], {
     env: { ...process.env, FLOVYN_HOME: join(home, "home") },
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -48,14 +52,15 @@ export async function server(): Promise<string> {
   });
   const before = process.env["FLOVYN_HOME"];
   process.env["FLOVYN_HOME"] = join(home, "home");
-  ends.push(async () => {
+  const end = async (): Promise<void> => {
     if (before === undefined) delete process.env["FLOVYN_HOME"];
     else process.env["FLOVYN_HOME"] = before;
     if (child.exitCode === null) child.kill("SIGTERM");
     await ended;
-  });
+  };
+  ends.push(end);
   await ready;
-  return (JSON.parse(text) as { grpc: string }).grpc;
+  return { url: (JSON.parse(text) as { grpc: string }).grpc, end };
 }
 
 /** Every kind of backend. */

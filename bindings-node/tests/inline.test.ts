@@ -1,10 +1,10 @@
 // Inline steps (`ctx.run`) with retries, time limits and keys: their tries are made where the step is called.
 
-import { agent, connect, type Retry, RetryAfter, run, TaskFailed, TaskTimeout } from "@flovyn/sdk";
+import { agent, connect, type Retry, RetryAfter, run, type Task, task, TaskFailed, TaskTimeout } from "@flovyn/sdk";
 import { expect, test } from "vitest";
 
 import { onEveryBackend } from "./backends.js";
-import { disposing, until } from "./support.js";
+import { disposing, fileUrl, until } from "./support.js";
 
 const SOON: Retry = { delayMs: 1 };
 const HOUR: Retry = { delayMs: 3_600_000, maxDelayMs: 3_600_000 };
@@ -26,6 +26,27 @@ onEveryBackend((backend) => {
     const handles = await Promise.all(names.map((name) => client.start(caller, name)));
     const results = await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 30_000 })));
     expect(results).toEqual(names.map((name) => `${name} 4`));
+    await client.close();
+  });
+
+  test("a task that a run declares is tried again as that run's own", async () => {
+    const caller = agent("caller", async (_, name: string) => {
+      let tries = 0;
+      const flaky = task("flaky", { retries: 3, retry: SOON }, async (x: number) => {
+        tries += 1;
+        if (tries < 4) throw new Error("not yet");
+        return `${name} ${tries} ${x}`;
+      });
+      return flaky(7);
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [caller] }).start();
+    await client.worker({ agents: [caller] }).start();
+    const names = [..."abcdefgh"];
+    const handles = await Promise.all(names.map((name) => client.start(caller, name)));
+    const results = await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 30_000 })));
+    expect(results).toEqual(names.map((name) => `${name} 4 7`));
+    expect((await handles[0]?.tasks())?.map(({ attempt }) => attempt)).toEqual([1]);
     await client.close();
   });
 
@@ -134,4 +155,39 @@ test("options without a function are refused", async () => {
     await ctx.run("nothing", { retries: 1 }, undefined as never);
   });
   await expect(run(caller, undefined, { url: "memory:", timeoutMs: 30_000 })).rejects.toThrow("for its function");
+});
+
+test("a task that one run has declared and others call is everybody's", async () => {
+  let tries = 0;
+  let made: Task<undefined, number> | undefined;
+  const caller = agent("caller", async () => {
+    // As a module does that is loaded late.
+    made ??= task("flaky", { retries: 1, retry: SOON }, async (_: undefined, { attempt }) => {
+      tries += 1;
+      if (attempt === 1) throw new Error("not yet");
+      return attempt;
+    });
+    return made();
+  });
+  const client = disposing(await connect(fileUrl()));
+  await client.worker({ agents: [caller] }).start();
+  const handles = [await client.start(caller), await client.start(caller), await client.start(caller)];
+  const results = await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 20_000 })));
+  expect(results).toEqual([2, 2, 2]);
+  expect(tries).toBe(6);
+  const attempts = (await Promise.all(handles.map((handle) => handle.tasks()))).flatMap((tasks) => tasks.map(({ attempt }) => attempt));
+  expect([[1, 2, 2], [2, 2, 2]]).toContainEqual(attempts.sort());
+});
+
+test("a task of a run for a queue is refused where its run is not", async () => {
+  const caller = agent("caller", async (_, name: string) => task("says", { queue: "default" }, async () => name)());
+  const client = disposing(await connect(fileUrl()));
+  const first = await client.worker({ agents: [caller], maxTasks: 0 }).start();
+  const left = await client.start(caller, "left");
+  await until(async () => (await left.tasks()).length > 0);
+  await first.close();
+  await client.worker({ agents: [caller] }).start();
+  // It meets the kind in another run; the one that has called it before is not in this process.
+  expect(await (await client.start(caller, "other")).result({ timeoutMs: 20_000 })).toBe("other");
+  await expect(left.result({ timeoutMs: 20_000 })).rejects.toThrow(/declared inside an agent's function/);
 });

@@ -1,6 +1,6 @@
 // Types of a program's own, by its own serializer.
 
-import { agent, connect, InvalidArgument, run, type Serializer, task } from "@flovyn/sdk";
+import { agent, connect, InvalidArgument, NotSerializable, run, type Serializer, task } from "@flovyn/sdk";
 import { check, record, replay } from "@flovyn/sdk/testing";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -108,4 +108,47 @@ test("what is no serializer is refused", () => {
     expect(made).toThrow(InvalidArgument);
     expect(made).toThrow(/the serializer of task "t" is a \w+; pass an object with dump\(value\) and load\(json\)/);
   }
+});
+
+const isMoney = z.instanceof(Money);
+
+const collecting = agent("collecting", { serializer: ours, signals: { paid: isMoney } }, async (ctx) => {
+  const first = await ctx.waitForSignal<Money>("paid");
+  const second = await ctx.waitForSignalAs("other", isMoney);
+  const third = await ctx.waitForSignal("anything");
+  return [first, second, third, await ctx.drainSignals("paid"), await ctx.drainSignals("anything")];
+});
+
+const paid: [name: string, value: unknown][] = [
+  ["paid", new Money(1)],
+  ["paid", new Money(2)],
+  ["paid", new Money(3)],
+  ["other", new Money(4)],
+  ["anything", [new Money(5), null]],
+  ["anything", undefined],
+];
+const spent = [new Money(1), new Money(4), [new Money(5), null], [new Money(2), new Money(3)], [null]];
+
+test("signals go through the serializer", async () => {
+  const client = disposing(await connect(fileUrl()));
+  const handle = await client.start(collecting, undefined, { id: "collects" });
+  for (const [name, value] of paid) await handle.signal(name, value);
+  await client.worker({ agents: [collecting] }).start();
+  expect(await handle.result({ timeoutMs: 20_000 })).toEqual(spent);
+  expect(await (await client.handle("collects")).result()).toEqual(ours.dump(spent));
+});
+
+test("signals of own types are the same in every life", async () => {
+  expect((await check(collecting, undefined, { signals: paid })).outcome).toEqual(ours.dump(spent));
+});
+
+test("whoever does not know the agent sends what is stored", async () => {
+  const client = disposing(await connect(fileUrl()));
+  const handle = await client.start(collecting, undefined, { id: "collects" });
+  await expect(handle.signal("paid", { $money: 1 })).rejects.toThrow(/signal "paid" does not fit its schema/);
+  const stranger = await client.handle("collects");
+  await expect(stranger.signal("paid", new Money(1))).rejects.toThrow(NotSerializable);
+  for (const [name, value] of paid) await stranger.signal(name, ours.dump(value));
+  await client.worker({ agents: [collecting] }).start();
+  expect(await handle.result({ timeoutMs: 20_000 })).toEqual(spent);
 });

@@ -27,13 +27,14 @@ import { hub } from "./hub.js";
 import { agentFailed, attemptFailed, lost, neverAwaited, warned } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
 import { onceQuiet } from "./quiet.js";
+import { unwritable } from "./results.js";
 import { failureOf } from "./retry.js";
 import { type Scope, scopes } from "./scope.js";
 import { decode, encode } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 import { NO_OP, nowhere, PATIENCE, unmade, Untold } from "./stopping.js";
-import { type Declared, encoded, TaskContext, type TaskLink, unwritable } from "./task.js";
+import { type Declared, TaskContext, type TaskLink } from "./task.js";
 import { outside } from "./outside.js";
 import type { Worker } from "./worker.js";
 
@@ -124,7 +125,7 @@ export class Activation {
       this.over = true;
       if (this.sealed) return;
       this.tellUnawaited();
-      const wire = encoded(output, this.agent.own);
+      const wire = this.agent.results.written(output);
       report = () => this.own.completed(wire);
     } catch (error) {
       this.over = true;
@@ -264,8 +265,9 @@ export class Activation {
   /** Schedules a task: takes its slot now, starts once the code is quiet. */
   schedule(task: Declared, input: unknown, rebuild?: (value: unknown) => unknown): Step<unknown> {
     const scope = this.check();
+    if (task.settings.origin !== undefined) task = task.calledBy(this.own.executionId);
     const wire = encode(task.own.dump(input));
-    if (!task.own.isNone) rebuild = (value) => task.own.load(value);
+    if (!task.results.arePlain) rebuild = (value) => task.results.read(value);
     let called: [op: number, id: string];
     try {
       called = this.session.callTask(task.spec, wire, task.key, scope.once);
@@ -280,7 +282,7 @@ export class Activation {
     step.task = task;
     step.input = wire;
     step.inContext = new AsyncResource("flovyn.task");
-    if (task.inline) this.worker.callers.set(id, step);
+    if (task.inline || task.isOfRun) this.worker.callers.set(id, step);
     this.worker.meet(task);
     return this.made(step, scope);
   }
@@ -492,7 +494,7 @@ export class Activation {
     const completed = (output: unknown): void => {
       let wire: Wire;
       try {
-        wire = encoded(output, task.own);
+        wire = task.results.written(output);
       } catch (error) {
         failed(error);
         return;

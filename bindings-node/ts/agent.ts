@@ -5,6 +5,7 @@ import { createHash } from "node:crypto";
 import type { AgentContext } from "./context.js";
 import { checkInput, declarable, givenFor, type InputOf, namesBefore } from "./declared.js";
 import { InvalidArgument, messageOf, misfit, typeName, WrongStateType } from "./errors.js";
+import { Results } from "./results.js";
 import { decode } from "./serde.js";
 import { Own, type Serializer } from "./serializer.js";
 import type { Stored } from "./stored.js";
@@ -16,6 +17,10 @@ export type AgentFunction<I, R, S> = (ctx: AgentContext<S>, input: I) => R | Pro
 /** An agent's function with any input: what `agent` infers the input from. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type AnyAgentFunction<S> = (ctx: AgentContext<S>, input: any) => unknown;
+
+/** The same with a result that a schema takes. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export type ShapedAgentFunction<S, Made> = (ctx: AgentContext<S>, input: any) => Made | Promise<Made>;
 
 /** What happens when edited code no longer matches a recorded run. */
 export type OnDivergence = "continue" | "fail" | "pause";
@@ -59,7 +64,7 @@ export interface AgentOptions<S> {
    * `ctx.waitForSignalAs` checks whatever others send.
    */
   signals?: Readonly<Record<string, StandardSchema>>;
-  /** Writes and reads its input, its result and its state, for types that have no form of their own. */
+  /** Writes and reads its input, its result, its state and its signals, for types that have no form of their own. */
   serializer?: Serializer;
   /** Names that it had before: it goes on with the runs that were recorded under them. */
   aliases?: readonly string[];
@@ -103,6 +108,8 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   readonly toolkit: object | undefined;
   /** @internal What writes and reads its values. */
   readonly own: Own;
+  /** @internal What writes and reads its results. */
+  readonly results: Results;
   /** The type of its input; there is no value. */
   declare readonly inputType: I;
 
@@ -111,15 +118,16 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
     kind: string,
     fn: AgentFunction<never, R, S>,
     options: AgentOptions<S>,
-    schema: StandardSchema | undefined,
+    schemas: { input?: StandardSchema | undefined; output?: StandardSchema | undefined },
     toolkit?: object,
   ) {
     this.kind = kind;
     this.fn = fn;
     this.options = options;
-    this.schema = schema;
+    this.schema = schemas.input;
     this.toolkit = toolkit;
     this.own = new Own(options.serializer, `agent "${kind}"`);
+    this.results = new Results(this.own, schemas.output, `agent "${kind}"`);
   }
 
   /** Names that it had before. */
@@ -163,6 +171,17 @@ export class Agent<I = unknown, R = unknown, S = unknown> {
   async entered(input: unknown): Promise<unknown> {
     if (this.schema === undefined) return givenFor(this.fn, 1, input);
     return stored(this.schema, input, `input of agent "${this.kind}"`);
+  }
+
+  /** @internal What is stored for a signal; refuses a value that does not fit the schema declared for it. */
+  async signalled(name: string, payload: unknown): Promise<unknown> {
+    const { signals = {} } = this.options;
+    const schema = Object.hasOwn(signals, name) ? signals[name] : undefined;
+    if (schema !== undefined) {
+      const what = `signal "${name}"`;
+      await (this.own.isNone ? storable(schema, payload, what) : checked(schema, payload, what));
+    }
+    return this.own.dump(payload);
   }
 
   /** @internal The state to start with: the stored one, migrated, or a new one. */
@@ -234,13 +253,24 @@ export function merge<T extends object>(old: T, value: Partial<T>): T {
  *
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; `start` refuses an input that does
  * not fit, and the function gets what the schema makes of it. A run that has begun is not stopped by a schema that is
- * stricter by now: then the function gets the input as it is stored.
+ * stricter by now: then the function gets the input as it is stored. `output:` takes a schema for the result: one that does
+ * not fit pauses the run, as any value does that does not fit, and `handle.result()` gives what the schema makes of it.
  */
 export function agent<F extends AnyAgentFunction<undefined>>(
   kind: string,
   fn: F,
 ): Agent<InputOf<Parameters<F>>, Stored<Awaited<ReturnType<F>>>, undefined>;
 export function agent<I, R>(kind: string, fn: AgentFunction<I, R, undefined>): Agent<I, Stored<Awaited<R>>, undefined>;
+export function agent<In, Out, Made, Given, S = undefined>(
+  kind: string,
+  options: AgentOptions<S> & { input: StandardSchema<In, Out>; output: StandardSchema<Made, Given> },
+  fn: AgentFunction<Out, Made, S>,
+): Agent<In, Given, S>;
+export function agent<Made, Given, S = undefined, F extends ShapedAgentFunction<S, Made> = ShapedAgentFunction<S, Made>>(
+  kind: string,
+  options: AgentOptions<S> & { output: StandardSchema<Made, Given> },
+  fn: F,
+): Agent<InputOf<Parameters<F>>, Given, S>;
 export function agent<In, Out, R, S = undefined>(
   kind: string,
   options: AgentOptions<S> & { input: StandardSchema<In, Out>; serializer: Serializer },
@@ -267,8 +297,8 @@ export function agent<I, R, S = undefined>(
   fn: AgentFunction<I, R, S>,
 ): Agent<I, Stored<Awaited<R>>, S>;
 export function agent(kind: string, ...rest: unknown[]): unknown {
-  const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema }) : {};
-  const { input, ...options } = given;
+  const given = rest.length > 1 ? (rest[0] as AgentOptions<unknown> & { input?: StandardSchema; output?: StandardSchema }) : {};
+  const { input, output, ...options } = given;
   const fn: AgentFunction<never, unknown, unknown> = declarable("agent", kind, rest[rest.length - 1]);
   const { replayTimeoutMs } = options;
   if (replayTimeoutMs !== undefined && !(typeof replayTimeoutMs === "number" && replayTimeoutMs > 0)) {
@@ -276,5 +306,5 @@ export function agent(kind: string, ...rest: unknown[]): unknown {
     throw new InvalidArgument(`replayTimeoutMs of agent "${kind}" is a number of milliseconds above 0, not ${given}`);
   }
   const aliases = namesBefore("agent", kind, options.aliases);
-  return new Agent<unknown, unknown, unknown>(kind, fn, { ...options, aliases }, input);
+  return new Agent<unknown, unknown, unknown>(kind, fn, { ...options, aliases }, { input, output });
 }

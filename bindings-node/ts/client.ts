@@ -113,7 +113,7 @@ export class Client extends Desk {
 
   /** @internal The handle of a run. */
   protected made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
-    return new Handle<never>(this, native, agent?.options.signals, agent?.own);
+    return new Handle<never>(this, native, agent);
   }
 
   /**
@@ -209,7 +209,7 @@ const SHARED = Symbol.for("flovyn.shared");
  * With what it shall serve it has one worker for each queue. Called again, as a module is that is loaded anew, it serves
  * the agents and tasks of that call in the place of those of the same kinds, and goes on with the others: new runs take the
  * new functions at once, runs that wait go on in them, and runs that are working end or wait in the old ones first. The
- * limits and the toolkit are those of the first call.
+ * limits, and what it lends of the toolkit, are those of the first call.
  */
 export async function shared(url?: string, serves?: WorkerOptions): Promise<Client> {
   const holder = globalThis as { [SHARED]?: Map<string, Promise<Client>> };

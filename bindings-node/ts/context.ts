@@ -16,7 +16,7 @@ import { scopes } from "./scope.js";
 import { decode, encode, encodeState, json } from "./serde.js";
 import type { Stored } from "./stored.js";
 import { Step } from "./step.js";
-import { type Arguments, type CallOptions, Declared, isTask, type Task, type TaskContext } from "./task.js";
+import { type Arguments, type CallOptions, Declared, isTask, Origin, type Task, type TaskContext } from "./task.js";
 
 /** More about an entry. */
 export interface EntryOptions {
@@ -220,6 +220,8 @@ export class AgentContext<S = unknown> {
     return this.activation.schedule(options === undefined ? named : named.with(options), input);
   }
 
+  /** Runs the function of a task as a durable inline step of this name. */
+  run<I, R>(name: string, task: Task<I, R>, ...args: Arguments<I>): Step<R>;
   /** Runs any function as a durable inline step of this name. */
   run<A extends unknown[], R>(name: string, fn: (...args: A) => R | Promise<R>, ...args: A): Step<Stored<Awaited<R>>>;
   /**
@@ -237,7 +239,8 @@ export class AgentContext<S = unknown> {
       const { key, retries, retry, timeoutMs, retryIf } = given[0] as StepOptions;
       // The function is a closure, which no other process has.
       const inPlace = retries !== undefined && retries > 0;
-      const settings = { key, retries, retry, timeoutMs, retryIf, inPlace, noRetry: [], interruptible: false, reconciles: false };
+      const own = { noRetry: [], interruptible: false, reconciles: false, origin: Origin.here() };
+      const settings = { key, retries, retry, timeoutMs, retryIf, inPlace, ...own };
       const call = (_: never, ctx: TaskContext): unknown => plain(ctx.signal);
       return this.activation.schedule(new Declared(name, call, settings, undefined, undefined), undefined);
     }
@@ -246,10 +249,11 @@ export class AgentContext<S = unknown> {
       name,
       // Without arguments it is called without any: what has a default has it.
       (input: never) => plain(...((many ? input : args.length === 0 ? [] : [input]) as unknown[])),
-      { noRetry: [], interruptible: false, reconciles: false },
+      { noRetry: [], interruptible: false, reconciles: false, origin: isTask(fn) ? undefined : Origin.here() },
       undefined,
       undefined,
       isTask(fn) ? fn.declared.own : undefined,
+      isTask(fn) ? fn.declared.output : undefined,
     );
     return this.activation.schedule(inline, many ? args : args[0]);
   }
@@ -403,7 +407,10 @@ export class AgentContext<S = unknown> {
   /** Waits for the next signal of a name; past `timeoutMs`: `SignalTimeout`. A `schema` checks what came. */
   waitForSignal<T = unknown>(name: string, options: { timeoutMs?: number } = {}): Step<T> {
     const scope = this.activation.check();
-    return this.activation.step<T>(this.activation.session.callSignal(name, options.timeoutMs, scope.once), scope, name);
+    const { own } = this.activation.agent;
+    const load = own.isNone ? undefined : (value: unknown): unknown => own.load(value);
+    const op = this.activation.session.callSignal(name, options.timeoutMs, scope.once);
+    return this.activation.step<T>(op, scope, name, "", load);
   }
 
   /** Waits for the next signal of a name and checks it against a schema. */
@@ -423,7 +430,7 @@ export class AgentContext<S = unknown> {
   /** Takes all signals of this name that wait; with `turn` also those kept for the next turn. */
   async drainSignals<T = unknown>(name: string, options: { turn?: boolean } = {}): Promise<T[]> {
     const values = await this.read((once) => this.activation.session.drainSignals(name, options.turn ?? false, once));
-    return values.map(decode) as T[];
+    return values.map((value) => this.activation.agent.own.load(decode(value))) as T[];
   }
 
   /** Throws `Cancelled` if the run was asked to stop; recorded. No later await of this branch throws it again. */

@@ -1,5 +1,6 @@
 // One run in the hands of a caller: watch it, steer it, wait for it.
 
+import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
 import {
   AgentCancelled,
@@ -19,9 +20,7 @@ import { hub } from "./hub.js";
 import { type Message, type Messages, messagesOf } from "./message.js";
 import type { NativeAbort, NativeHandle, NativeHub, Wire } from "./native.js";
 import { commandOf } from "./quoted.js";
-import { storable, type StandardSchema } from "./schema.js";
 import { decode, encode, facts, json } from "./serde.js";
-import type { Own } from "./serializer.js";
 
 const PAGE = 200;
 
@@ -130,10 +129,8 @@ export class Handle<R = unknown> {
   constructor(
     client: Client,
     native: NativeHandle,
-    /** @internal */
-    protected readonly signals: Readonly<Record<string, StandardSchema>> = {},
-    /** @internal */
-    protected readonly own?: Own,
+    /** @internal What says how its values are written and read. */
+    protected readonly agent?: AnyAgent,
   ) {
     this.client = client;
     this.native = native;
@@ -148,7 +145,7 @@ export class Handle<R = unknown> {
 
   /** @internal The handle of a run that goes on from this one. */
   protected beside(native: NativeHandle): Handle<R> {
-    return new Handle<R>(this.client, native, this.signals, this.own);
+    return new Handle<R>(this.client, native, this.agent);
   }
 
   /** The status word, such as `RUNNING`, `WAITING` or `COMPLETED`. */
@@ -219,8 +216,7 @@ export class Handle<R = unknown> {
   private ended([tag, value]: [number, unknown]): R {
     const name = this.key ?? this.id;
     if (tag === 0) {
-      const result = decode(value);
-      return (this.own === undefined ? result : this.own.load(result)) as R;
+      return this.rebuilt(decode(value)) as R;
     }
     if (tag === 1) {
       const failure = JSON.parse(value as string) as FailureFacts;
@@ -281,7 +277,7 @@ export class Handle<R = unknown> {
    * Sends a signal and gives its UUID; it is durable when this resolves. It may come before the agent waits for it.
    *
    * A repeated `idempotencyKey` stores one signal and gives its id. What does not fit the schema that the agent declares for
-   * it is `InvalidArgument`, where this handle was made by `client.start(agent)`.
+   * it is `InvalidArgument`, and its serializer writes the value, where this handle was made by `client.start(agent)`.
    */
   async signal(
     name: string,
@@ -289,9 +285,7 @@ export class Handle<R = unknown> {
     options: { idempotencyKey?: string; delivery?: Delivery } = {},
   ): Promise<string> {
     const { idempotencyKey, delivery = "next_step" } = options;
-    const schema = Object.hasOwn(this.signals, name) ? this.signals[name] : undefined;
-    if (schema !== undefined) await storable(schema, payload, `signal "${name}"`);
-    const value = encode(payload);
+    const value = encode(this.agent === undefined ? payload : await this.agent.signalled(name, payload));
     return this.ask((native, hub, token) => native.signal(hub, token, name, value, delivery, idempotencyKey));
   }
 
@@ -382,12 +376,18 @@ export class Handle<R = unknown> {
 
   /** What the run has returned, or kept when it was cancelled; undefined before its end. */
   async output(): Promise<R | undefined> {
-    return this.value("output") as Promise<R | undefined>;
+    const output = await this.value("output");
+    return (output === undefined ? undefined : this.rebuilt(output)) as R | undefined;
   }
 
   /** The state of a checkpoint by its sequence, or of the last one; undefined where there is none. */
   async state<T = unknown>(checkpoint?: number): Promise<T | undefined> {
     return this.value("state", checkpoint) as Promise<T | undefined>;
+  }
+
+  /** A result as its agent's serializer and schema make it. */
+  private rebuilt(stored: unknown): unknown {
+    return this.agent === undefined ? stored : this.agent.results.read(stored);
   }
 
   private async value(what: string, checkpoint?: number): Promise<unknown> {

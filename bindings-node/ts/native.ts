@@ -98,7 +98,7 @@ export interface NativeWorker {
     },
   ): void;
   serveTask(kind: string): void;
-  serveToolkit: Call<[runtime: NativeRuntime, descriptions: string[]]>;
+  serveToolkit: Call<[runtime: NativeRuntime, descriptions: string[], replaces: boolean]>;
   toolkitTask(kind: string, queue: string): NativeTaskSpec | null;
   start: Call<[runtime: NativeRuntime, settings: WorkerSettings]>;
   poll(): Activated[];

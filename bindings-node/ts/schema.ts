@@ -1,4 +1,4 @@
-// Inputs that a schema checks: zod, valibot, arktype or anything else that speaks Standard Schema.
+// Values that a schema checks: zod, valibot, arktype or anything else that speaks Standard Schema.
 
 import { InvalidArgument, messageOf, misfit } from "./errors.js";
 import { hasForm } from "./forms.js";
@@ -28,10 +28,24 @@ export interface SchemaIssue {
 /** Checks a value and gives what the schema makes of it; `InvalidArgument` names every issue. */
 export async function checked(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
   try {
-    return await checkedBy(schema, value, what);
+    return madeOf(await schema["~standard"].validate(value), what);
   } catch (error) {
     throw misfit(error);
   }
+}
+
+/** The same by a schema that answers at once, as one for results does: an await of a step gives what is there. */
+export function checkedAtOnce(schema: StandardSchema, value: unknown, what: string): unknown {
+  try {
+    const result = schema["~standard"].validate(value);
+    if (!isLater(result)) return madeOf(result, what);
+    result.then(undefined, () => undefined);
+  } catch (error) {
+    throw misfit(error);
+  }
+  throw misfit(
+    new InvalidArgument(`the schema for the ${what} answers with a promise; use one without asynchronous rules, and check those in the function`),
+  );
 }
 
 /**
@@ -41,14 +55,17 @@ export async function checked(schema: StandardSchema, value: unknown, what: stri
 export async function storable(schema: StandardSchema, value: unknown, what: string): Promise<void> {
   await checked(schema, value, what);
   if (!hasForm(value)) return;
+  await stored(schema, decode(encode(value)), what).catch((error: unknown) => Promise.reject(asStored(error)));
+}
+
+/** The same by a schema that answers at once. */
+export function storableAtOnce(schema: StandardSchema, value: unknown, what: string): void {
+  checkedAtOnce(schema, value, what);
+  if (!hasForm(value)) return;
   try {
-    await stored(schema, decode(encode(value)), what);
+    storedAtOnce(schema, decode(encode(value)), what);
   } catch (error) {
-    throw new InvalidArgument(
-      `${messageOf(error)}. So it is as it is stored, where a Date, a bigint, a Map, a Set, a URL or bytes are what stands for ` +
-        "them in JSON: let the schema take that too, as z.coerce.date() and z.coerce.bigint() do",
-      { cause: error },
-    );
+    throw asStored(error);
   }
 }
 
@@ -62,8 +79,33 @@ export async function stored(schema: StandardSchema, value: unknown, what: strin
   }
 }
 
-async function checkedBy(schema: StandardSchema, value: unknown, what: string): Promise<unknown> {
-  const result = await schema["~standard"].validate(value);
+/** The same by a schema that answers at once. */
+export function storedAtOnce(schema: StandardSchema, value: unknown, what: string): unknown {
+  try {
+    return checkedAtOnce(schema, value, what);
+  } catch (error) {
+    if (value !== null) throw error;
+    try {
+      return checkedAtOnce(schema, undefined, what);
+    } catch {
+      throw error;
+    }
+  }
+}
+
+function isLater<T>(result: T | Promise<T>): result is Promise<T> {
+  return typeof (result as { then?: unknown }).then === "function";
+}
+
+function asStored(error: unknown): InvalidArgument {
+  return new InvalidArgument(
+    `${messageOf(error)}. So it is as it is stored, where a Date, a bigint, a Map, a Set, a URL or bytes are what stands for ` +
+      "them in JSON: let the schema take that too, as z.coerce.date() and z.coerce.bigint() do",
+    { cause: error },
+  );
+}
+
+function madeOf(result: SchemaResult<unknown>, what: string): unknown {
   if (result.issues === undefined) return result.value;
   const issues = result.issues.map(({ message, path }) => {
     const place = (path ?? []).map((step) => String(typeof step === "object" ? step.key : step)).join(".");

@@ -3,8 +3,8 @@
 import { InvalidArgument, messageOf, NotSerializable, typeName } from "./errors.js";
 
 /**
- * Writes and reads the values of a task or an agent. `dump` gets the input, the result and an agent's state, each as a whole,
- * and gives what is stored for it: JSON, or what stands in JSON by itself, such as a `Date`. `load` gets that back as JSON.
+ * Writes and reads the values of a task or an agent. `dump` gets the input, the result, an agent's state and its signals, each
+ * as a whole, and gives what is stored for it: JSON, or what stands in JSON by itself, such as a `Date`. `load` gets that back as JSON.
  * `null` and `undefined` go through neither.
  */
 export interface Serializer {

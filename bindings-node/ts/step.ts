@@ -12,9 +12,9 @@ import {
   taskFailed,
 } from "./errors.js";
 import type { NativeTaskSpec, Wire } from "./native.js";
+import type { Results } from "./results.js";
 import type { RetryIf } from "./retry.js";
 import { decode } from "./serde.js";
-import type { Own } from "./serializer.js";
 
 const VALUE = 0;
 const FAILED = 1;
@@ -28,7 +28,7 @@ export interface StepTask {
   readonly fn: (input: never, ctx: never) => unknown;
   readonly detached: boolean;
   readonly retries: number;
-  readonly own: Own;
+  readonly results: Results;
   readonly retryIf: RetryIf | undefined;
   execute(fn: (input: never, ctx: never) => unknown, input: unknown, ctx: unknown): Promise<unknown>;
 }

@@ -1,8 +1,9 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
 import { declarable, givenFor, namesBefore } from "./declared.js";
-import { InvalidArgument, isA, messageOf, misfit, NonRetryable, NotSerializable, typeName } from "./errors.js";
-import { natively, native, type NativeTaskSpec, type Wire } from "./native.js";
+import { InvalidArgument, messageOf, NonRetryable } from "./errors.js";
+import { natively, native, type NativeTaskSpec } from "./native.js";
+import { Results } from "./results.js";
 import type { Retry, RetryIf } from "./retry.js";
 import { type StandardSchema, stored } from "./schema.js";
 import { IN_TASK, scopes } from "./scope.js";
@@ -157,6 +158,21 @@ interface Settings extends CallOptions {
   reconciles: boolean;
   /** Tried again where it runs, by the session that holds it. */
   inPlace?: boolean;
+  /** The run whose code has made its function, which may hold what is that run's. */
+  origin?: Origin;
+}
+
+/** The run whose code has declared something, and whether others call it by now: a module that is loaded late is everybody's. */
+export class Origin {
+  isShared = false;
+
+  constructor(readonly run: string) {}
+
+  /** That of what is declared here; undefined outside of agents. */
+  static here(): Origin | undefined {
+    const activation = scopes.getStore()?.activation;
+    return activation == null ? undefined : new Origin(activation.session.executionId);
+  }
 }
 
 type AnyFunction = (input: never, ctx: never) => unknown;
@@ -169,6 +185,10 @@ export class Declared {
   readonly inline: boolean;
   /** Whether it runs natively, where the toolkit is served. */
   readonly isOfToolkit: boolean;
+  /** Whether it is tried again where it is called, for its function is that of a run. */
+  private readonly isKept: boolean;
+  /** What writes and reads its results. */
+  readonly results: Results;
 
   constructor(
     readonly kind: string,
@@ -178,10 +198,14 @@ export class Declared {
     readonly schema: StandardSchema | undefined,
     /** What writes and reads its values. */
     readonly own: Own = NONE,
+    /** What its results must fit. */
+    readonly output?: StandardSchema,
     given?: NativeTaskSpec,
   ) {
+    this.results = new Results(own, output, `task "${kind}"`);
     this.isOfToolkit = given !== undefined;
     this.inline = !this.isOfToolkit && settings.queue === undefined && settings.detached !== true;
+    this.isKept = this.isOfRun && this.inline && this.retries > 0;
     this.spec = given ?? natively(
       () =>
         new native.TaskSpec(kind, {
@@ -196,7 +220,7 @@ export class Declared {
           sideEffects: settings.reconciles ? "reconcile" : (settings.sideEffects ?? "idempotent"),
           detached: settings.detached ?? false,
           interruptible: settings.interruptible,
-          inPlace: settings.inPlace ?? false,
+          inPlace: settings.inPlace ?? this.isKept,
           inline: this.inline,
           aliases: [...(settings.aliases ?? [])],
         }),
@@ -206,7 +230,7 @@ export class Declared {
   /** A task of the toolkit. */
   static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
     const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
-    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, spec);
+    return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, undefined, spec);
   }
 
   /** Its name and those that it had before. */
@@ -216,6 +240,19 @@ export class Declared {
 
   get key(): string | undefined {
     return this.settings.key;
+  }
+
+  /** Whether the code of a run has made it, and no other process has its function. */
+  get isOfRun(): boolean {
+    return this.settings.origin?.isShared === false;
+  }
+
+  /** The task as a run calls it. */
+  calledBy(run: string): Declared {
+    const { origin } = this.settings;
+    if (origin === undefined) return this;
+    if (origin.run !== run) origin.isShared = true;
+    return this.isKept && !this.isOfRun ? this.with({}) : this;
   }
 
   /** How often it is tried again. */
@@ -257,7 +294,9 @@ export class Declared {
       if (activation != null) return activation.schedule(this, args[0]) as Step<R>;
       const ctx = new TaskContext("00000000-0000-0000-0000-000000000000", 1, new Stop(), NOWHERE);
       const input = this.own.isNone ? args[0] : decode(encode(this.own.dump(args[0])));
-      return Step.local(this.execute(this.fn, input, ctx) as Promise<R>);
+      const running = this.execute(this.fn, input, ctx);
+      const shaped = this.output === undefined ? running : running.then((result) => this.results.returned(result));
+      return Step.local(shaped as Promise<R>);
     };
     Object.defineProperty(call, "name", { value: this.kind });
     return Object.assign(call, {
@@ -274,7 +313,7 @@ export class Declared {
     for (const [name, value] of Object.entries(changed)) {
       if (value !== undefined) Object.assign(settings, { [name]: value });
     }
-    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema, this.own);
+    return new Declared(this.kind, this.fn, settings, this.reconcile, this.schema, this.own, this.output);
   }
 }
 
@@ -294,9 +333,24 @@ export function isTask(thing: unknown): thing is Task<never, unknown> {
  * Declares a task: a function of one input (or none) whose calls inside an agent are durable steps.
  *
  * `input:` in the options takes a zod schema, or any other that speaks Standard Schema; an input that does not fit fails
- * the task at once.
+ * the task at once. `output:` takes one for the result: an attempt whose result does not fit has failed, and an await gives
+ * what the schema makes of what is stored.
+ *
+ * A task that is declared inside an agent's function belongs to that run. It is tried again where it was called, as a step
+ * of `ctx.run` is, with the pauses waited for in memory; given a `queue` it fails, in words, where an attempt comes to a
+ * process that does not have the run.
  */
 export function task<I, R>(kind: string, fn: TaskFunction<I, R>): Task<I, Stored<Awaited<R>>>;
+export function task<In, Out, Made, Given>(
+  kind: string,
+  options: TaskOptions<Out, Made> & { input: StandardSchema<In, Out>; output: StandardSchema<Made, Given> },
+  fn: TaskFunction<Out, Made>,
+): Task<In, Given>;
+export function task<I, Made, Given>(
+  kind: string,
+  options: TaskOptions<I, Made> & { output: StandardSchema<Made, Given> },
+  fn: TaskFunction<I, Made>,
+): Task<I, Given>;
 export function task<In, Out, R>(
   kind: string,
   options: TaskOptions<Out, Awaited<R>> & { input: StandardSchema<In, Out>; serializer: Serializer },
@@ -319,7 +373,7 @@ export function task<I, R>(
 ): Task<I, Stored<Awaited<R>>>;
 export function task(
   kind: string,
-  given: (TaskOptions<never> & { input?: StandardSchema }) | AnyFunction,
+  given: (TaskOptions<never> & { input?: StandardSchema; output?: StandardSchema }) | AnyFunction,
   last?: AnyFunction,
 ): Task<never, unknown> {
   const options = typeof given === "function" ? {} : given;
@@ -328,7 +382,7 @@ export function task(
     throw new InvalidArgument("a task is either at_most_once or has reconcile; drop one of the two");
   }
   declaredKinds.add(kind);
-  const { reconcile, input, serializer, noRetry = [], interruptible = false, ...rest } = options;
+  const { reconcile, input, output, serializer, noRetry = [], interruptible = false, ...rest } = options;
   const own = new Own(serializer, `task "${kind}"`);
   const settings: Settings = {
     ...rest,
@@ -336,21 +390,7 @@ export function task(
     noRetry: noRetry.map((each) => (typeof each === "string" ? each : each.name)),
     interruptible,
     reconciles: reconcile !== undefined,
+    origin: Origin.here(),
   };
-  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own).task();
-}
-
-/** A result as it crosses. Whatever keeps it from being written is `NotSerializable`: a getter or a `toJSON` may throw. */
-export function encoded(result: unknown, own: Own = NONE): Wire {
-  try {
-    return encode(own.dump(result));
-  } catch (error) {
-    throw misfit(isA(error, NotSerializable) ? error : unwritable(error));
-  }
-}
-
-/** That a result cannot be handed over. */
-export function unwritable(error: unknown): NotSerializable {
-  const message = `the result cannot be written as JSON: ${typeName(error)}: ${messageOf(error)}`;
-  return new NotSerializable(message, { context: { path: "$", type: "" }, cause: error });
+  return new Declared(kind, fn, settings, reconcile as AnyFunction | undefined, input, own, output).task();
 }

@@ -3,7 +3,7 @@
 import { Activation } from "./activation.js";
 import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
-import { Cancelled, InvalidArgument, isA, messageOf, NotDone } from "./errors.js";
+import { Cancelled, InvalidArgument, isA, messageOf, NonRetryable, NotDone } from "./errors.js";
 import { hub, NOBODY } from "./hub.js";
 import {
   native,
@@ -15,24 +15,26 @@ import {
 } from "./native.js";
 import { attemptFailed, paused } from "./log.js";
 import { commandOf } from "./quoted.js";
+import { unwritable } from "./results.js";
 import { failureOf } from "./retry.js";
 import { scopes } from "./scope.js";
 import { decode } from "./serde.js";
 import type { Step } from "./step.js";
 import { Stop } from "./stop.js";
-import {
-  Declared,
-  encoded,
-  TaskContext,
-  type TaskLink,
-  unwritable,
-} from "./task.js";
+import { Declared, TaskContext, type TaskLink } from "./task.js";
 import { follow, unfollow } from "./stopping.js";
 import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
 import { unwatch, watch } from "./outside.js";
+import { setTimeout } from "./timers.js";
 
 const CLOSE_GRACE_MS = 5_000;
+
+/** How long an attempt waits for its run where nobody else has its function. */
+const RUN_COMES_MS = 5_000;
+/** The same of one that was lost with its process: others may have its run. */
+const LOST_MS = 1_000;
+const LOOK_MS = 10;
 
 const CLOSED = "the worker was closed";
 const UNWANTED = "the run wants this attempt to stop";
@@ -114,6 +116,7 @@ export class Worker {
   private native: NativeWorker | undefined;
   private starting: Promise<this> | undefined;
   private closing: Promise<void> | undefined;
+  private replacing: Promise<void> = Promise.resolve();
   private over: (() => void)[] = [];
 
   /** @internal */
@@ -145,8 +148,8 @@ export class Worker {
     follow();
     this.client.opened(this);
     try {
-      const descriptions = this.descriptions();
-      if (descriptions.length > 0) await this.openToolkit(descriptions);
+      const descriptions = this.descriptions(this.agents);
+      if (descriptions.length > 0) await this.openToolkit(descriptions, true);
       await hub.call((hub, token) => made.start(hub, token, this.client.native, this.settings));
     } catch (error) {
       this.leave();
@@ -164,13 +167,32 @@ export class Worker {
    * @internal Serves what it is given from now on, in the place of what it served under the same kinds. Runs that wait are
    * put away and go on in the new functions; those that are working end or wait in the old ones first.
    */
-  async replace(options: WorkerOptions): Promise<void> {
+  replace(options: WorkerOptions): Promise<void> {
+    // What the toolkit is opened with is what all have named that came before.
+    const turn = this.replacing.then(() => this.exchange(options));
+    this.replacing = turn.catch(() => undefined);
+    return turn;
+  }
+
+  private async exchange(options: WorkerOptions): Promise<void> {
     await this.start();
     const given = new Given(options);
     const made = this.native;
     if (made === undefined) throw new InvalidArgument("the worker was closed; ask for the client anew");
     const served = [...new Set(given.agents.values())];
-    const lent = served.filter((agent) => agent.toolkit !== undefined && !this.agents.has(agent.kind));
+    for (const agent of served) {
+      const old = this.agents.get(agent.kind);
+      if (old === undefined || (old.toolkit === undefined) === (agent.toolkit === undefined)) continue;
+      const origin = ({ toolkit }: AnyAgent): string => (toolkit === undefined ? "a function" : "of the toolkit");
+      throw new InvalidArgument(
+        `agent "${agent.kind}" is ${origin(agent)}, and the one in whose place it would be served is ${origin(old)}; ` +
+          "give it another kind",
+      );
+    }
+    if (served.some((agent) => agent.toolkit !== undefined)) {
+      // It may be refused; then all stays as it is.
+      await this.openToolkit(this.descriptions(new Map([...this.agents, ...given.agents])), true);
+    }
     // What waits to be taken was given out for the functions that are there.
     this.take();
     for (const [name, agent] of given.agents) this.agents.set(name, agent);
@@ -184,7 +206,6 @@ export class Worker {
     this.met.clear();
     made.evict();
     made.nudge();
-    if (lent.length > 0) await this.openToolkit(lent.map((agent) => agent.toolkit as Toolkit));
   }
 
   /** Stops: runs are put away and given back, running tasks get `graceMs`. */
@@ -261,19 +282,20 @@ export class Worker {
 
   // ── what agents ask ───────────────────────────────────────────────────────────────────────────────────────────
 
-  /** What of the toolkit it serves from the start. */
-  private descriptions(): Toolkit[] {
-    const ofAgents = [...this.agents.values()].flatMap((agent) => agent.toolkit ?? []);
+  /** What of the toolkit it serves for agents, and because it was told to. */
+  private descriptions(agents: ReadonlyMap<string, AnyAgent>): Toolkit[] {
+    const ofAgents = [...new Set(agents.values())].flatMap((agent) => agent.toolkit ?? []);
     const own = this.toolkit;
     return own === undefined || own === false ? ofAgents : [...ofAgents, described(own)];
   }
 
-  private async openToolkit(descriptions: Toolkit[]): Promise<void> {
+  /** Serves what is described: in the place of what its agents have said before, or beside all of it. */
+  private async openToolkit(descriptions: Toolkit[], replaces: boolean): Promise<void> {
     const made = this.native;
     if (made === undefined) return;
     const runtime = this.client.native;
     const texts = [...descriptions, scriptedBeside(descriptions)].map((each) => JSON.stringify(each));
-    const text = await hub.call<string>((hub, token) => made.serveToolkit(hub, token, runtime, texts));
+    const text = await hub.call<string>((hub, token) => made.serveToolkit(hub, token, runtime, texts, replaces));
     for (const problem of JSON.parse(text) as string[]) process.emitWarning(problem, "FlovynToolkit");
   }
 
@@ -284,7 +306,7 @@ export class Worker {
     opened.add(kind);
     const tools = kind.startsWith("tool.") ? [kind.slice("tool.".length)] : [];
     const { mcpServers: _open, ...place } = toolkit ?? {};
-    this.openToolkit([described({ ...place, tools })]).catch((error: unknown) => {
+    this.openToolkit([described({ ...place, tools })], false).catch((error: unknown) => {
       if (this.native === undefined) return;
       process.emitWarning(`"${kind}" cannot be served here: ${messageOf(error)}`, "FlovynToolkit");
     });
@@ -418,16 +440,25 @@ export class Worker {
     const { stop, task: taskId } = running;
     let report: () => void;
     try {
-      const caller = this.callers.get(taskId);
+      let caller = this.callers.get(taskId);
       // What the step itself was called with: functions of `ctx.run` share a kind.
-      const task = caller?.task instanceof Declared ? caller.task : this.tasks.get(kind);
+      let task = caller?.task instanceof Declared ? caller.task : this.tasks.get(kind);
       if (task === undefined) throw new InvalidArgument(`nothing here runs "${kind}"`);
+      if (caller === undefined && task.isOfRun) {
+        await this.runComes(taskId, task);
+        caller = this.callers.get(taskId);
+        if (!(caller?.task instanceof Declared)) {
+          if (this.attempts.delete(id)) ticket.released();
+          return;
+        }
+        task = caller.task;
+      }
       const settles = reconcile && task.reconcile !== undefined;
       const fn = settles ? (task.reconcile as AnyFunction) : this.functionOf(kind, task.fn, taskId);
       const ctx = new TaskContext(taskId, attempt, stop, new TicketLink(ticket));
       const given = decode(input);
       const run = (): Promise<unknown> => task.execute(fn, given, ctx);
-      const output = encoded(await (caller?.inContext?.runInAsyncScope(run) ?? run()), task.own);
+      const output = task.results.written(await (caller?.inContext?.runInAsyncScope(run) ?? run()));
       report = () => ticket.completed(output);
     } catch (error) {
       report = () => this.unsuccessful(ticket, running, kind, attempt, error);
@@ -438,6 +469,23 @@ export class Worker {
     } catch (error) {
       ticket.failed(...failureOf(unwritable(error)));
     }
+  }
+
+  /**
+   * Waits for the run of a task, which alone has its function, to call it here. `known` is what another run has declared
+   * under its kind.
+   */
+  private async runComes(task: string, known: Declared): Promise<void> {
+    for (let left = known.inline ? LOST_MS : RUN_COMES_MS; left > 0; left -= LOOK_MS) {
+      if (this.callers.has(task)) return;
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+    // A run that was lost with its process is taken up by somebody, who calls it again.
+    if (known.inline) return;
+    throw new NonRetryable(
+      `task "${known.kind}" is declared inside an agent's function, and its run is not in this process: nobody here has ` +
+        "the function that it stands for. Declare it outside of the agent, or without a queue",
+    );
   }
 
   private unsuccessful(ticket: NativeTicket, running: Attempt, kind: string, attempt: number, error: unknown): void {

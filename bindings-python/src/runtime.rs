@@ -272,19 +272,19 @@ impl Worker {
     }
 
     /// Starts to poll.
-    #[pyo3(signature = (hub, token, runtime, *, queue, max_agents, max_tasks=None, max_parked=None, only=None, kit=None))]
+    #[pyo3(signature = (hub, token, runtime, kit, *, queue, max_agents, max_tasks=None, max_parked=None, only=None))]
     #[allow(clippy::too_many_arguments)]
     fn start(
         &self,
         hub: &Hub,
         token: u64,
         runtime: &Runtime,
+        kit: &Kit,
         queue: String,
         max_agents: usize,
         max_tasks: Option<usize>,
         max_parked: Option<usize>,
         only: Option<String>,
-        kit: Option<&Kit>,
     ) -> PyResult<()> {
         let only = match only {
             Some(id) => Some(id.parse::<ExecutionId>().map_err(|error| {
@@ -299,10 +299,7 @@ impl Worker {
         options.max_parked = max_parked.unwrap_or(options.max_parked);
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (port, started): (Arc<dyn Host>, _) = (self.port.clone(), self.started.clone());
-        let served: Arc<dyn Host> = match kit {
-            Some(kit) => Arc::new(CompositeHost::new([port, kit.host()]).map_err(Failure::from)?),
-            None => port,
-        };
+        let served = Arc::new(CompositeHost::new([port, kit.host()]).map_err(Failure::from)?);
         spawn(&self.handle, &hub.inbox, token, async move {
             host.check_process()?;
             let worker = core.worker(served, options).await?;

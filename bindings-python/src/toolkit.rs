@@ -6,69 +6,72 @@ use crate::hub::{Hub, spawn};
 use crate::reply::Reply;
 use crate::runtime::Runtime;
 use crate::task::TaskSpec;
-use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::host::threads;
 use flovyn_core::payload::Payload;
 use flovyn_toolkit::fake_llm;
-use flovyn_toolkit::kit::{Kit as Core, KitDescription, registry};
+use flovyn_toolkit::kit::{KitDescription, Kits, registry};
 use flovyn_toolkit::react::{GenerateInput, LlmGenerate};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Native agents and tasks that a worker serves beside its own.
+/// Native agents and tasks that a worker serves beside its own: none until they are described.
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Kit {
-    core: Arc<Core>,
+    kits: Arc<Kits>,
     threads: tokio::runtime::Handle,
 }
 
 impl Kit {
-    pub(crate) fn host(&self) -> Arc<NativeHost> {
-        self.core.host()
+    pub(crate) fn host(&self) -> Arc<Kits> {
+        self.kits.clone()
     }
 }
 
 #[pymethods]
 impl Kit {
-    /// Joins descriptions and opens them for a backend; ends with a `Kit`.
-    #[staticmethod]
-    fn open(hub: &Hub, token: u64, runtime: &Runtime, descriptions: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-        let mut joined = KitDescription::default();
+    #[new]
+    fn new(runtime: &Runtime) -> Self {
+        Self { kits: Arc::default(), threads: runtime.threads() }
+    }
+
+    /// Serves what is described, in the place of what was described before; ends with what is wrong with MCP servers that
+    /// nothing depends on. `taken` are the tasks that Python serves.
+    fn replace(
+        &self,
+        hub: &Hub,
+        token: u64,
+        runtime: &Runtime,
+        descriptions: Vec<Bound<'_, PyAny>>,
+        taken: Vec<String>,
+    ) -> PyResult<()> {
+        let mut texts = Vec::with_capacity(descriptions.len());
         for description in &descriptions {
-            let text = encode::json(description)?;
-            let next = KitDescription::parse(&String::from_utf8_lossy(&text)).map_err(Failure::from)?;
-            joined = joined.joined(next).map_err(Failure::from)?;
+            texts.push(String::from_utf8_lossy(&encode::json(description)?).into_owned());
         }
-        let (store, threads) = (runtime.url().to_owned(), runtime.threads());
-        spawn(&runtime.threads(), &hub.inbox, token, async move {
-            let core = Arc::new(Core::open(joined, &store).await?);
-            Ok(Reply::Object(Box::new(move |py| Ok(Py::new(py, Self { core, threads })?.into_any()))))
+        let (store, kits) = (runtime.url().to_owned(), self.kits.clone());
+        spawn(&self.threads, &hub.inbox, token, async move {
+            Ok(Reply::Facts(kits.replace(&texts, &store, &taken).await?.into()))
         });
         Ok(())
     }
 
     /// The kinds of its tasks.
     fn task_kinds(&self) -> Vec<String> {
-        self.core.task_kinds().map(str::to_owned).collect()
-    }
-
-    /// What is wrong with MCP servers that nothing depends on.
-    fn problems(&self) -> Vec<String> {
-        self.core.problems().iter().map(ToString::to_string).collect()
+        self.kits.kinds_of_tasks()
     }
 
     /// How one of its tasks is scheduled for the workers of a queue; none for one that it does not serve.
     fn spec(&self, kind: &str, queue: &str) -> Option<TaskSpec> {
-        self.core.options(kind).map(|options| TaskSpec::queued(kind, options.clone(), queue))
+        self.kits.options(kind).map(|options| TaskSpec::queued(kind, options, queue))
     }
 
     /// Ends the connections to MCP servers.
     fn close(&self, hub: &Hub, token: u64) {
-        let core = self.core.clone();
+        let kits = self.kits.clone();
         spawn(&self.threads, &hub.inbox, token, async move {
-            core.close().await;
+            kits.close().await;
             Ok(())
         });
     }

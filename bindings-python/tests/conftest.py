@@ -47,10 +47,10 @@ def child(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, environment: dict[str, str] | None = None) -> Iterator[dict[str, str]]:
+def served(folder: Path, environment: dict[str, str] | None = None, *, port: int = 0) -> Iterator[dict[str, str]]:
     """Serve runs by ``flovyn dev`` in a process of its own; gives what it tells. ``FLOVYN_HOME`` has the token."""
     command = [sys.executable, "-m", "flovyn", "dev", "--db", f"sqlite:{folder / 'runs.db'}"]
-    command += ["--grpc-port", "0", "--http-port", "0", "--json"]
+    command += ["--grpc-port", str(port), "--http-port", "0", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     text = ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import flovyn
 import pytest
 from flovyn import AgentContext, Retry, TaskContext, agent
 from flovyn.blocking import SyncAgentContext
+from flovyn.task import holds_values
+from flovyn.testing import harness
 
 SOON = Retry(delay=0.001)
 
@@ -235,3 +238,126 @@ async def test_what_is_no_option_is_refused(url: str) -> None:
 
     with pytest.raises(flovyn.AgentFailed, match="factor=0"):
         await flovyn.run_async(caller, url=url, timeout=30)
+
+
+async def test_a_task_that_a_run_declares_is_tried_again_as_that_runs_own(url: str) -> None:
+    """Each run declares a task of one kind, which holds what is its own: no attempt takes the other's."""
+
+    @agent
+    async def caller(ctx: AgentContext, name: str) -> str:
+        tries: list[int] = []
+
+        @flovyn.task(retries=3, retry=SOON)
+        async def flaky(of: TaskContext, x: int) -> str:
+            tries.append(of.attempt)
+            if len(tries) < 4:
+                raise OSError("not yet")
+            return f"{name} {tries} {x}"
+
+        return await flaky(7)
+
+    async with flovyn.connect(url) as client, client.worker(agents=[caller]), client.worker(agents=[caller]):
+        handles = [await client.start(caller, name) for name in "abcdefgh"]
+        assert [await handle.result(timeout=30) for handle in handles] == [
+            f"{name} [1, 2, 3, 4] 7" for name in "abcdefgh"
+        ]
+
+
+async def test_a_task_that_one_run_has_declared_and_others_call_is_everybodys(url: str) -> None:
+    tries: list[int] = []
+
+    @functools.cache
+    def made() -> flovyn.Task[[], int]:
+        @flovyn.task(retries=1, retry=SOON)
+        async def flaky(of: TaskContext) -> int:
+            tries.append(of.attempt)
+            if of.attempt == 1:
+                raise OSError("not yet")
+            return of.attempt
+
+        return flaky
+
+    @agent
+    async def caller(ctx: AgentContext) -> int:
+        return await made()()
+
+    async with flovyn.connect(url) as client, client.worker(agents=[caller]):
+        handles = [await client.start(caller) for _ in range(3)]
+        assert [await handle.result(timeout=20) for handle in handles] == [2, 2, 2] and len(tries) == 6
+        # Those of other runs than the one that declared it go by the store, as any task's.
+        assert sorted([task.attempt for handle in handles for task in await handle.tasks()]) in ([1, 2, 2], [2, 2, 2])
+
+
+@pytest.mark.parametrize("by", ["run", "task"])
+async def test_what_was_lost_with_its_process_runs_as_its_runs_own(by: str) -> None:
+    begun: list[str] = []
+    lives = asyncio.Event()
+
+    @agent
+    async def caller(ctx: AgentContext, name: str) -> str:
+        async def says() -> str:
+            begun.append(name)
+            await lives.wait()
+            return name
+
+        return await ctx.run("says", says) if by == "run" else await flovyn.task(says)()
+
+    async with harness([caller]) as h:
+        handles = [await h.start(caller, name) for name in "abcd"]
+        while sorted(begun) != list("abcd"):
+            await asyncio.sleep(0.001)
+        await h.crash()
+        lives.set()
+        assert [await handle.result(timeout=30) for handle in handles] == list("abcd")
+
+
+async def test_a_task_of_a_run_for_a_queue_is_refused_where_its_run_is_not(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flovyn.worker.RUN_COMES_S", 0.1)
+
+    @agent
+    async def caller(ctx: AgentContext, name: str) -> str:
+        @flovyn.task(queue="default")
+        async def says() -> str:
+            return name
+
+        return await says()
+
+    async with flovyn.connect(file_url) as client:
+        async with client.worker(agents=[caller], max_tasks=0):
+            left = await client.start(caller, "left")
+            while not await left.tasks():
+                await asyncio.sleep(0.001)
+        async with client.worker(agents=[caller]):
+            # It meets the kind in another run; the one that has called it before is not in this process.
+            assert await (await client.start(caller, "other")).result(timeout=20) == "other"
+            with pytest.raises(flovyn.AgentFailed, match="declared inside an agent's function"):
+                await left.result(timeout=20)
+
+
+def _of_module(x: int = 1) -> int:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("fn", "holds"),
+    [
+        (_of_module, False),
+        (sum, False),
+        (str, False),
+        ("abc".upper, True),
+        ([1].count, True),
+        (functools.partial(_of_module, 2), True),
+        (functools.lru_cache(_of_module), True),
+        (lambda: 1, False),
+        ((lambda y: lambda: y)(1), True),
+        (lambda y=2: y, False),
+    ],
+)
+def test_what_holds_values_is_known(fn: Any, holds: bool) -> None:
+    def local(x: int = 1) -> int:
+        return x
+
+    assert holds_values(local) and not holds_values(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
+    assert holds_values(fn) == holds

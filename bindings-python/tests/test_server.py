@@ -116,15 +116,54 @@ async def test_a_worker_that_closes_leaves_nothing_held(server: dict[str, str]) 
         assert held == []
 
 
-async def test_a_stranger_is_refused(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_is_refused(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    url, file = server["grpc"], server["tokenFiles"][0]
+    Path(file).write_text("fd_of_somebody_else")
+    with pytest.raises(flovyn.FlovynError) as refused:
+        flovyn.connect_sync(url)
+    assert refused.value.code == "Unauthenticated"
+    assert f"{url}: it was sent the token that `flovyn dev` left in {file}" in str(refused.value)
     monkeypatch.setenv("FLOVYN_TOKEN", "guessed")
-    with pytest.raises(flovyn.FlovynError, match="FLOVYN_TOKEN"):
-        await flovyn.connect(server["grpc"])
+    with pytest.raises(flovyn.FlovynError) as refused:
+        flovyn.connect_sync(url)
+    assert "sent the token of FLOVYN_TOKEN, which counts before the one" in str(refused.value)
+    Path(file).unlink()
+    monkeypatch.delenv("FLOVYN_TOKEN")
+    monkeypatch.setenv("FLOVYN_URL", url)
+    with pytest.raises(flovyn.FlovynError, match=r"no `flovyn dev` has left one in .*; FLOVYN_URL names this backend"):
+        flovyn.connect_sync()
+    Path(file).touch()
 
 
-async def test_nobody_listens_there() -> None:
+def token_of(told: dict[str, str]) -> str:
+    return Path(told["tokenFiles"][0]).read_text()
+
+
+async def test_a_client_goes_on_with_the_token_of_the_next_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOVYN_HOME", str(tmp_path / "home"))
+    with served(tmp_path) as told:
+        client = await flovyn.connect(told["grpc"])
+        handle = await client.start(climber, 3, id="on")
+        before = token_of(told)
+    (tmp_path / "home" / "dev.token").unlink()
+    with served(tmp_path, port=int(told["grpc"].rsplit(":", 1)[1])) as told:
+        assert token_of(told) != before
+        # Each call alone would be refused: the first one reads what counts now.
+        assert await handle.status() == "PENDING"
+        async with client.worker(agents=[climber], tasks=[add]):
+            await handle.signal("top", 10)
+            assert await handle.result(timeout=20) == 13
+        await client.close()
+
+
+async def test_nobody_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(flovyn.StorageUnavailable, match="flovyn dev"):
         await flovyn.connect("http://127.0.0.1:9")
+    monkeypatch.setenv("FLOVYN_URL", "http://127.0.0.1:9")
+    with pytest.raises(flovyn.StorageUnavailable, match=r"127.0.0.1:9: nobody answers.*; FLOVYN_URL names"):
+        await flovyn.connect()
 
 
 def test_it_says_that_it_is_ready(server: dict[str, str]) -> None:

@@ -198,3 +198,86 @@ def test_what_is_no_serializer_is_refused(given: Any) -> None:
         @task(serializer=given)
         def f(x: int) -> int:
             return x
+
+
+@agent(serializer=Tagged(), signals={"paid": Money})
+async def collecting(ctx: AgentContext[None], count: int) -> list[Any]:
+    first = await ctx.wait_for_signal("paid")
+    second = await ctx.wait_for_signal("other", Money)
+    third = await ctx.wait_for_signal("anything")
+    late = await ctx.wait_for_signal("late", type=Bill)
+    rest = await ctx.drain_signals("paid")
+    return [first, second, third, late.paid, rest, await ctx.drain_signals("anything")]
+
+
+PAID: list[tuple[str, Any]] = [
+    ("paid", Money(1)),
+    ("paid", Money(2)),
+    ("paid", Money(3)),
+    ("other", Money(4)),
+    ("anything", [Money(5), None]),
+    ("anything", None),
+    ("late", {"of": "me", "paid": True}),
+]
+SPENT = [Money(1), Money(4), [Money(5), None], True, [Money(2), Money(3)], [None]]
+
+
+async def test_signals_go_through_the_serializer(url: str) -> None:
+    async with flovyn.connect(url) as client:
+        handle = await client.start(collecting, 1)
+        for name, value in PAID:
+            await handle.signal(name, value)
+        async with client.worker([collecting]):
+            assert await handle.result(timeout=20) == SPENT
+        stranger = await client.handle(handle.id)
+        stored = json.loads(json.dumps(await stranger.result()))
+        assert stored[0] == {"$money": [1, "EUR"]} and stored[2] == [{"$money": [5, "EUR"]}, None]
+
+
+async def test_signals_of_own_types_are_the_same_in_every_life() -> None:
+    report = await flovyn.testing.check_async(collecting, 1, signals=PAID)
+    assert report.result == [Tagged().dump(each) for each in SPENT]
+
+
+async def test_a_signal_that_its_agent_could_not_read_is_refused_at_its_sender(url: str) -> None:
+    async with flovyn.connect(url) as client:
+        handle = await client.start(collecting, 1)
+        with pytest.raises(flovyn.InvalidArgument, match="the signal 'paid' does not fit Money"):
+            await handle.signal("paid", {"$money": ["one", "two", "three"]})
+        with pytest.raises(flovyn.NotSerializable, match="object"):
+            await handle.signal("anything", object())
+        stranger = await client.handle(handle.id)
+        with pytest.raises(flovyn.NotSerializable):
+            await stranger.signal("paid", Money(1))
+        # Whoever does not know the agent sends what is stored.
+        for name, value in PAID:
+            await stranger.signal(name, Tagged().dump(value))
+        async with client.worker([collecting]):
+            assert await handle.result(timeout=20) == SPENT
+
+
+def test_a_blocking_agent_reads_signals_alike() -> None:
+    @agent(serializer=Tagged(), signals={"paid": Money})
+    def blocking(ctx: flovyn.SyncAgentContext[None]) -> list[Any]:
+        return [ctx.wait_for_signal("paid"), *ctx.drain_signals("paid")]
+
+    with flovyn.connect_sync("memory:") as client:
+        handle = client.start(blocking)
+        for cents in (1, 2, 3):
+            handle.signal("paid", Money(cents))
+        with client.worker([blocking]):
+            assert handle.result(timeout=20) == [Money(1), Money(2), Money(3)]
+
+
+async def test_drained_signals_have_the_declared_type(url: str) -> None:
+    @agent(signals={"due": datetime})
+    async def due(ctx: AgentContext[None]) -> int:
+        first = await ctx.wait_for_signal("due")
+        return sum(at.year for at in [first, *await ctx.drain_signals("due")])
+
+    async with flovyn.connect(url) as client:
+        handle = await client.start(due)
+        for year in (1, 20, 300):
+            await handle.signal("due", datetime(year, 1, 1))
+        async with client.worker([due]):
+            assert await handle.result(timeout=20) == 321

@@ -3,13 +3,13 @@
 use crate::{Failed, Result};
 use flovyn_core::client::{Client, Handle};
 use flovyn_core::error::{Code, Error};
-use flovyn_core::runtime::{Backend, Runtime, parse_url};
+use flovyn_core::runtime::{Backend, Chosen, Runtime, parse_url};
 use flovyn_core::{Payload, client};
 use std::collections::BTreeMap;
 
 /// The words of a command with the URL taken out.
 pub struct Target {
-    url: String,
+    chosen: Chosen,
     words: std::vec::IntoIter<String>,
 }
 
@@ -23,10 +23,7 @@ impl Target {
             let hint = "a URL starts with sqlite: or http: and comes first";
             return Err(Failed::Usage(format!("{extra:?} is one word too many: beside a URL come {told}; {hint}")));
         }
-        let url = given
-            .or_else(|| std::env::var("FLOVYN_URL").ok().filter(|url| !url.is_empty()))
-            .unwrap_or_else(|| "sqlite:flovyn.db".to_owned());
-        Ok(Self { url, words: words.into_iter() })
+        Ok(Self { chosen: Chosen::of(given.as_deref()), words: words.into_iter() })
     }
 
     /// The next word, which must be there.
@@ -41,12 +38,12 @@ impl Target {
 
     /// The URL in use.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.chosen.url
     }
 
     /// Opens the backend, which must exist.
     pub async fn open(&self) -> Result<Runtime> {
-        match parse_url(&self.url)? {
+        match parse_url(&self.chosen.url).map_err(|error| self.chosen.told(error))? {
             Backend::Sqlite { path, .. } if !path.exists() => {
                 let message = format!(
                     "there is no database {}; nothing was created. Give the URL of one (sqlite:FILE) or set FLOVYN_URL",
@@ -60,7 +57,7 @@ impl Target {
             }
             _ => {}
         }
-        Ok(Runtime::open(&self.url).await?)
+        Ok(Runtime::open_chosen(&self.chosen).await?)
     }
 
     /// Opens the backend and finds the run that the next word names.

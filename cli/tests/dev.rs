@@ -4,9 +4,10 @@ mod house;
 
 use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
+use flovyn_core::error::Code;
 use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::runtime::Runtime;
-use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage, Tokens};
 use flovyn_core::storage::{ClaimRequest, WorkSource};
 use flovyn_core::testing::postgres::Cluster;
 use house::{Serving, flovyn, json, serve_by, signal};
@@ -16,6 +17,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -376,6 +378,31 @@ fn the_token_is_the_same_after_a_restart() {
     drop(second.serving);
     let third = Dev::start_in(second.folder, "memory:", &[]);
     assert!(third.token() != token && third.token() != "guessed", "what is no token is made anew");
+}
+
+/// A token that is another one when it is asked for again.
+struct Renewed(AtomicBool, String);
+
+impl Tokens for Renewed {
+    fn token(&self) -> Option<String> {
+        Some(if self.0.swap(true, Ordering::Relaxed) { self.1.clone() } else { "guessed".into() })
+    }
+
+    fn told(&self) -> String {
+        "it was sent the token of the test".into()
+    }
+}
+
+#[tokio::test]
+async fn a_refused_call_is_made_again_with_the_token_that_counts_by_then() {
+    let dev = Dev::start("memory:");
+    let renewed = Renewed(AtomicBool::default(), dev.token());
+    RemoteStorage::connect_by(&dev.serving.grpc, Box::new(renewed)).await.unwrap();
+    let twice = Renewed(AtomicBool::default(), "guessed again".into());
+    let refused = RemoteStorage::connect_by(&dev.serving.grpc, Box::new(twice)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let told = format!("{}: it was sent the token of the test", dev.serving.grpc);
+    assert!(refused.message().contains(&told), "{refused}");
 }
 
 #[cfg(unix)]

@@ -125,7 +125,11 @@ async fn many_share(mode: &str, sessions: usize) {
             for _ in 0..25 {
                 let run = store.create_execution(new()).await.unwrap().execution.new.id;
                 store.pass().await.unwrap();
-                assert_eq!(store.claim_agents(claim()).await.unwrap().len(), 1);
+                // Another store may have taken the run made here, and be ahead of this one's time with its own by a moment.
+                let since = std::time::Instant::now();
+                while store.claim_agents(claim()).await.unwrap().is_empty() {
+                    assert!(since.elapsed() < Duration::from_secs(20), "a run that waits is not claimed");
+                }
                 made.push(run);
             }
             made

@@ -55,7 +55,7 @@ class LastingClient extends Client {
   }
 
   protected override made(native: NativeHandle, agent: AnyAgent | undefined): Handle<never> {
-    return new LastingHandle<never>(this.lives, this, native, agent?.options.signals, agent?.own);
+    return new LastingHandle<never>(this.lives, this, native, agent);
   }
 }
 
@@ -69,7 +69,7 @@ class LastingHandle<R> extends Handle<R> {
   }
 
   protected override beside(native: NativeHandle): Handle<R> {
-    return new LastingHandle<R>(this.lives, this.client, native, this.signals, this.own);
+    return new LastingHandle<R>(this.lives, this.client, native, this.agent);
   }
 
   /** Finds the run in a life. */

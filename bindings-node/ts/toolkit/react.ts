@@ -115,7 +115,7 @@ export class ReactAgent extends Agent<string | RunInput, RunOutcome, undefined> 
     const tools = (options.tools ?? []).map(made);
     const tasks = tools.flatMap((tool) => (tool instanceof Tool ? [tool.task] : []));
     const { timeoutMs, description } = options;
-    super(kind, native, { tasks, timeoutMs, description }, undefined, descriptionOf(kind, tools, options));
+    super(kind, native, { tasks, timeoutMs, description }, {}, descriptionOf(kind, tools, options));
     this.tools = tools;
   }
 }

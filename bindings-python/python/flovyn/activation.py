@@ -306,6 +306,8 @@ class Activation:
         if self.sealed:
             self.check_open()
             return Step(self, 0)
+        if task.origin is not None:
+            task = task.called_by(self.session.execution_id())
         op, uuid = self.session.call_task(
             task.spec, task.signature.wire(args, kwargs, travels=not task.inline), task.key, once_name.get()
         )

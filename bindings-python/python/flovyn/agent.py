@@ -34,6 +34,7 @@ from .serde import (
     local_names,
     own_serializer,
 )
+from .signals import Signals
 
 if TYPE_CHECKING:
     from .blocking import SyncAgentContext
@@ -103,6 +104,8 @@ class Agent(Generic[I, R]):
         self.replay_timeout: float | None = _seconds(replay_timeout, kind)
         self.signals: Mapping[str, Any] = dict(signals or {})
         """The types of its signals, by name."""
+        self.mail: Signals = Signals(self.signals, signature.own)
+        """What writes and reads its signals."""
         self.timeout: float | None = timeout
         self.name: str = name or kind
         self.description: str | None = description or fn.__doc__
@@ -367,7 +370,7 @@ def agent(
     After a crash unchanged code is waited for until it has made its recorded calls again. Where a branch that waits for
     something else than its context (``asyncio.sleep``, a thread) holds up what the others were told, that ends after
     ``replay_timeout`` seconds (60): the run is PAUSED and says what is missing.
-    ``serializer`` writes and reads its input, its result and its state, as that of a task does.
+    ``serializer`` writes and reads its input, its result, its state and its signals, as that of a task does.
     """
 
     def declare(fn: Callable[..., Any], depth: int = 1) -> Agent[Any, Any]:
@@ -375,8 +378,9 @@ def agent(
         check_agent(fn, local)
         own = own_serializer(serializer, f"agent {kind or fn.__name__!r}")
         signature = Signature(fn, "AgentContext", local, first_is_context=True, own=own)
-        others = [(f"the signal {name!r}", of) for name, of in (signals or {}).items()]
+        others: list[tuple[str, Any]] = []
         if own is None:
+            others += [(f"the signal {name!r}", of) for name, of in (signals or {}).items()]
             others += [("the state", state)] if isinstance(state, type) or get_origin(state) is not None else []
         check_kept("agent", fn, signature.names if own is None else None, local, others)
         return Agent(

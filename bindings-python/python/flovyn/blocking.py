@@ -364,7 +364,7 @@ class SyncAgentContext(Context[S]):
     def drain_signals(self, name: str, *, turn: bool = False) -> list[Any]:
         """Take all signals of this name that wait; with ``turn`` also those kept for the next turn."""
         self._activation.check_open()
-        return self._session.drain_signals(name, turn, once_name.get())
+        return self._drained(name, self._session.drain_signals(name, turn, once_name.get()))
 
     def check_cancellation(self) -> bool:
         """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise."""

@@ -169,7 +169,7 @@ class Client(Desk):
 
     def _handle(self, native: _native.Handle, agent: Agent[Any, Any] | None) -> Handle[Any]:
         """Make the handle of a run; it knows what its agent says of results and signals."""
-        return Handle(self, native) if agent is None else Handle(self, native, agent.rebuild, agent.signals)
+        return Handle(self, native) if agent is None else Handle(self, native, agent.rebuild, agent.mail)
 
     async def backup(self, path: str | PathLike[str]) -> int:
         """Copy a SQLite database to a new file, consistent while runs go on; return its size in bytes.

@@ -17,9 +17,9 @@ from .errors import Cancelled, InvalidArgument, StateNotDeclared
 from .flag import Flag
 from .reducers import reduce_fields
 from .scope import once_name
-from .serde import Signature, checked, rebuilder
+from .serde import Signature, checked
 from .step import Step
-from .task import CallOptions, Task
+from .task import CallOptions, Task, origin_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -222,10 +222,15 @@ class Context(Generic[S]):
     def _signal(self, name: str, of: Any, timeout: float | None) -> Step[Any]:
         self._activation.check_open()
         step = self._activation.step(self._session.call_signal(name, timeout, once_name.get()), what=name)
-        of = of if of is not None else self._activation.agent.signals.get(name)
-        if of is not None:
-            step._rebuild = rebuilder(of)  # pyright: ignore[reportPrivateUsage]
+        step._rebuild = self._activation.agent.mail.reads(name, of)  # pyright: ignore[reportPrivateUsage]
         return step
+
+    def _drained(self, name: str, values: list[Any]) -> list[Any]:
+        """Make of signals that were taken at once what an await would have given of each."""
+        reads = self._activation.agent.mail.reads(name)
+        if reads is None:
+            return values
+        return [None if value is None else self._activation.fitted(reads, value) for value in values]
 
     def _sleep(self, seconds: float) -> Step[None]:
         self._activation.check_open()
@@ -269,7 +274,9 @@ class Context(Generic[S]):
         if options.get("retries"):
             # The function may be a closure, which no other process has: it is tried again here.
             options["in_place"] = True
-        return self._activation.schedule(Task(called, name, options, key=key, signature=signature), args, kwargs)
+        origin = None if isinstance(fn, Task) else origin_of(called)
+        step: Task[..., Any] = Task(called, name, options, key=key, signature=signature, origin=origin)
+        return self._activation.schedule(step, args, kwargs)
 
 
 class AgentContext(Context[S]):
@@ -439,7 +446,7 @@ class AgentContext(Context[S]):
 
     async def drain_signals(self, name: str, *, turn: bool = False) -> list[Any]:
         """Take all signals of this name that wait; with ``turn`` also those kept for the next turn."""
-        return self._read(self._session.drain_signals, name, turn)
+        return self._drained(name, self._read(self._session.drain_signals, name, turn))
 
     async def check_cancellation(self) -> bool:
         """Raise ``Cancelled`` if the run was asked to stop; recorded. Returns False otherwise.

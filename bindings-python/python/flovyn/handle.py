@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
-from . import _native
-from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, InvalidArgument, Timeout, Waiting
+from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, Timeout, Waiting
 from .log import way_on
-from .serde import checked, codec_of, described, rebuilder
+from .serde import checked, described
+from .signals import PLAIN, Signals
 
 if TYPE_CHECKING:
+    from . import _native
     from .client import Client
     from .events import Event
     from .message import Message, Messages
@@ -44,12 +45,12 @@ class Handle(Generic[R]):
         client: Client,
         native: _native.Handle,
         rebuild: Rebuild | None = None,
-        signals: Mapping[str, Any] | None = None,
+        signals: Signals = PLAIN,
     ) -> None:
         self._client = client
         self._native = native
         self._rebuild = rebuild
-        self._signals = signals or {}
+        self._signals = signals
         self.id: UUID = UUID(native.id)
         self.key: str | None = native.key
 
@@ -200,10 +201,10 @@ class Handle(Generic[R]):
 
         A repeated ``idempotency_key`` stores one signal and returns its id. ``delivery="next_turn"`` keeps it for
         ``wait_for_signal``; ``"now"`` interrupts the model call in flight. What does not fit the type that the agent
-        declares for it is ``InvalidArgument``, where this handle was made by ``client.start(agent)``.
+        declares for it is ``InvalidArgument``, and its serializer writes the value, where this handle was made by
+        ``client.start(agent)``.
         """
-        of = self._signals.get(name)
-        value = checked(payload) if of is None else _fitting(name, of, payload)
+        value = self._signals.written(name, payload)
         id = await self._ask("signal", name, value, delivery, idempotency_key)
         return UUID(id)
 
@@ -356,19 +357,6 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<flovyn run {self.key or self.id}>"
-
-
-def _fitting(name: str, of: Any, payload: Any) -> Any:
-    """Return a signal's value; refuse one that its agent could not read as the declared type."""
-    value = codec_of(of).check(payload)
-    rebuild = rebuilder(of)
-    if rebuild is not None and value is not None and not isinstance(value, (bytes, bytearray)):
-        try:
-            rebuild(_native.decode_json(_native.encode_json(value)))
-        except Exception as error:
-            wanted = getattr(of, "__qualname__", str(of))
-            raise InvalidArgument(f"the signal {name!r} does not fit {wanted}: {error}") from error
-    return value
 
 
 def _known(code: str, message: str) -> FlovynError | None:

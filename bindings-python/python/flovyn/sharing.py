@@ -29,7 +29,7 @@ class _Shared:
 
     async def serve(self, client: Client, agents: list[Agent[Any, Any]], tasks: list[Task[..., Any]]) -> None:
         if self.worker is not None and self.worker.is_open:
-            self.worker.replace(agents, tasks)
+            await self.worker.replace(agents, tasks)
         else:
             self.worker = await client.worker(agents, tasks).start()
 

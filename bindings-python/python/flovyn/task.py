@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, overload
 from uuid import UUID
@@ -129,6 +130,7 @@ class Task(Generic[P, R]):
         retry_if: RetryIf | None = None,
         aliases: Sequence[str] = (),
         signature: Signature | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.fn: Callable[..., Any] = fn
         """The plain function."""
@@ -144,8 +146,12 @@ class Task(Generic[P, R]):
         self.is_async: bool = asyncio.iscoroutinefunction(fn) or asyncio.iscoroutinefunction(
             getattr(fn, "__call__", None)  # noqa: B004 - the callable of an object
         )
+        self.origin: Origin | None = origin
         detached = bool(options.get("detached"))
         inline = options.get("queue") is None and not detached
+        self._is_kept: bool = self.is_of_run and inline and bool(options.get("retries"))
+        if self._is_kept:
+            options = options | {"in_place": True}
         pauses: Retry | None = options.get("retry")
         given: dict[str, Any] = options | {"retry": None if pauses is None else _pauses(pauses)}
         self.spec = _native.TaskSpec(kind, inline=inline, aliases=list(self.aliases), **given)
@@ -160,6 +166,11 @@ class Task(Generic[P, R]):
         self.__name__ = getattr(fn, "__name__", kind)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether its function holds what is a run's own: the code of that run made it, and no other process has it."""
+        return self.origin is not None and not self.origin.is_shared
 
     @property
     def rebuild(self) -> Rebuild | None:
@@ -212,7 +223,15 @@ class Task(Generic[P, R]):
             retry_if=self.retry_if,
             aliases=self.aliases,
             signature=self.signature,
+            origin=self.origin,
         )
+
+    def called_by(self, run: str) -> Task[P, R]:
+        """Return the task as a run calls it: one that another run has declared is everybody's."""
+        if self.origin is None:
+            return self
+        self.origin.is_shared |= self.origin.run != run
+        return self.options() if self._is_kept and not self.is_of_run else self
 
     def native_options(self) -> dict[str, Any]:
         """Return how it is run, as native agents schedule it."""
@@ -247,6 +266,35 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<flovyn task {self.kind!r}>"
+
+
+class Origin:
+    """The run whose code has made a function, and whether others have it by now."""
+
+    __slots__ = ("is_shared", "run")
+
+    def __init__(self, run: str) -> None:
+        self.run: str = run
+        self.is_shared: bool = False
+
+
+def origin_of(fn: Callable[..., Any]) -> Origin | None:
+    """Return the run whose code declares a function that holds values of its own; none where there is none."""
+    activation = current.get()
+    return Origin(activation.session.execution_id()) if activation is not None and holds_values(fn) else None
+
+
+def holds_values(fn: Callable[..., Any]) -> bool:
+    """Whether a function holds values of whoever made it, so that another one of the same code may be another function.
+
+    One of a module is made once, whatever it holds.
+    """
+    if isinstance(fn, types.BuiltinFunctionType):
+        return not isinstance(fn.__self__, (types.ModuleType, type(None)))
+    if getattr(fn, "__code__", None) is None or hasattr(fn, "__self__"):
+        return not isinstance(fn, type)
+    parts = ("__closure__", "__defaults__", "__kwdefaults__")
+    return "<locals>" in fn.__qualname__ and any(getattr(fn, part, None) for part in parts)
 
 
 def _pauses(retry: Retry) -> tuple[float, float, float, float]:
@@ -318,6 +366,10 @@ def task(
     ``interruptible=True`` declares a model call that returns the text it streams: a signal sent with
     ``delivery="now"`` cancels it, and what ``stream_token`` has shown so far becomes its result.
 
+    A task that is declared inside an agent's function belongs to that run. It is tried again where it was called, as a
+    step of ``ctx.run`` is, with the pauses waited for in memory; given a ``queue`` it fails, in words, where an attempt
+    comes to a process that does not have the run.
+
     ``serializer`` writes and reads its arguments and its result: an object with ``dump(value)`` and ``load(json)``, or
     a pair of such functions, for types that have no form of their own (``docs/values.md``).
     """
@@ -363,6 +415,7 @@ def task(
             retry_if=retry_if,
             aliases=names_before("task", name, aliases),
             signature=signature,
+            origin=origin_of(fn),
         )
 
     return declare if fn is None else declare(fn, 2)

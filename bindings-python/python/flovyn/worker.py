@@ -13,7 +13,7 @@ from . import _native
 from .activation import Activation, OwnTask, stored
 from .agent import Agent
 from .ends import ends_process, told_to_end
-from .errors import InvalidArgument, NotDone
+from .errors import InvalidArgument, NonRetryable, NotDone
 from .hub import Hub
 from .log import attempt_failed, stopped
 from .retry import failure_of
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .toolkit import Toolkit
 
 CLOSE_GRACE_S = 5.0
+
+RUN_COMES_S, LOST_S, LOOK_S = 5.0, 1.0, 0.01
+"""How long an attempt waits for its run where nobody else has its function: less where it was lost with its process,
+for another process may have its run. How often it looks."""
 
 
 async def closed_beside(error: BaseException | None, closing: Awaitable[None]) -> None:
@@ -103,6 +107,8 @@ class Worker:
         self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._lent: dict[str, Task[..., Any]] = {}
+        """Tasks of the toolkit, by kind."""
         self._note(agents, tasks)
         self._given = set(self._tasks)
         """Kinds of tasks that it was given, and has not only met."""
@@ -164,6 +170,7 @@ class Worker:
         self.hub = self._client.hub().__enter__()
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
+        kit = self._kit = _native.Kit(self._client.native)
         for agent in self._served():
             _declare(native, agent)
         for agent in self._served():
@@ -172,17 +179,15 @@ class Worker:
                     self._add(self._tasks, task)
                 else:
                     self._know(task)
-        lent = [task for task in self._tasks.values() if task.is_native]
-        for task in lent:
-            del self._tasks[task.kind]
+        self._lent = self._without_native()
         for kind in self._tasks:
             native.serve_task(kind)
         self.hub.listen(native.token, self._take)
         self._client.opened(self)
         try:
-            if lent or self._toolkit is not None or any(agent.is_native for agent in self._served()):
-                await self._open_kit(lent)
-            await self.hub.call(native.start, self._client.native, kit=self._kit, **self._options)
+            if self._lent or self._toolkit is not None or any(agent.is_native for agent in self._served()):
+                await self._serve_kit(kit, self._agents, self._tasks, self._lent)
+            await self.hub.call(native.start, self._client.native, kit, **self._options)
         except BaseException:
             await self.close(0)
             raise
@@ -193,29 +198,37 @@ class Worker:
         """Whether it serves."""
         return self._native is not None
 
-    def replace(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
+    async def replace(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
         """Serve agents and tasks from now on, in the place of what it serves under the same kinds; see ``shared``."""
-        native = self._native
+        new = Worker(self._client, agents, tasks)
+        for agent in new._served():
+            old = self._agents.get(agent.kind)
+            if old is not None and old.is_native != agent.is_native:
+                raise InvalidArgument(
+                    f"agent {agent.kind!r} is {_origin(agent)}, and the one in whose place it would be served is "
+                    f"{_origin(old)}; give it another kind"
+                )
+            for task in agent.own_tasks():
+                if agent.is_native:
+                    new._add(new._tasks, task)
+                else:
+                    new._know(task)
+        lent = new._without_native()
+        if (native := self._native) is not None and self._kit is not None:
+            served, known = self._agents | new._agents, self._tasks | new._tasks
+            if lent or any(agent.is_native for agent in new._served()):
+                # It may be refused; then all stays as it is.
+                await self._serve_kit(self._kit, served, known, self._lent | lent)
+                native = self._native
         if native is None:
             raise InvalidArgument("the worker was closed; ask for the client anew")
-        new = Worker(self._client, agents, tasks)
-        for each in (*new._agents.values(), *new._tasks.values()):
-            if each.is_native and each.kind not in self._agents and each.kind not in self._given:
-                raise InvalidArgument(
-                    f"{each!r} is of the toolkit: give it to the first call of shared() of this process"
-                )
-        for agent in new._served():
-            for task in () if agent.is_native else agent.own_tasks():
-                new._know(task)
+        self._lent |= lent
+        self._specs.clear()
         self._given |= new._given
-        for name, agent in new._agents.items():
-            if not agent.is_native:
-                self._agents[name] = agent
+        self._agents |= new._agents
         for agent in new._served():
             _declare(native, agent)
         for name, task in new._tasks.items():
-            if task.is_native:
-                continue
             if name in new._given or name not in self._given:
                 self._tasks[name] = task
                 native.serve_task(name)
@@ -224,10 +237,25 @@ class Worker:
         native.evict()
         native.nudge()
 
-    async def _open_kit(self, lent: list[Task[..., Any]]) -> None:
-        from .toolkit.native import open_kit
+    def _without_native(self) -> dict[str, Task[..., Any]]:
+        """Take the tasks of the toolkit out of those that it serves itself."""
+        lent = {kind: task for kind, task in self._tasks.items() if task.is_native}
+        for kind in lent:
+            del self._tasks[kind]
+        self._given -= lent.keys()
+        return lent
 
-        self._kit = await open_kit(self.hub, self._client.native, self._served(), lent, self._toolkit)
+    async def _serve_kit(
+        self,
+        kit: _native.Kit,
+        agents: dict[str, Agent[Any, Any]],
+        tasks: dict[str, Task[..., Any]],
+        lent: dict[str, Task[..., Any]],
+    ) -> None:
+        from .toolkit.native import serve_kit
+
+        served = list(dict.fromkeys(agents.values()))
+        await serve_kit(kit, self.hub, self._client.native, served, lent.values(), self._toolkit, tasks)
 
     async def close(self, grace: float = CLOSE_GRACE_S) -> None:
         """Stop: runs are put away and given back, running tasks get ``grace`` seconds."""
@@ -396,14 +424,17 @@ class Worker:
         step = self.steps.get(uuid)
         called = None if step is None else step.called()
         context = contextvars.copy_context()
-        if called is not None and called[0].inline:
-            context = called[1].copy()
+        own: Task[..., Any] | None = None
+        if called is not None and (called[0].inline or called[0].is_of_run):
+            # Functions of other runs may have its kind.
+            own, context = called[0], called[1].copy()
 
         def make() -> OwnTask:
             current.set(None)
             in_attempt.set(True)
             once_name.set(None)
-            return OwnTask(self._attempt(ticket, link, kind, input, uuid, attempt, reconcile), loop=self.hub.loop)
+            running = self._attempt(ticket, link, own, kind, input, uuid, attempt, reconcile)
+            return OwnTask(running, loop=self.hub.loop)
 
         made = context.run(make)
         made.on_teardown = ticket.released
@@ -417,14 +448,20 @@ class Worker:
         self,
         ticket: _native.Ticket,
         link: TicketLink,
+        own: Task[..., Any] | None,
         kind: str,
         input: Any,
         uuid: bytes,
         attempt: int,
         reconcile: bool,
     ) -> None:
-        task = self._tasks[kind]
+        task = own or self._tasks[kind]
         try:
+            if own is None and task.is_of_run:
+                own = await self._of_run(task, uuid)
+                if own is None:
+                    return ticket.released()
+                task = own
             reconciles = reconcile and task.reconcile is not None
             fn = cast("Callable[..., Any]", task.reconcile) if reconciles else self.fn_of(task, uuid)
             args, kwargs = task.signature.unwire(input)
@@ -444,6 +481,25 @@ class Worker:
             if link.timer is not None:
                 link.timer.cancel()
             self._attempts.pop((uuid, attempt), None)
+
+    async def _of_run(self, known: Task[..., Any], uuid: bytes) -> Task[..., Any] | None:
+        """Return the task as its own run has declared it; none where that run does not come here.
+
+        ``known`` is what another run has declared under its kind.
+        """
+        for _ in range(round((LOST_S if known.inline else RUN_COMES_S) / LOOK_S)):
+            await asyncio.sleep(LOOK_S)
+            step = self.steps.get(uuid)
+            called = None if step is None else step.called()
+            if called is not None:
+                return called[0]
+        if known.inline:
+            # Its run is taken up by somebody, who calls it again.
+            return None
+        raise NonRetryable(
+            f"task {known.kind!r} is declared inside an agent's function, and its run is not in this process: nobody "
+            "here has the function that it stands for. Declare it outside of the agent, or without a queue"
+        )
 
     def _failed(
         self, ticket: _native.Ticket, link: TicketLink, task: Task[..., Any], attempt: int, error: BaseException
@@ -477,6 +533,10 @@ def _declare(worker: _native.Worker, agent: Agent[Any, Any]) -> None:
             agent.cancellable,
             agent.replay_timeout,
         )
+
+
+def _origin(agent: Agent[Any, Any]) -> str:
+    return "of the toolkit" if agent.is_native else "a function"
 
 
 def _where(fn: Any) -> str:

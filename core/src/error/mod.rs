@@ -50,6 +50,14 @@ impl Error {
         self
     }
 
+    /// Adds half a sentence to what people are told.
+    #[must_use]
+    pub fn noting(mut self, more: &str) -> Self {
+        self.0.message = format!("{}; {more}", self.0.message);
+        self.0.outside = self.0.outside.map(|outside| format!("{outside}; {more}"));
+        self
+    }
+
     /// Keeps the error that caused this one.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {

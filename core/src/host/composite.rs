@@ -42,7 +42,11 @@ fn distinct(what: &str, served: impl Iterator<Item = Arc<[String]>>) -> Result<(
 }
 
 fn union(served: impl Iterator<Item = Arc<[String]>>) -> Arc<[String]> {
-    let kinds: BTreeSet<_> = served.flat_map(|kinds| kinds.to_vec()).collect();
+    let served: Vec<_> = served.filter(|kinds| !kinds.is_empty()).collect();
+    if let [only] = &served[..] {
+        return only.clone();
+    }
+    let kinds: BTreeSet<_> = served.iter().flat_map(|kinds| kinds.to_vec()).collect();
     kinds.into_iter().collect()
 }
 

@@ -15,7 +15,7 @@ pub use composite::CompositeHost;
 
 use crate::client::Client;
 use crate::error::{Code, Error, Result};
-use crate::runtime::Runtime;
+use crate::runtime::{Chosen, Runtime};
 use crate::worker::{Worker, WorkerOptions};
 use parking_lot::Mutex;
 use std::future::Future;
@@ -72,13 +72,10 @@ pub struct HostRuntime {
 impl HostRuntime {
     /// Opens a URL; `FLOVYN_URL`, else `sqlite:flovyn.db`, where none is given. Blocks until the backend is ready.
     pub fn open(url: Option<&str>) -> Result<Self> {
-        let url = url
-            .map(str::to_owned)
-            .or_else(|| std::env::var("FLOVYN_URL").ok())
-            .unwrap_or_else(|| "sqlite:flovyn.db".into());
+        let chosen = Chosen::of(url);
         let pool = pool()?;
-        let runtime = pool.block_on(Runtime::open(&url))?;
-        Ok(Self { pool, runtime, url, pid: std::process::id() })
+        let runtime = pool.block_on(Runtime::open_chosen(&chosen))?;
+        Ok(Self { pool, runtime, url: chosen.url, pid: std::process::id() })
     }
 
     /// The URL it was opened with.

@@ -15,7 +15,7 @@ pub use flovyn::{FlovynClient, FlovynClientBuilder};
 pub use hybrid::RemoteTaskExecutor;
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
 pub use token::dev_token_file;
-pub use url::{Backend, parse_age, parse_url};
+pub use url::{Backend, Chosen, parse_age, parse_url};
 
 use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};
@@ -79,9 +79,9 @@ impl Runtime {
             }
             #[cfg(feature = "remote")]
             Backend::Server { url } => {
-                use crate::storage::remote::{RemoteOptions, RemoteStorage};
-                let options = RemoteOptions { token: token::find(&url) };
-                Ok(Self::over(Arc::new(RemoteStorage::connect(&url, options).await?)))
+                use crate::storage::remote::RemoteStorage;
+                let tokens = Box::new(token::Found::of(&url));
+                Ok(Self::over(Arc::new(RemoteStorage::connect_by(&url, tokens).await?)))
             }
             #[cfg(not(feature = "remote"))]
             Backend::Server { .. } => {
@@ -106,6 +106,11 @@ impl Runtime {
                 Err(Error::new(Code::InvalidArgument, "this build has no SQLite; enable the feature \"sqlite\""))
             }
         }
+    }
+
+    /// As [`open`](Self::open); errors say who names the URL.
+    pub async fn open_chosen(chosen: &Chosen) -> Result<Self> {
+        Self::open(&chosen.url).await.map_err(|error| chosen.told(error))
     }
 
     /// Runs over a backend that is open already.
@@ -212,8 +217,7 @@ impl Drop for Inner {
 
 /// Opens a URL, `FLOVYN_URL` or `sqlite:flovyn.db`, and gives a client.
 pub async fn connect(url: Option<&str>) -> Result<Runtime> {
-    let given = url.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok());
-    Runtime::open(given.as_deref().unwrap_or("sqlite:flovyn.db")).await
+    Runtime::open_chosen(&Chosen::of(url)).await
 }
 
 /// One pass, with the runs of schedules whose tick has come; tells when there is more to do.

@@ -43,6 +43,40 @@ pub enum Backend {
     },
 }
 
+/// The URL of the backend to open, and who names it.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// The URL.
+    pub url: String,
+    /// Who names it, where the caller does not.
+    by: Option<&'static str>,
+}
+
+impl Chosen {
+    /// The URL that is given, else `FLOVYN_URL`, else `sqlite:flovyn.db`.
+    pub fn of(given: Option<&str>) -> Self {
+        if let Some(url) = given {
+            return Self { url: url.to_owned(), by: None };
+        }
+        match std::env::var("FLOVYN_URL") {
+            Ok(url) if !url.is_empty() => Self { url, by: Some("FLOVYN_URL names this backend") },
+            _ => {
+                let by = "no URL is given and FLOVYN_URL is not set, so it is sqlite:flovyn.db";
+                Self { url: "sqlite:flovyn.db".into(), by: Some(by) }
+            }
+        }
+    }
+
+    /// An error of opening it, which says who names it.
+    #[must_use]
+    pub fn told(&self, error: Error) -> Error {
+        match self.by {
+            Some(by) => error.noting(by),
+            None => error,
+        }
+    }
+}
+
 /// Reads a URL.
 pub fn parse_url(url: &str) -> Result<Backend> {
     let wrong = |why: String| Error::new(Code::InvalidArgument, format!("{url:?} is no backend URL: {why}"));

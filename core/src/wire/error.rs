@@ -5,6 +5,10 @@ use crate::error::{Code, Error, Kind};
 use prost::Message;
 use tonic::{Code as Grpc, Status};
 
+/// Carries, in the answer of a refused call, whom it was sent to and with which token: the line to a server adds it where it
+/// gives the answer to its caller, so it never crosses a wire.
+pub(crate) const REFUSED: &str = "flovyn-refused";
+
 /// The status of an error: its kind decides the gRPC code, its own code and context are the details.
 pub fn status_of_error(error: &Error) -> Status {
     let grpc = match error.kind() {
@@ -40,7 +44,7 @@ pub fn error_of_status(asked: &str, status: &Status) -> Error {
             .fold(Error::new(code, status.message()), |error, (name, value)| error.with(name, value));
     }
     let (code, advice) = match status.code() {
-        Grpc::Unauthenticated => (Code::Unauthenticated, "pass a token it knows, in FLOVYN_TOKEN or in the URL"),
+        Grpc::Unauthenticated => (Code::Unauthenticated, "pass a token it knows, in FLOVYN_TOKEN"),
         Grpc::PermissionDenied => (Code::PermissionDenied, "pass a token with the right to do this"),
         Grpc::NotFound => (Code::NotFound, "check its id, the server and the org"),
         Grpc::AlreadyExists => (Code::AlreadyExists, "use another name"),
@@ -48,7 +52,11 @@ pub fn error_of_status(asked: &str, status: &Status) -> Error {
         Grpc::Unimplemented => (Code::InvalidArgument, "the server is of another version; update one of them"),
         _ => (Code::StorageUnavailable, "whether it happened is unknown; it may be asked again"),
     };
-    Error::new(code, format!("{asked}: the server answered {:?}: {}; {advice}", status.code(), status.message()))
+    let refused =
+        status.metadata().get(REFUSED).map(|told| String::from_utf8_lossy(told.as_encoded_bytes()).into_owned());
+    let refused = refused.map(|told| format!(" ({told})")).unwrap_or_default();
+    let (answer, found) = (status.code(), status.message());
+    Error::new(code, format!("{asked}: the server answered {answer:?}: {found}{refused}; {advice}"))
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ mod schedule;
 mod task;
 
 pub use catalog::{delivery, execution_filter, list_executions};
+#[cfg(feature = "remote")]
+pub(crate) use error::REFUSED;
 pub use error::{error_of_status, status_of_error};
 pub use flovyn_proto::{CHUNK, DESCRIPTORS, MAX_MESSAGE, v2};
 pub use journal::facts;

@@ -35,11 +35,13 @@
 //! ```
 
 mod description;
+mod kits;
 mod place;
 mod providers;
 mod serving;
 
 pub use description::{Approval, KitAgent, KitDescription, KitTool, TaskTool, ToolOptions};
+pub use kits::Kits;
 pub use place::{home, records_of};
 pub use providers::{ProviderDescription, registry};
 pub use serving::Kit;

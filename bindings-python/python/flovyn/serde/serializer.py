@@ -11,9 +11,9 @@ from ..errors import InvalidArgument, NotSerializable
 class Serializer(Protocol):
     """Writes and reads the values of a task or an agent: an object with these two methods, or a pair of functions.
 
-    ``dump`` gets each argument, the result and the state, each as a whole, and gives what is stored for it: JSON, or
-    what stands in JSON by itself, such as a ``datetime``. ``load`` gets that back as JSON; what it gives is then read
-    as the annotation says, where it is not of the annotated type already. ``None`` goes through neither.
+    ``dump`` gets each argument, the result, the state and each signal, as a whole, and gives what is stored for it:
+    JSON, or what stands in JSON by itself, such as a ``datetime``. ``load`` gets that back as JSON; what it gives is
+    then read as the annotation says, where it is not of the annotated type already. ``None`` goes through neither.
     """
 
     def dump(self, value: Any, /) -> Any:

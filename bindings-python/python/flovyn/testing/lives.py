@@ -12,10 +12,9 @@ from ..client import Client
 from ..events import Event
 from ..handle import Handle
 from ..hub import Hub
+from ..signals import PLAIN, Signals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..serde import Rebuild
 
 R = TypeVar("R")
@@ -69,7 +68,7 @@ class _LastingClient(Client):
     def _handle(self, native: _native.Handle, agent: Agent[Any, Any] | None) -> Handle[Any]:
         if agent is None:
             return LastingHandle(self._lives, self, native)
-        return LastingHandle(self._lives, self, native, agent.rebuild, agent.signals)
+        return LastingHandle(self._lives, self, native, agent.rebuild, agent.mail)
 
 
 class LastingHandle(Handle[R]):
@@ -81,7 +80,7 @@ class LastingHandle(Handle[R]):
         client: Client,
         native: _native.Handle,
         rebuild: Rebuild | None = None,
-        signals: Mapping[str, Any] | None = None,
+        signals: Signals = PLAIN,
     ) -> None:
         super().__init__(client, native, rebuild, signals)
         self._lives = lives

@@ -44,14 +44,19 @@ class NativeTask(Task[..., Any]):
         return None if activation is None else activation.schedule_native(self.kind, input, key=key, rebuild=rebuild)
 
 
-async def open_kit(
+async def serve_kit(
+    kit: _native.Kit,
     hub: Hub,
     runtime: _native.Runtime,
     agents: Iterable[Agent[Any, Any]],
     tasks: Iterable[Task[..., Any]],
     toolkit: Toolkit | None,
-) -> _native.Kit:
-    """Open what a worker serves of the toolkit for its agents and tasks."""
+    taken: Iterable[str],
+) -> None:
+    """Serve what a worker serves of the toolkit for its agents and tasks, in the place of what it served of it.
+
+    ``taken`` are the kinds of tasks that it serves itself.
+    """
     descriptions: list[dict[str, Any]] = [agent.describe() for agent in agents if agent.is_native]
     if toolkit is not None:
         descriptions.append(toolkit.describe())
@@ -60,14 +65,12 @@ async def open_kit(
     given = {name for description in descriptions for name in description.get("providers", {})}
     scripted = {name: provider for name, provider in scripted_providers().items() if name not in given}
     descriptions.append({"providers": scripted})
-    kit: _native.Kit = await hub.call(_native.Kit.open, runtime, descriptions)
-    problems: Sequence[str] = kit.problems()
+    problems: Sequence[str] = await hub.call(kit.replace, runtime, descriptions, sorted(taken))
     if problems:
         import warnings
 
         for problem in problems:
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
-    return kit
 
 
 def scripted_providers() -> dict[str, dict[str, Any]]:

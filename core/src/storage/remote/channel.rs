@@ -1,11 +1,10 @@
-//! The connection: its URL, its timeouts, its token.
+//! The connection: its URL, its timeouts.
 
 use crate::error::{Code, Error, Result};
 use crate::storage::trust;
 use std::path::Path;
 use std::time::Duration;
 use tonic::codegen::{Service, StdError, http::Uri};
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// The largest answer that is taken. Answers are paged and streamed; this only bounds what a broken server could send.
@@ -83,11 +82,4 @@ fn encrypted(endpoint: Endpoint, ca: Option<&Path>) -> Result<Endpoint> {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
-}
-
-/// A token as the header of a call.
-pub(super) fn bearer(token: &str) -> Result<MetadataValue<Ascii>> {
-    format!("Bearer {}", token.trim()).parse().map_err(|_| {
-        Error::new(Code::InvalidArgument, "the token has characters that no token has; check FLOVYN_TOKEN")
-    })
 }

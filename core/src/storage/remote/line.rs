@@ -2,7 +2,9 @@
 //!
 //! A server that is about to end says on each connection that it takes no more calls there (GOAWAY). A call that was about to
 //! leave at that moment was never sent: it goes out again by the next connection, and its caller hears nothing of it.
+//! Neither does one whose token was refused, where another one counts by now.
 
+use super::tokens::Credentials;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::body::{Frame, SizeHint};
@@ -12,22 +14,33 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::transport::{Channel, Error};
 
 /// How often a call is tried that was not sent: the next connection may be to a server that is about to end, too.
 const TRIES: u32 = 5;
 
+/// What of a call's body is kept until its answer begins, so that it can be sent with another token. Clones of it cost nothing,
+/// but their memory is held.
+const KEPT: usize = 1 << 20;
+
+/// The statuses of a refused token, and of what may be asked again, as gRPC counts.
+const UNAUTHENTICATED: &[u8] = b"16";
+const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
+
 /// What calls are made on.
 #[derive(Clone)]
-pub(super) struct Line(Channel);
+pub(super) struct Line {
+    channel: Channel,
+    credentials: Arc<Credentials>,
+}
 
 impl Line {
-    pub(super) fn over(channel: Channel) -> Self {
-        Self(channel)
+    pub(super) fn over(channel: Channel, credentials: Credentials) -> Self {
+        Self { channel, credentials: Arc::new(credentials) }
     }
 }
 
@@ -37,26 +50,39 @@ impl Service<Request<Body>> for Line {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.0.poll_ready(cx)
+        self.channel.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         // The one that is ready is the one that was asked.
-        let next = self.0.clone();
-        let mut channel = std::mem::replace(&mut self.0, next);
+        let next = self.channel.clone();
+        let mut channel = std::mem::replace(&mut self.channel, next);
+        let credentials = self.credentials.clone();
         Box::pin(async move {
-            let (head, body) = request.into_parts();
-            let body = Lent { body: Arc::new(Mutex::new(body)), begun: Arc::default() };
-            let mut tries = 1;
+            let (mut head, body) = request.into_parts();
+            let body = Lent::of(body);
+            let mut header = credentials.header();
+            let (mut tries, mut is_renewed) = (1, false);
             loop {
+                Credentials::sign(&mut head.headers, header.as_ref());
                 let sent = channel.call(Request::from_parts(head.clone(), Body::new(body.clone())));
                 match sent.await {
-                    Err(error) if tries < TRIES && was_not_sent(&error) && !body.begun.load(Ordering::Acquire) => {
-                        tries += 1;
-                        poll_fn(|cx| channel.poll_ready(cx)).await?;
+                    Err(error) if tries < TRIES && was_not_sent(&error) && !body.has_begun() => tries += 1,
+                    Ok(mut refusal) if is_refused(&refusal) => {
+                        let renewed = credentials.renewed(header.as_ref());
+                        if renewed.is_none() || is_renewed {
+                            credentials.tell(&mut refusal);
+                            return Ok(refusal);
+                        }
+                        if !body.is_whole() {
+                            ask_again(&mut refusal);
+                            return Ok(refusal);
+                        }
+                        (header, is_renewed) = (renewed, true);
                     }
                     answer => return answer,
                 }
+                poll_fn(|cx| channel.poll_ready(cx)).await?;
             }
         })
     }
@@ -75,27 +101,180 @@ fn was_not_sent(error: &Error) -> bool {
     false
 }
 
-/// The body of a call, which can be given again as long as nobody has begun to read it.
+/// Whether a server did not take the token.
+fn is_refused(answer: &Response<Body>) -> bool {
+    answer.headers().get("grpc-status").is_some_and(|status| status.as_bytes() == UNAUTHENTICATED)
+}
+
+/// Makes a refusal an error of which callers ask again: the call will be sent with what counts now.
+fn ask_again(refusal: &mut Response<Body>) {
+    let headers = refusal.headers_mut();
+    headers.remove("grpc-status-details-bin");
+    headers.insert("grpc-status", UNAVAILABLE);
+    headers.insert("grpc-message", HeaderValue::from_static("the server has another token by now, which was read"));
+}
+
+/// The body of a call, which can be given again as long as nobody has begun to read it, or where all of it is kept.
 #[derive(Clone)]
 struct Lent {
-    body: Arc<Mutex<Body>>,
-    begun: Arc<AtomicBool>,
+    lender: Arc<Lender>,
+    /// How many of the pieces that were read this copy has given.
+    given: usize,
+}
+
+struct Lender {
+    body: Mutex<Read>,
+    begun: AtomicBool,
+}
+
+/// A body and what was read of it.
+struct Read {
+    body: Body,
+    pieces: Vec<Bytes>,
+    bytes: usize,
+    /// Whether there is nothing behind the pieces.
+    ended: bool,
+    /// Whether something was read and not kept.
+    spilled: bool,
+}
+
+impl Lent {
+    fn of(body: Body) -> Self {
+        let body = Read { body, pieces: Vec::new(), bytes: 0, ended: false, spilled: false };
+        Self { lender: Arc::new(Lender { body: Mutex::new(body), begun: AtomicBool::default() }), given: 0 }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.lender.begun.load(Ordering::Acquire)
+    }
+
+    /// Whether all of it is there to be sent again. What has not been asked for yet is read now; a stream that has more to say
+    /// later is not waited for.
+    fn is_whole(&self) -> bool {
+        let mut read = self.lender.body.lock();
+        let mut context = Context::from_waker(Waker::noop());
+        while !read.ended && !read.spilled {
+            if !matches!(read.poll(&mut context), Poll::Ready(Some(Ok(_)) | None)) {
+                return false;
+            }
+        }
+        !read.spilled
+    }
+}
+
+impl Read {
+    /// Reads the next frame, and keeps it while there is room.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let polled = hyper::body::Body::poll_frame(Pin::new(&mut self.body), cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {
+                Some(piece) if !self.spilled && self.bytes + piece.len() <= KEPT => {
+                    self.bytes += piece.len();
+                    self.pieces.push(piece.clone());
+                }
+                _ => {
+                    self.spilled = true;
+                    self.pieces.clear();
+                }
+            },
+            Poll::Ready(Some(Err(_))) => self.spilled = true,
+            Poll::Ready(None) => self.ended = true,
+            Poll::Pending => {}
+        }
+        polled
+    }
 }
 
 impl hyper::body::Body for Lent {
     type Data = Bytes;
     type Error = tonic::Status;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-        self.begun.store(true, Ordering::Release);
-        Pin::new(&mut *self.body.lock()).poll_frame(cx)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let lender = self.lender.clone();
+        lender.begun.store(true, Ordering::Release);
+        let mut read = lender.body.lock();
+        if let Some(piece) = read.pieces.get(self.given) {
+            self.given += 1;
+            return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
+        }
+        if read.ended {
+            return Poll::Ready(None);
+        }
+        let polled = read.poll(cx);
+        self.given = read.pieces.len();
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.lock().is_end_stream()
+        let read = self.lender.body.lock();
+        self.given >= read.pieces.len() && (read.ended || read.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.lock().size_hint()
+        let read = self.lender.body.lock();
+        if read.bytes == 0 && !read.spilled { read.body.size_hint() } else { SizeHint::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::body::Body as _;
+    use std::collections::VecDeque;
+
+    /// A body in pieces, which waits for more where one is missing.
+    struct Pieces(VecDeque<Option<Bytes>>);
+
+    impl hyper::body::Body for Pieces {
+        type Data = Bytes;
+        type Error = tonic::Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+            match self.0.pop_front() {
+                Some(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(None) => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    fn lent(pieces: &[Option<usize>]) -> Lent {
+        let pieces = pieces.iter().enumerate().map(|(n, piece)| piece.map(|size| vec![n as u8; size].into()));
+        Lent::of(Body::new(Pieces(pieces.collect())))
+    }
+
+    /// What a copy gives until it ends or waits.
+    fn read(copy: &mut Lent) -> Vec<Bytes> {
+        let mut context = Context::from_waker(Waker::noop());
+        let next = || match Pin::new(&mut *copy).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+            _ => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_call_is_given_again_as_it_was() {
+        let body = lent(&[Some(5), Some(7)]);
+        assert!(!body.has_begun());
+        let first = read(&mut body.clone());
+        assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 7]);
+        assert!(body.has_begun() && body.is_whole());
+        assert_eq!(read(&mut body.clone()), first);
+        let mut half = lent(&[Some(5), Some(7)]);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(matches!(Pin::new(&mut half.clone()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
+        assert!(half.is_whole() && read(&mut half) == first && half.is_end_stream());
+    }
+
+    #[test]
+    fn what_is_large_or_has_more_to_say_is_not_whole() {
+        let large = lent(&[Some(KEPT), Some(1)]);
+        assert_eq!(read(&mut large.clone()).len(), 2);
+        assert!(!large.is_whole());
+        assert!(!lent(&[Some(1), None]).is_whole());
     }
 }

@@ -12,10 +12,14 @@ mod line;
 mod previews;
 mod queues;
 mod schedules;
+mod tokens;
 mod work;
+
+pub use self::tokens::Tokens;
 
 use self::line::Line;
 use self::previews::Post;
+use self::tokens::Credentials;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
@@ -34,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::codegen::http::Uri;
 use tonic::codegen::{Service, StdError};
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 use uuid::Uuid;
 
@@ -61,7 +65,6 @@ struct Shared {
     link: Uuid,
     org: OrgId,
     channel: Line,
-    bearer: Option<MetadataValue<Ascii>>,
     hints: Hints,
     chunks: Chunks,
     post: Post,
@@ -95,7 +98,13 @@ impl RemoteStorage {
 
     /// As [`connect`](Self::connect), trusting the certificates of a file instead of `FLOVYN_CA`'s.
     pub async fn connect_trusting(url: &str, options: RemoteOptions, ca: Option<&Path>) -> Result<Self> {
-        Self::over(url, Line::over(channel::connect(url, ca).await?), options).await
+        Self::over(url, channel::connect(url, ca).await?, Box::new(options)).await
+    }
+
+    /// As [`connect`](Self::connect), with a token that may change: it is asked for anew when a call is refused, and the call
+    /// is made again where another one counts by now.
+    pub async fn connect_by(url: &str, tokens: Box<dyn Tokens>) -> Result<Self> {
+        Self::over(url, channel::connect(url, trust::named().as_deref()).await?, tokens).await
     }
 
     /// Connects to a server by connections that `connector` makes: another network than the machine's.
@@ -106,13 +115,13 @@ impl RemoteStorage {
         C::Future: Send,
         StdError: From<C::Error> + Send,
     {
-        Self::over(url, Line::over(channel::connect_through(url, connector).await?), options).await
+        Self::over(url, channel::connect_through(url, connector).await?, Box::new(options)).await
     }
 
-    async fn over(url: &str, channel: Line, options: RemoteOptions) -> Result<Self> {
-        let bearer = options.token.as_deref().map(channel::bearer).transpose()?;
+    async fn over(url: &str, channel: Channel, tokens: Box<dyn Tokens>) -> Result<Self> {
+        let channel = Line::over(channel, Credentials::of(url, tokens)?);
         let (hints, link) = (Hints::default(), Uuid::new_v4());
-        let caller = Caller { channel: channel.clone(), bearer: bearer.clone() };
+        let caller = Caller { channel: channel.clone() };
         // A wrong token is told here, not by the first call that matters.
         let (org, max_payload) = caller.identify().await?;
         let (post, posting) = Post::open(caller.clone());
@@ -124,7 +133,6 @@ impl RemoteStorage {
             org,
             link,
             channel,
-            bearer,
             hints,
             chunks,
             post,
@@ -135,7 +143,7 @@ impl RemoteStorage {
     }
 
     fn caller(&self) -> Caller {
-        Caller { channel: self.0.channel.clone(), bearer: self.0.bearer.clone() }
+        Caller { channel: self.0.channel.clone() }
     }
 
     fn agents(&self) -> AgentsClient<Line> {
@@ -176,11 +184,10 @@ impl RemoteStorage {
     }
 }
 
-/// What a call needs: the connection and the token.
+/// What a call needs: the line, which knows the token.
 #[derive(Clone)]
 struct Caller {
     channel: Line,
-    bearer: Option<MetadataValue<Ascii>>,
 }
 
 impl Caller {
@@ -194,9 +201,6 @@ impl Caller {
 
     fn ask<T>(&self, org: Option<OrgId>, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(bearer) = &self.bearer {
-            request.metadata_mut().insert("authorization", bearer.clone());
-        }
         if let Some(Ok(org)) = org.map(|org| org.to_string().parse()) {
             request.metadata_mut().insert(ORG_HEADER, org);
         }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const TURN: i64 = 0;
 /// The byte of the process whose time counts.
 const LEAD: i64 = 1;
+/// The byte that all processes share who have the database open.
+const OPEN: i64 = 2;
 
 /// The lock file of a database, opened once; the standard library opens it close-on-exec.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ impl Locks {
     /// Opens or creates the lock file.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        share(&file, OPEN);
         Ok(Self { file, held: Mutex::default() })
     }
 
@@ -66,6 +69,11 @@ impl Locks {
     /// Makes this process the one whose time counts, for as long as this handle lives. False where another is.
     pub(super) fn lead(&self) -> bool {
         set(&self.file, LEAD, true)
+    }
+
+    /// Whether nobody else has the database open; also where that cannot be known.
+    pub(super) fn is_alone(&self) -> bool {
+        !probe(&self.file, OPEN).unwrap_or(false)
     }
 
     /// Writes the time down for the others; whoever cannot leads nobody.
@@ -148,6 +156,13 @@ mod system {
         unsafe { libc::fcntl(file.as_raw_fd(), COMMANDS.0, &lock) == 0 }
     }
 
+    /// Takes a byte beside others who do so, until the file is closed.
+    pub(super) fn share(file: &File, byte: i64) -> bool {
+        let lock = range(byte, libc::F_RDLCK as _);
+        // SAFETY: as above.
+        unsafe { libc::fcntl(file.as_raw_fd(), COMMANDS.0, &lock) == 0 }
+    }
+
     /// Whether another handle holds a byte.
     pub(in crate::storage::sqlite) fn probe(file: &File, byte: i64) -> Option<bool> {
         let mut lock = range(byte, libc::F_WRLCK as _);
@@ -173,13 +188,17 @@ mod system {
         true
     }
 
+    pub(super) fn share(_: &File, _: i64) -> bool {
+        true
+    }
+
     pub(in crate::storage::sqlite) fn probe(_: &File, _: i64) -> Option<bool> {
         None
     }
 }
 
 pub(super) use system::probe;
-use system::set;
+use system::{set, share};
 
 /// Names this machine since its last start; locks mean something only between processes that share it.
 pub(super) fn host() -> String {

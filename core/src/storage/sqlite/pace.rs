@@ -20,7 +20,7 @@ const STEP: i64 = 1_000_000;
 /// A time that was written since a look that is longer ago than this may itself be old.
 const FRESH: Duration = Duration::from_millis(200);
 /// How long the first write waits for the time of the process that leads, which may be busy or stopped.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A clock and how far it is from the time of the file.
@@ -51,6 +51,7 @@ pub(super) struct Pace {
     path: PathBuf,
     clock: Arc<FileClock>,
     locks: Arc<Locks>,
+    came: Instant,
     leads: bool,
     /// What was read last, and when.
     seen: Option<(i64, Instant)>,
@@ -60,7 +61,7 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(path: PathBuf, clock: Arc<FileClock>, locks: Arc<Locks>) -> Self {
         let settled = clock.manual().is_some();
-        Self { path, clock, locks, leads: false, seen: None, settled }
+        Self { path, clock, locks, came: Instant::now(), leads: false, seen: None, settled }
     }
 
     /// Whether the time of the file is known, or that nobody tells it.
@@ -73,11 +74,10 @@ impl Pace {
         let since = Instant::now();
         while !self.settled {
             self.keep();
-            if self.settled || since.elapsed() > PATIENCE {
-                self.settled = true;
-                return;
+            if !self.settled {
+                self.settled = since.elapsed() > PATIENCE;
+                std::thread::sleep(PAUSE);
             }
-            std::thread::sleep(PAUSE);
         }
     }
 
@@ -86,7 +86,9 @@ impl Pace {
         if self.clock.manual().is_some() {
             return;
         }
-        self.leads = self.leads || self.locks.lead();
+        // Whoever has just come leaves it to those who know the time of the file already.
+        let is_new = !self.settled && self.came.elapsed() < PATIENCE && !self.locks.is_alone();
+        self.leads = self.leads || !is_new && self.locks.lead();
         if self.leads {
             self.locks.write_time(self.clock.now().0);
             self.settled = true;

@@ -1,0 +1,141 @@
+//! What of the toolkit one worker serves, which may become more, or another, while it polls.
+
+use super::{Kit, KitDescription};
+use flovyn_core::agent::NativeHost;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::journal::MachineConfig;
+use flovyn_core::model::{ClaimedTask, TaskOptions};
+use flovyn_core::session::Session;
+use flovyn_core::worker::{Host, Ticket};
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Kits behind one host: that of the worker's agents, which can be replaced, and those that its runs have asked for since.
+#[derive(Default)]
+pub struct Kits {
+    served: RwLock<Served>,
+    /// One is opened at a time.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Served {
+    /// What it is described by, to know when nothing has changed.
+    described: Vec<String>,
+    of_agents: Option<Arc<Kit>>,
+    asked_for: Vec<Arc<Kit>>,
+}
+
+impl Served {
+    fn all(&self) -> impl Iterator<Item = &Arc<Kit>> {
+        self.of_agents.iter().chain(&self.asked_for)
+    }
+}
+
+impl Kits {
+    /// Serves what these descriptions, each as JSON text, say of agents and their tools, in the place of what the last ones
+    /// said; gives what is wrong with MCP servers. Runs that are entered from now on go on in the new agents. Attempts that
+    /// run end with what they have begun with; the last of them ends the connections to MCP servers of before. `taken` are
+    /// the tasks that the host language serves.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kit::open`], and `INVALID_ARGUMENT` for a task of a kind that is taken. What was served before still is.
+    pub async fn replace(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
+        let _one = self.opening.lock().await;
+        if self.served.read().of_agents.is_some() && self.served.read().described == descriptions {
+            return Ok(Vec::new());
+        }
+        let (kit, problems) = open(descriptions, store, taken).await?;
+        let before = {
+            let mut served = self.served.write();
+            served.described = descriptions.to_vec();
+            served.of_agents.replace(kit)
+        };
+        drop(before);
+        Ok(problems)
+    }
+
+    /// Serves what these descriptions say beside what is served; gives what is wrong with MCP servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`replace`](Self::replace).
+    pub async fn add(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
+        let _one = self.opening.lock().await;
+        let (kit, problems) = open(descriptions, store, taken).await?;
+        self.served.write().asked_for.push(kit);
+        Ok(problems)
+    }
+
+    /// Ends connections to MCP servers.
+    pub async fn close(&self) {
+        let kits: Vec<_> = self.served.read().all().cloned().collect();
+        for kit in kits {
+            kit.close().await;
+        }
+    }
+
+    /// How a task of the toolkit is scheduled; none for one that is not served.
+    pub fn options(&self, kind: &str) -> Option<TaskOptions> {
+        self.served.read().all().find_map(|kit| kit.options(kind).cloned())
+    }
+
+    /// The kinds of its tasks.
+    pub fn kinds_of_tasks(&self) -> Vec<String> {
+        self.served.read().all().flat_map(|kit| kit.task_kinds().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    fn hosts(&self) -> Vec<Arc<NativeHost>> {
+        self.served.read().all().map(|kit| kit.host()).collect()
+    }
+}
+
+async fn open(descriptions: &[String], store: &str, taken: &[String]) -> Result<(Arc<Kit>, Vec<String>)> {
+    let mut joined = KitDescription::default();
+    for description in descriptions {
+        joined = joined.joined(KitDescription::parse(description)?)?;
+    }
+    let kit = Kit::open(joined, store).await?;
+    if let Some(twice) = kit.task_kinds().find(|kind| taken.iter().any(|known| known == kind)) {
+        let message =
+            format!("the toolkit serves tasks of the kind {twice:?}; give the task of one's own another kind");
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    let problems = kit.problems().iter().map(ToString::to_string).collect();
+    Ok((Arc::new(kit), problems))
+}
+
+impl Host for Kits {
+    fn agent_kinds(&self) -> Arc<[String]> {
+        union(self.hosts().iter().map(|host| host.agent_kinds()))
+    }
+
+    fn task_kinds(&self) -> Arc<[String]> {
+        union(self.hosts().iter().map(|host| host.task_kinds()))
+    }
+
+    fn agent_config(&self, kind: &str) -> Option<MachineConfig> {
+        self.hosts().iter().find_map(|host| host.agent_config(kind))
+    }
+
+    fn start_agent(&self, session: Arc<Session>) {
+        let kind = session.execution().new.kind.clone();
+        if let Some(host) = self.hosts().iter().find(|host| host.agent_config(&kind).is_some()) {
+            host.start_agent(session);
+        }
+    }
+
+    fn start_task(&self, task: ClaimedTask, ticket: Ticket) {
+        let kind = task.task.new.kind.clone();
+        if let Some(host) = self.hosts().iter().find(|host| host.task_kinds().contains(&kind)) {
+            host.start_task(task, ticket);
+        }
+    }
+}
+
+fn union(served: impl Iterator<Item = Arc<[String]>>) -> Arc<[String]> {
+    let kinds: BTreeSet<_> = served.flat_map(|kinds| kinds.to_vec()).collect();
+    kinds.into_iter().collect()
+}
