@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help node-suites setup demo test test-long format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ node: $(NODE)/dist/.built ## Build the Node package
 # What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools and
 # processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
 # may need a compiler from there.
+#
+# `make setup` is the target that installs. The suites depend on what it installs all the same: `make test` has to work first
+# thing on a bare machine, where continuous integration calls nothing else. Where all is there, nothing is installed.
 system: | $(VENV)/.tools
 	@missing=(); \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql); \
@@ -91,9 +94,10 @@ define beside
 	$(MAKE) --no-print-directory $(2) || failed=$$?; wait $$other || failed=$$?; exit $$failed
 endef
 
-# Clippy compiles our crates as it looks at them: what `make lint` checks needs no compilation of its own here.
-test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
-test: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+# Clippy compiles our crates as it looks at them: what `make lint` checks needs no compilation of its own here. The same for
+# `make simulate`, which then takes what `make test` has compiled.
+test simulate: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
+test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 test: format system rust-build ## Lint, tidy and every suite
 	$(call beside,packages,rust-test)
 	$(call beside,node-suites,python-test)
@@ -106,9 +110,13 @@ format: $(VENV)/.tools
 	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests packages
 	@$(BIN)/ruff check --quiet bindings-python examples benches tests packages
 
-lint: format ## Look at the sources without running anything
+lint: format ## Format and clippy: look at the sources without running anything
 	@echo "==> lint"
 	@cargo clippy --workspace --all-targets --features flovyn-core/testing --quiet -- -D warnings
+
+tidy: ## Look whether the repository keeps its own rules: layers, sizes, names, pages, paths
+	@echo "==> tidy"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test tidy
 
 rust-build:
 	@echo "==> building the Rust suites"
@@ -160,6 +168,21 @@ test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
 	@SCALE=$${SCALE:-20} cargo test $(FEATURES) --features flovyn-core/testing --release -- --include-ignored
 	@cd bindings-python && SCALE=$${SCALE:-20} $(BIN)/python -m pytest -q tests
 
+# What is driven by seeds, in the order from a machine in memory to whole processes: random agents on the pure machine, on the
+# re-entry harness, random histories against the reference, hostile bytes, servers on a simulated network, kill loops.
+# A failure names its seed. `tests/lives` takes seeds from SEED on, the others run SEED alone or begin there.
+simulate: system $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Simulations and kill loops: SCALE=n multiplies, SEED=n repeats one
+	@echo "==> random agents on the machine"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --lib journal::tests
+	@echo "==> crash sweeps, random histories, hostile bytes, simulated networks, kill loops"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test reentry --test conformance_sqlite --test conformance_postgres \
+	  --test hostile --test simulation --test long --test storm
+	@echo "==> kill loops in Python and TypeScript"
+	@cd bindings-python && $(BIN)/python -m pytest -q tests/test_kill.py tests/test_random.py
+	@cd $(NODE) && npx vitest run tests/kill.test.ts tests/cancels.test.ts
+	@echo "==> lives of random agents"
+	@$(BIN)/python tests/lives/run.py --programs $$((720 * $${SCALE:-1})) --first $${SEED:-0}
+
 fmt: $(VENV)/.tools ## Format everything
 	@cargo fmt --all
 	@$(BIN)/ruff format --quiet bindings-python examples benches tests packages
@@ -193,7 +216,8 @@ version: ## Show the version; V=0.2.0 writes another one everywhere
 gen: ## Write generated files
 	@cargo run --quiet -p flovyn-tests --bin gen
 
-docs: reference ## Build the API references of Rust, Python and TypeScript
+docs: reference ## Build the API references: Rust into target/doc, Python and TypeScript into dist/docs
+	@echo "==> API reference of Rust into target/doc"
 	@cargo doc --no-deps $(FEATURES)
 
 # From the sources; a name without a home fails it.

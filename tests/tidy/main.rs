@@ -1,4 +1,5 @@
-//! The house's own rules, checked: layers, file sizes, headers, error pages, rule tests, one version, no forbidden names.
+//! The house's own rules, checked: layers, file sizes, headers, error pages, rule tests, one version, no forbidden names,
+//! and in `paths.rs` that what is named exists.
 
 use flovyn_core::error::Code;
 use flovyn_core::model::OpKind;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 #[allow(dead_code)]
 #[path = "gen.rs"]
 mod generated;
+mod paths;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is inside the repository").to_owned()

@@ -1,6 +1,7 @@
-//! What the agent's code does to the machine: calls, awaits, gives up, ends. Reads of the outside are in `reading.rs`.
+//! What the agent's code does to the machine: calls, awaits, gives up, ends.
 //!
-//! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1).
+//! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1). Reads of
+//! the outside are in `transition/read.rs`.
 
 use super::call::{Call, Called};
 use super::config::OnError;

@@ -1,7 +1,7 @@
 //! One contract, many backends: how to write a store for the engine.
 //!
-//! A backend implements the four traits here over one set of rows (`docs/decisions` and the conformance suite say what each
-//! must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
+//! A backend implements the traits here over one set of rows (`docs/storage-contract.md` and the conformance suite say what
+//! each must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
 //! error of kind `Unavailable` means *unknown*, never *failed*.
 
 mod allowance;

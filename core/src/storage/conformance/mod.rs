@@ -2,7 +2,7 @@
 //!
 //! A backend brings a [`Factory`]; [`run_all`] runs every case on a subject of its own, and `conformance_tests!` makes one
 //! test of each. [`differential`] compares it with the reference on random histories. The page
-//! `docs/decisions/0001-storage-contract.md` is what they check.
+//! `docs/storage-contract.md` is what they check.
 
 pub mod bounds;
 pub mod cancel;
