@@ -3,6 +3,8 @@
 
 import { types } from "node:util";
 
+import { Blob } from "./blob.js";
+
 /** What JSON has for a value: text, an object of these entries, or a list of these items in the order of `inOrder`. */
 export type Form =
   | { readonly text: string }
@@ -10,9 +12,13 @@ export type Form =
   | { readonly items: readonly unknown[] }
   | { readonly refused: string; readonly why: string };
 
+/** The most bytes of a blob inside a value. */
+const LARGEST_BLOB = 16 * 1024 * 1024;
+
 /** The form of an object of one of the language's own classes; undefined for any other. */
 export function formOf(value: object): Form | undefined {
   if (value instanceof Uint8Array) return { text: base64(value.buffer, value.byteOffset, value.byteLength) };
+  if (value instanceof Blob && "source" in value) return blobForm(value);
   if (types.isArrayBuffer(value)) return { text: base64(value, 0, value.byteLength) };
   // What derives from one of these has more to it, which would be lost.
   if (!isOwn(value)) return undefined;
@@ -39,6 +45,16 @@ function isOwn(value: object): boolean {
 
 function base64(buffer: ArrayBufferLike, offset: number, length: number): string {
   return Buffer.from(buffer as ArrayBuffer, offset, length).toString("base64");
+}
+
+function blobForm(value: Blob): Form {
+  if (value.size > LARGEST_BLOB) {
+    return {
+      refused: `a Blob of ${value.size} bytes`,
+      why: `: inside a value a blob is text (base64), of at most ${LARGEST_BLOB} bytes; pass it alone`,
+    };
+  }
+  return { text: value.read().toString("base64") };
 }
 
 /** RFC 3339 in UTC: no fraction of a second, or six digits of it. */

@@ -196,9 +196,6 @@ function nameOf(value: object, otherwise: string): string {
 /** What to pass instead of an object of a class. */
 function advice(value: object): string {
   if (value instanceof Error) return ": pass its message, or throw it";
-  if (value instanceof Blob) {
-    return ": a blob may only be a whole value; pass it alone, or pass its read() for bytes as text (base64)";
-  }
   if (ArrayBuffer.isView(value)) return ": pass Array.from(it), or its bytes as a Uint8Array";
   if (typeof (value as { toJSON?: unknown }).toJSON === "function") {
     return ": it would come back as what its toJSON() gives; pass that, or give the task or agent a serializer";

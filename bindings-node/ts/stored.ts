@@ -4,7 +4,7 @@ import type { Blob } from "./blob.js";
 
 /**
  * What an await delivers of a value without a serializer: a `Date`, a `bigint` or a `URL` as its string, a `Set` as an array, a
- * `Map` as an object, bytes inside of it as text (base64). Bytes as the whole value stay what they are.
+ * `Map` as an object, bytes and blobs inside of it as text (base64). Bytes as the whole value stay what they are.
  */
 export type Stored<T> = [T] extends [Uint8Array | Blob] ? T : StoredPart<T>;
 
@@ -15,7 +15,7 @@ export type StoredPart<T> = 0 extends 1 & T
     ? T
     : T extends string | number | boolean | null | undefined | void | symbol
       ? T
-      : T extends bigint | Date | URL | Uint8Array | ArrayBuffer
+      : T extends bigint | Date | URL | Uint8Array | ArrayBuffer | Blob
         ? string
         : T extends ReadonlySet<infer Item>
           ? StoredPart<Item>[]

@@ -438,13 +438,46 @@ async def test_blobs_are_raw_payloads_from_files(url: str, tmp_path: Any) -> Non
         return len(given)
 
     assert await flovyn.run_async(blobs, flovyn.Blob.from_path(tmp_path / "data.bin"), url=url) == len(data)
-    with pytest.raises(flovyn.Waiting, match="NotSerializable"):
-        await flovyn.run_async(nested_blob, url=url)
 
 
-@agent
-async def nested_blob(ctx: AgentContext) -> Any:
-    return {"blob": flovyn.Blob(b"x")}
+@dataclasses.dataclass
+class Scan:
+    name: str
+    pages: list[flovyn.Blob]
+
+
+async def test_blobs_inside_values_come_back_as_annotated(file_url: str, tmp_path: Any) -> None:
+    (tmp_path / "page.bin").write_bytes(b"\xfb\xff")
+    made = 0
+
+    @task
+    async def scan(name: str) -> Scan:
+        nonlocal made
+        made += 1
+        return Scan(name, [flovyn.Blob(b"first"), flovyn.Blob.from_path(tmp_path / "page.bin")])
+
+    @agent
+    async def scans(ctx: AgentContext, cover: dict[str, flovyn.Blob]) -> Scan:
+        found = await scan("letter")
+        await ctx.wait_for_signal("go")
+        assert found.pages[0].read() == b"first"
+        return Scan(found.name, [*found.pages, cover["front"]])
+
+    async with flovyn.connect(file_url) as client:
+        async with client.worker(agents=[scans], tasks=[scan]):
+            handle = await client.start(scans, {"front": flovyn.Blob(b"cover")}, id="scans")
+            async for event in handle.stream():
+                if event.type == "lifecycle" and event.name == "agent.waiting":
+                    break
+        # Another worker enters the run again: the pages are what was stored.
+        async with client.worker(agents=[scans], tasks=[scan]):
+            await handle.signal("go")
+            result = await handle.result(timeout=30)
+        assert [page.read() for page in result.pages] == [b"first", b"\xfb\xff", b"cover"]
+        assert (made, await client.handle("scans").result()) == (
+            1,
+            {"name": "letter", "pages": ["Zmlyc3Q=", "+/8=", "Y292ZXI="]},
+        )
 
 
 async def test_a_signal_now_cuts_a_model_call_short(url: str) -> None:

@@ -113,7 +113,7 @@ def test_keys_that_fall_together_are_refused() -> None:
 
 
 ADVICE: list[tuple[Any, str]] = [
-    (flovyn.Blob(b"x"), r"a blob may only be a whole value; pass it alone, or pass its read\(\)"),
+    (flovyn.Blob(bytes(16 * 1024 * 1024 + 1)), "of at most 16777216 bytes; pass it alone"),
     ((n for n in ()), r"pass list\(it\)"),
     (map(str, ()), r"pass list\(it\)"),
     (datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(seconds=90))), "pass it in UTC"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Blob:
-    """Raw bytes as a whole value: an input, an output, a signal. Inside JSON they are refused.
+    """Raw bytes as a whole value: an input, an output, a signal. Inside a value up to 16 MiB are text (base64).
 
     ``Blob.from_path`` names a file that is read piece by piece while it is stored. Whoever receives a blob gets one
     whose bytes stay in the store until ``read`` or ``save`` asks for them; passed on, they are not read at all. Where

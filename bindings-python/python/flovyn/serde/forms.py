@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+#: The most bytes of a blob inside a value.
+LARGEST_BLOB = 16 * 1024 * 1024
+
 Form = Callable[[Any], Any]
 """Gives what JSON has for a value, made of JSON's types or of what has a form again."""
 
@@ -124,6 +127,15 @@ def _bytes(value: Any) -> str:
     return base64.b64encode(value).decode()
 
 
+def _blob(value: Any) -> str:
+    if value.size > LARGEST_BLOB:
+        raise Formless(
+            f" of {value.size} bytes: inside a value a blob is text (base64), of at most {LARGEST_BLOB} bytes; "
+            "pass it alone"
+        )
+    return _bytes(value.read())
+
+
 def _array(value: Any) -> Any:
     raise Formless(": pass its tolist(), or its bytes alone with what it takes to read them")
 
@@ -140,10 +152,6 @@ def _number(value: Any) -> Any:
 
 def _refused(value: Any) -> Any:
     of: type[Any] = cast(Any, type(value))
-    if of.__module__ == "flovyn.blob":
-        raise Formless(
-            ": a blob may only be a whole value; pass it alone, or pass its read() for bytes as text (base64)"
-        )
     if isinstance(value, (types.GeneratorType, types.AsyncGeneratorType, map, filter, zip, range)):
         raise Formless(": pass list(it)")
     if isinstance(value, types.CoroutineType):
@@ -167,6 +175,7 @@ _FORMS: tuple[tuple[str, str, Form], ...] = (
     ("pathlib", "PurePath", _path),
     ("builtins", "bytes", _bytes),
     ("builtins", "bytearray", _bytes),
+    ("flovyn.blob", "Blob", _blob),
     ("collections", "deque", list[Any]),
     ("numpy", "generic", _number),
     ("numpy", "ndarray", _array),

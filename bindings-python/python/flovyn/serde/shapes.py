@@ -204,7 +204,7 @@ class OneOf(Shape):
 
 
 class Whole(Shape):
-    """Bytes and blobs, which are values of their own. Inside JSON bytes are text (base64), and blobs have no place."""
+    """Bytes and blobs, which are values of their own. Inside JSON they are text (base64)."""
 
     __slots__ = ("_cls", "_make", "wanted")
 
