@@ -289,8 +289,8 @@ impl Backend for PostgresStorage {
         self.read_as(asked, Sees::All, read).await
     }
 
-    async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
-        self.commit_beside(request).await
+    fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
+        self.commit_beside(request)
     }
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
