@@ -75,14 +75,14 @@ impl From<MemoryStorage> for Backing {
 #[cfg(feature = "sqlite")]
 impl From<crate::storage::sqlite::SqliteStorage> for Backing {
     fn from(storage: crate::storage::sqlite::SqliteStorage) -> Self {
-        Self(Kept::Storage(Arc::new(storage)))
+        Self(Kept::Storage(storage.shared()))
     }
 }
 
 #[cfg(feature = "postgres")]
 impl From<crate::storage::postgres::PostgresStorage> for Backing {
     fn from(storage: crate::storage::postgres::PostgresStorage) -> Self {
-        Self(Kept::Storage(Arc::new(storage)))
+        Self(Kept::Storage(storage.shared()))
     }
 }
 

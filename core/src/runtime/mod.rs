@@ -75,7 +75,7 @@ impl Runtime {
                 let storage = tokio::task::spawn_blocking(move || SqliteStorage::open(path, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::keeping(Arc::new(storage), retention))
+                Ok(Self::keeping(storage.shared(), retention))
             }
             #[cfg(feature = "remote")]
             Backend::Server { url } => {
@@ -95,7 +95,7 @@ impl Runtime {
                 let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::keeping(Arc::new(storage), retention))
+                Ok(Self::keeping(storage.shared(), retention))
             }
             #[cfg(not(feature = "postgres"))]
             Backend::Postgres { .. } => {

@@ -67,8 +67,15 @@ impl Committers {
         Ok(Self { queues: Mutex::new(queues), threads: Mutex::new(threads) })
     }
 
-    /// Runs a command about a run in the next transaction; the answer is durable. `shard` chooses the committer.
-    pub(super) async fn run<T, F>(&self, asked: &'static str, shard: ExecutionId, before: Before, run: F) -> Result<T>
+    /// Runs a command about a run in the next transaction; the answer is durable. `shard` chooses the committer. It is sent at
+    /// once, so that the future holds no command.
+    pub(super) fn run<T, F>(
+        &self,
+        asked: &'static str,
+        shard: ExecutionId,
+        before: Before,
+        run: F,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
@@ -84,7 +91,7 @@ impl Committers {
                 let _ = queue.send(work);
             }
         }
-        answer.await.unwrap_or_else(|_| Err(closed(asked)))
+        async move { answer.await.unwrap_or_else(|_| Err(closed(asked))) }
     }
 
     /// Ends the threads once everything sent before is answered, and waits for them.

@@ -191,6 +191,13 @@ impl PostgresStorage {
         self.0.is_held
     }
 
+    /// It, behind the trait. Made here and nowhere inlined, so that its calls, which are generic, are compiled with this crate's
+    /// settings: a program that made it itself would compile them anew with its own, which may be for size.
+    #[inline(never)]
+    pub(crate) fn shared(self) -> Arc<dyn Storage> {
+        Arc::new(self)
+    }
+
     /// Refuses a process that was forked after the connections were opened: their threads did not come along.
     fn check_process(&self) -> Result<()> {
         if self.0.process == std::process::id() {
@@ -289,8 +296,8 @@ impl Backend for PostgresStorage {
         self.read_as(asked, Sees::All, read).await
     }
 
-    async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
-        self.commit_beside(request).await
+    fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
+        self.commit_beside(request)
     }
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {

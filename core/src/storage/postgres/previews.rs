@@ -165,7 +165,7 @@ impl Beside {
 impl PostgresStorage {
     /// Makes a batch durable; where the run is read elsewhere, with the previews that were made before it and without
     /// those that it supersedes.
-    pub(super) async fn commit_beside(&self, request: CommitRequest) -> Result<CommitAnswer> {
+    pub(super) fn commit_beside(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
         let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
         let mut beside = chunks.is_read(run).then(|| Beside {
             chunks: chunks.clone(),
@@ -181,11 +181,13 @@ impl PostgresStorage {
             }
             Ok(answer)
         });
-        commit.await.inspect_err(|_| {
-            if read {
-                self.0.chunks.rewind(run);
-            }
-        })
+        async move {
+            commit.await.inspect_err(|_| {
+                if read {
+                    self.0.chunks.rewind(run);
+                }
+            })
+        }
     }
 }
 

@@ -71,7 +71,8 @@ impl<B: Backend> AgentStorage for B {
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
         if !payloads_of(&mut request).all(|payload| fits(payload)) {
-            settle_batch(self, &mut request).await?;
+            // Rare, and large: it would make the futures of all commits as large.
+            Box::pin(settle_batch(self, &mut request)).await?;
         }
         self.commit_batch(request).await
     }

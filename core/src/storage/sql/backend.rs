@@ -98,7 +98,8 @@ pub(in crate::storage) trait Backend: Send + Sync {
         async move {
             payload.check_size(self.max_payload())?;
             if let Some(content) = large(payload)? {
-                payload.body = Body::Kept { hash: self.upload(org, content.clone()).await?, content };
+                // On the heap: few values are large, and every call that takes one waits here.
+                payload.body = Body::Kept { hash: Box::pin(self.upload(org, content.clone())).await?, content };
             }
             Ok(())
         }

@@ -186,6 +186,13 @@ impl SqliteStorage {
         })))
     }
 
+    /// It, behind the trait. Made here and nowhere inlined, so that its calls, which are generic, are compiled with this crate's
+    /// settings: a program that made it itself would compile them anew with its own, which may be for size.
+    #[inline(never)]
+    pub(crate) fn shared(self) -> Arc<dyn Storage> {
+        Arc::new(self)
+    }
+
     /// Refuses a process that was forked after the file was opened: threads and locks did not come along.
     fn check_process(&self) -> Result<()> {
         if self.0.process == forks::process() {

@@ -120,34 +120,46 @@ impl Writer {
         Ok((Self { queue: sender, shared }, thread))
     }
 
-    /// As [`run`](Self::run), for a commit of a run: done by the caller where that is quicker and nobody else writes.
-    pub(super) async fn run_for<T, F>(&self, execution: ExecutionId, asked: &'static str, run: F) -> Result<T>
+    /// As [`run`](Self::run), for a commit of a run: done by the caller where that is quicker and nobody else writes. Begins at
+    /// once, so that the future holds no command.
+    pub(super) fn run_for<T, F>(
+        &self,
+        execution: ExecutionId,
+        asked: &'static str,
+        run: F,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
         let alone = self.shared.last.lock().replace(execution) == Some(execution);
         let quick = self.shared.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
-        if alone && quick && self.shared.queued.load(Ordering::Acquire) == 0 {
-            let (work, mut answer) = command::<Sqlite, F, T>(asked, Durability::Now, run);
-            return match self.shared.serve_here(work) {
-                None => answer.try_recv().unwrap_or_else(|_| Err(closed(asked))),
-                Some(work) => {
-                    self.send_work(work);
-                    answer.await.unwrap_or_else(|_| Err(closed(asked)))
-                }
-            };
+        let (work, mut answer) = command::<Sqlite, F, T>(asked, Durability::Now, run);
+        let here = alone && quick && self.shared.queued.load(Ordering::Acquire) == 0;
+        let left = if here { self.shared.serve_here(work) } else { Some(work) };
+        let served = match left {
+            Some(work) => {
+                self.send_work(work);
+                None
+            }
+            None => Some(answer.try_recv().unwrap_or_else(|_| Err(closed(asked)))),
+        };
+        async move {
+            match served {
+                Some(result) => result,
+                None => answer.await.unwrap_or_else(|_| Err(closed(asked))),
+            }
         }
-        self.run(asked, run).await
     }
 
-    /// Runs a command in the next transaction; the answer is durable.
-    pub(super) async fn run<T, F>(&self, asked: &'static str, run: F) -> Result<T>
+    /// Runs a command in the next transaction; the answer is durable. It is sent at once, so that the future holds no command.
+    pub(super) fn run<T, F>(&self, asked: &'static str, run: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        self.send(asked, Durability::Now, run).await.unwrap_or_else(|_| Err(closed(asked)))
+        let answer = self.send(asked, Durability::Now, run);
+        async move { answer.await.unwrap_or_else(|_| Err(closed(asked))) }
     }
 
     /// Runs a command whose effect need only be durable once a later command's is.
