@@ -248,6 +248,19 @@ pub(super) fn decides(body: &OpBody) -> bool {
     }
 }
 
+/// The op whose await it gives up.
+pub(super) fn gives_up(body: &OpBody) -> Option<u32> {
+    match body {
+        OpBody::Abandon { target } => Some(*target),
+        _ => None,
+    }
+}
+
+/// Whether it may take signals by being called: a wait does so when its outcome is handed over.
+pub(super) fn takes_signals(body: &OpBody) -> bool {
+    matches!(body, OpBody::Read { .. })
+}
+
 /// The bytes of values that a commit carries for an op.
 pub(super) fn size(body: &OpBody) -> u64 {
     match body {
