@@ -214,7 +214,7 @@ impl Machine {
         }
         self.draft.urgent |= transition::is_urgent(&op.body);
         self.draft.decides |= transition::decides(&op.body) || self.is_order_untold(&op.seen);
-        if let OpBody::Abandon { target } = op.body {
+        if let Some(target) = transition::gives_up(&op.body) {
             self.let_go(target);
         }
         if op.sequence == ADVISE_STATE_AT && !self.config.stateful {

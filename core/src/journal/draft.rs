@@ -1,8 +1,8 @@
 //! The batch that is being built, and the one that is on its way.
 
-use super::transition::size;
+use super::transition::{gives_up, size, takes_signals};
 use crate::id::Slot;
-use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp, OpBody};
+use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp};
 use std::collections::HashSet;
 
 /// The most that one commit holds; what is more goes with the next.
@@ -95,7 +95,7 @@ impl Draft {
         let later = self.ops.split_off(ops);
         let ended = self.attempts.split_off(attempts);
         let consumed = self.told(segment);
-        let given_up: HashSet<u32> = self.ops.iter().filter_map(given_up_by).collect();
+        let given_up: HashSet<u32> = self.ops.iter().filter_map(|op| gives_up(&op.body)).collect();
         let orphaned = std::mem::take(&mut self.orphaned).into_iter();
         let (orphaned, others) = orphaned.partition(|sequence| given_up.contains(sequence));
         self.orphaned = others;
@@ -118,7 +118,7 @@ impl Draft {
             return Vec::new();
         }
         let seen = self.ops.iter().flat_map(|op| op.seen.iter().map(|seen| seen.0));
-        let read = self.ops.iter().filter(|op| is_read(op)).map(|op| op.sequence);
+        let read = self.ops.iter().filter(|op| takes_signals(&op.body)).map(|op| op.sequence);
         let told: HashSet<Slot> = seen.chain(read).map(|sequence| Slot { segment, sequence }).collect();
         let (told, others) = std::mem::take(&mut self.consumed).into_iter().partition(|taken| told.contains(&taken.by));
         self.consumed = others;
@@ -154,18 +154,6 @@ impl Draft {
             object.insert("warning".into(), warning.into());
         }
         self.events.push(NewEvent { kind: crate::model::EventKind::Warning, sequence, data });
-    }
-}
-
-fn is_read(op: &NewOp) -> bool {
-    matches!(op.body, OpBody::Read { .. })
-}
-
-/// The op whose await an op gives up.
-fn given_up_by(op: &NewOp) -> Option<u32> {
-    match op.body {
-        OpBody::Abandon { target } => Some(target),
-        _ => None,
     }
 }
 

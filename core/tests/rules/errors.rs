@@ -51,9 +51,9 @@ rule!(rule_20_a_failed_run_goes_on_from_its_last_commit, world, {
         })
     });
     let host = agent.host().task(echo.clone()).unwrap().task(broken.clone()).unwrap();
-    world.worker(host).await;
     let handle = world.start("order").await;
     send(&handle, "word", "kept").await;
+    world.worker(host).await;
     has_status(&handle, Status::Failed).await;
     // Broken still: it fails once more, and goes on once more.
     assert_eq!(retry(&handle).await, Status::Pending);

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::id::EntryId;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
-use crate::model::{Label, LabelKey, NewEntry, OpBody, OpKind, RecordedBody, RecordedOp, check_name, check_text};
+use crate::model::{Label, LabelKey, NewEntry, OpKind, RecordedBody, RecordedOp, check_name, check_text};
 use crate::payload::{Digest, Payload};
 
 pub const REWORDING: Rewording = Rewording::AtCall;
@@ -28,12 +28,9 @@ pub fn label(role: &str, entry_type: &str, content: &Payload, parent: Option<Ent
     Ok(super::label(OpKind::Entry, role.into(), Digest::of_parts(&parts)))
 }
 
-pub fn record(machine: &mut Machine, index: usize, new: NewEntry) -> OpBody {
-    machine.segment.leaves.insert(new.thread.clone(), new.id);
-    let op = &mut machine.segment.ops[index];
-    op.settle();
-    op.detail = Detail::Entry { id: new.id, external: None };
-    OpBody::Entry(new)
+pub fn record(machine: &mut Machine, index: usize, id: EntryId, thread: &str) {
+    machine.segment.leaves.insert(thread.to_owned(), id);
+    recover(&mut machine.segment.ops[index], id);
 }
 
 pub fn repeat(machine: &mut Machine, index: usize, thread: String) -> Option<EntryId> {

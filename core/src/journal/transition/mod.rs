@@ -5,7 +5,7 @@
 //! | `check` | which words of a call no backend can keep |
 //! | `label` | how a call finds its recorded twin |
 //! | `admit` | whether the budget has room for a new one |
-//! | `record` | what a new one brings about, and what is stored of it |
+//! | `record` | what a new one brings about |
 //! | `repeat` | what a call brings about whose twin was found |
 //! | `recover` | what is known of one that was loaded |
 //! | `wait` | by what the store wakes a run that awaits it |
@@ -155,15 +155,16 @@ impl Machine {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => {
                 let id = EntryId(self.id_of(index).uuid());
                 called.entry = Some(id);
-                let new = NewEntry { id, parent, thread, role, entry_type, content, turn_id, metadata };
-                entry::record(self, index, new)
+                entry::record(self, index, id, &thread);
+                OpBody::Entry(NewEntry { id, parent, thread, role, entry_type, content, turn_id, metadata })
             }
             Call::Task { kind, input, options, placement, queue, .. } => {
                 let id = TaskId(self.id_of(index).uuid());
                 called.task = Some(id);
                 let entry = self.segment.leaves.get("").copied();
-                let new = NewTask { id, kind: kind.to_string(), queue, input, options, placement, entry };
-                task::record(self, index, kind, new)
+                let name = kind.to_string();
+                task::record(self, index, id, kind, &options, placement);
+                OpBody::Task(NewTask { id, kind: name, queue, input, options, placement, entry })
             }
             Call::Signal { timeout, .. } => signal::record(self, index, timeout),
             Call::Timer { duration } => timer::record(self, index, duration),
@@ -245,6 +246,19 @@ pub(super) fn decides(body: &OpBody) -> bool {
         OpBody::Read { .. } => true,
         _ => false,
     }
+}
+
+/// The op whose await it gives up.
+pub(super) fn gives_up(body: &OpBody) -> Option<u32> {
+    match body {
+        OpBody::Abandon { target } => Some(*target),
+        _ => None,
+    }
+}
+
+/// Whether it may take signals by being called: a wait does so when its outcome is handed over.
+pub(super) fn takes_signals(body: &OpBody) -> bool {
+    matches!(body, OpBody::Read { .. })
 }
 
 /// The bytes of values that a commit carries for an op.

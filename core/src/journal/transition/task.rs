@@ -7,8 +7,8 @@ use crate::journal::effect::{Effect, Outcome, StartTask};
 use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
 use crate::model::{
-    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewTask, OpBody, OpKind, Placement, RecordedBody,
-    RecordedOp, SideEffects, TaskOptions, TaskStatus, Wait, WaitReason, check_name,
+    AttemptReport, AttemptResult, Failure, Label, LabelKey, NewTask, OpKind, Placement, RecordedBody, RecordedOp,
+    SideEffects, TaskOptions, TaskStatus, Wait, WaitReason, check_name,
 };
 use crate::payload::{Payload, RowOf};
 use std::sync::Arc;
@@ -34,24 +34,30 @@ pub fn admit(machine: &mut Machine, options: &TaskOptions) -> bool {
     !machine.is_refused(options.reserve)
 }
 
-pub fn record(machine: &mut Machine, index: usize, kind: Arc<str>, new: NewTask) -> OpBody {
-    machine.segment.by_task.entry(new.id).or_default().push(index);
-    let is_inline = new.placement == Placement::Inline;
+pub fn record(
+    machine: &mut Machine,
+    index: usize,
+    id: TaskId,
+    kind: Arc<str>,
+    options: &TaskOptions,
+    placement: Placement,
+) {
+    machine.segment.by_task.entry(id).or_default().push(index);
+    let is_inline = placement == Placement::Inline;
     machine.segment.ops[index].detail = Detail::Task(Box::new(TaskState {
-        id: new.id,
+        id,
         kind,
-        options: new.options.clone(),
+        options: options.clone(),
         status: if is_inline { TaskStatus::Running } else { TaskStatus::Pending },
         attempt: u32::from(is_inline),
         here: if is_inline { Attempt::Due } else { Attempt::Elsewhere },
-        max_losses: new.options.max_losses,
+        max_losses: options.max_losses,
         is_open: false,
     }));
     machine.count_open(index);
     if is_inline {
         machine.segment.starting.push(index);
     }
-    OpBody::Task(new)
 }
 
 pub fn repeat(machine: &mut Machine, index: usize, kind: Arc<str>, options: TaskOptions) -> Option<TaskId> {
