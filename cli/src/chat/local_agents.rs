@@ -1,5 +1,4 @@
-//! What runs agents in this process: the built-in agent, its model calls, the host tools and those of MCP servers, for
-//! `chat` and `worker`.
+//! The agents of this process, for `chat` and `worker`: the built-in agent, its model calls, host tools and tools of MCP servers.
 
 use super::models::Models;
 use super::options::Confinement;
@@ -11,11 +10,11 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use tokio::task::JoinHandle;
 
-/// All tools there are: those of the host, and of the servers that could be asked.
+/// All tools of the host, and of the MCP servers that could be started.
 const EVERY_TOOL: &str = "*";
 
-/// Where a process works, and with what rights.
-pub struct Place<'a> {
+/// Where the tools of a process work, and with what rights.
+pub struct WorkerSetup<'a> {
     /// Where tools work unless a run says otherwise.
     pub directory: &'a Path,
     /// Other directories that runs may name.
@@ -28,32 +27,32 @@ pub struct Place<'a> {
     pub servers: Map<String, Value>,
 }
 
-/// What a process serves, opened beside a conversation: MCP servers may take a while to start.
-pub struct Serving {
+/// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
+pub struct LocalAgents {
     has_servers: bool,
     opening: Option<JoinHandle<flovyn_core::error::Result<Kit>>>,
-    kit: Option<Kit>,
+    toolkit: Option<Kit>,
 }
 
-impl Serving {
-    /// Begins to open what serves the kind `react-agent`, with all tools of the host and of the servers.
-    pub fn open(place: Place<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
-        let (store, registry) = (place.store.to_owned(), models.registry());
-        let has_servers = !place.servers.is_empty();
-        let description = place.description(approvals);
+impl LocalAgents {
+    /// Starts to open the agent `react-agent` with all tools of the host and of the servers.
+    pub fn open(setup: WorkerSetup<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
+        let (store, registry) = (setup.store.to_owned(), models.registry());
+        let has_servers = !setup.servers.is_empty();
+        let description = setup.description(approvals);
         let opening = tokio::spawn(async move { Kit::open_with(description, &store, registry).await });
-        Self { has_servers, opening: Some(opening), kit: None }
+        Self { has_servers, opening: Some(opening), toolkit: None }
     }
 
-    /// Waits until it is open, once: never ends where it was known to be open before. Whoever drops the future loses nothing.
-    pub async fn opened(&mut self) -> Result<&Kit> {
+    /// Waits until it is open. Resolves once: a later call waits for ever, as a branch of `select!` has to. Cancel-safe.
+    pub async fn wait_open(&mut self) -> Result<&Kit> {
         let Some(opening) = &mut self.opening else { return std::future::pending().await };
         let opened = opening.await;
         self.opening = None;
-        let kit = opened.map_err(|error| {
+        let toolkit = opened.map_err(|error| {
             Error::new(Code::AgentFailed, format!("the tools of this process could not be opened: {error}"))
         })??;
-        Ok(self.kit.insert(kit))
+        Ok(self.toolkit.insert(toolkit))
     }
 
     /// Whether there are MCP servers to start.
@@ -61,23 +60,23 @@ impl Serving {
         self.has_servers
     }
 
-    /// What is served, once it is open.
-    pub fn kit(&self) -> Option<&Kit> {
-        self.kit.as_ref()
+    /// The toolkit, once it is open.
+    pub fn toolkit(&self) -> Option<&Kit> {
+        self.toolkit.as_ref()
     }
 
-    /// Ends the servers that were started. Whoever works with them has ended before.
+    /// Stops the MCP servers. The worker that uses them has to be closed before.
     pub async fn close(self) {
         if let Some(opening) = self.opening {
             opening.abort();
         }
-        if let Some(kit) = self.kit {
-            kit.close().await;
+        if let Some(toolkit) = self.toolkit {
+            toolkit.close().await;
         }
     }
 }
 
-impl Place<'_> {
+impl WorkerSetup<'_> {
     fn description(self, approvals: ApprovalPolicy) -> KitDescription {
         let tools = vec![KitTool::Named(EVERY_TOOL.to_owned())];
         KitDescription {
