@@ -10,7 +10,7 @@ use flovyn_core::journal::MachineConfig;
 use flovyn_core::model::{ClaimedTask, TaskOptions};
 use flovyn_core::session::Session;
 use flovyn_core::worker::{Host, Ticket};
-use flovyn_toolkit::kit::{Kit, KitDescription, registry};
+use flovyn_toolkit::config::{Toolkit, ToolkitConfig, registry};
 use flovyn_toolkit::react::{GenerateInput, Generated, LlmGenerate};
 use flovyn_toolkit::tools::{ToolTask, Toolbox};
 use napi_derive::napi;
@@ -21,16 +21,16 @@ use std::sync::Arc;
 
 /// What of the toolkit a worker serves: nothing until it is opened, which may be while the worker polls, and more than once.
 #[derive(Default)]
-pub(crate) struct Kits(RwLock<Vec<Arc<Kit>>>);
+pub(crate) struct Kits(RwLock<Vec<Arc<Toolkit>>>);
 
 impl Kits {
     /// Opens what is described and gives what is wrong with MCP servers. `taken` are the tasks that JavaScript serves.
     pub(crate) async fn open(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Value> {
-        let mut joined = KitDescription::default();
+        let mut joined = ToolkitConfig::default();
         for description in descriptions {
-            joined = joined.joined(KitDescription::parse(description)?)?;
+            joined = joined.joined(ToolkitConfig::parse(description)?)?;
         }
-        let kit = Kit::open(joined, store).await?;
+        let kit = Toolkit::open(joined, store).await?;
         if let Some(twice) = kit.task_kinds().find(|kind| taken.iter().any(|known| known == kind)) {
             let message =
                 format!("the toolkit serves tasks of the kind {twice:?}; give the task of one's own another kind");
@@ -109,7 +109,7 @@ pub fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec
 /// Asks a model outside of a run: ends with what `llm.generate` gives, as JSON text. `description` names providers.
 #[napi]
 pub fn ask_model(hub: &Hub, token: u32, description: String, input: String) -> napi::Result<Abort> {
-    let described = KitDescription::parse(&description).map_err(thrown)?;
+    let described = ToolkitConfig::parse(&description).map_err(thrown)?;
     let input: GenerateInput =
         serde_json::from_str(&input).map_err(|error| invalid(format!("a model cannot be asked this: {error}")))?;
     let models = registry(&described.providers).map_err(thrown)?;

@@ -10,8 +10,8 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::host::threads;
 use flovyn_core::payload::Payload;
+use flovyn_toolkit::config::{Toolkit as Core, ToolkitConfig, registry};
 use flovyn_toolkit::fake_llm;
-use flovyn_toolkit::kit::{Kit as Core, KitDescription, registry};
 use flovyn_toolkit::react::{GenerateInput, LlmGenerate};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -35,10 +35,10 @@ impl Kit {
     /// Joins descriptions and opens them for a backend; ends with a `Kit`.
     #[staticmethod]
     fn open(hub: &Hub, token: u64, runtime: &Runtime, descriptions: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-        let mut joined = KitDescription::default();
+        let mut joined = ToolkitConfig::default();
         for description in &descriptions {
             let text = encode::json(description)?;
-            let next = KitDescription::parse(&String::from_utf8_lossy(&text)).map_err(Failure::from)?;
+            let next = ToolkitConfig::parse(&String::from_utf8_lossy(&text)).map_err(Failure::from)?;
             joined = joined.joined(next).map_err(Failure::from)?;
         }
         let (store, threads) = (runtime.url().to_owned(), runtime.threads());
@@ -83,7 +83,7 @@ pub(crate) fn generate(
     input: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let description = encode::json(description)?;
-    let description = KitDescription::parse(&String::from_utf8_lossy(&description)).map_err(Failure::from)?;
+    let description = ToolkitConfig::parse(&String::from_utf8_lossy(&description)).map_err(Failure::from)?;
     let input: GenerateInput = encode::payload(input)?.parse().map_err(Failure::from)?;
     let models = registry(&description.providers).map_err(Failure::from)?;
     spawn(&threads().map_err(Failure::from)?, &hub.inbox, token, async move {

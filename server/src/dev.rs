@@ -78,7 +78,7 @@ impl Dev {
         &self.token_files
     }
 
-    /// Stops listening, removes the files that say that it is there, closes the backend.
+    /// Stops listening, removes the token files, closes the backend.
     pub async fn stop(self) -> Result<()> {
         if let Some(disk) = &self.disk {
             disk.abort();
@@ -89,8 +89,8 @@ impl Dev {
     }
 }
 
-/// The token of this user's servers. It stays the same over restarts, so that who has it goes on with the next one: it is kept
-/// beside the files that say which servers there are, and made where there is none.
+/// The token of this user's servers. It stays the same over restarts, so that clients go on with the next server: it is stored
+/// beside the token files of running servers, and created where there is none.
 fn own_token() -> Result<String> {
     let made = || format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let Some(file) = dev_token_file(0).map(|file| file.with_file_name("dev.token")) else { return Ok(made()) };
@@ -104,7 +104,7 @@ fn own_token() -> Result<String> {
     Ok(token)
 }
 
-/// Whether it is as this server makes them: what somebody else put there is worth nothing.
+/// Whether a text has the form of a token: a file that was changed by hand is not used.
 fn is_token(text: &str) -> bool {
     let random = text.strip_prefix("fd_").unwrap_or_default();
     random.len() == 64 && random.bytes().all(|byte| byte.is_ascii_hexdigit())

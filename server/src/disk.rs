@@ -1,4 +1,4 @@
-//! The disk of a SQLite database: the log says when it is nearly full, before the database takes no writes any more.
+//! Watches the disk of a SQLite database, and warns in the log before it is full.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(30);
-/// Less room than both of these is little: so many bytes, and this part of the disk.
+/// The disk counts as nearly full when less is free than this many bytes and than this part of it.
 const LITTLE: u64 = 1 << 30;
 const PART: u64 = 20;
 
@@ -53,7 +53,7 @@ fn room(folder: &Path) -> Option<Room> {
     Some(Room { free: found.f_bavail * found.f_frsize, size: found.f_blocks * found.f_frsize })
 }
 
-/// Nothing tells here.
+/// Not known on this system.
 #[cfg(not(unix))]
 fn room(_folder: &Path) -> Option<Room> {
     None

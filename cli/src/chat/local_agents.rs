@@ -4,7 +4,7 @@ use super::models::Models;
 use super::options::Confinement;
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::kit::{Approval, Kit, KitAgent, KitDescription, KitTool};
+use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, Toolkit, ToolkitConfig};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub struct WorkerSetup<'a> {
 /// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
 pub struct LocalAgents {
     has_servers: bool,
-    opening: Option<JoinHandle<flovyn_core::error::Result<Kit>>>,
-    toolkit: Option<Kit>,
+    opening: Option<JoinHandle<flovyn_core::error::Result<Toolkit>>>,
+    toolkit: Option<Toolkit>,
 }
 
 impl LocalAgents {
@@ -40,12 +40,12 @@ impl LocalAgents {
         let (store, registry) = (setup.store.to_owned(), models.registry());
         let has_servers = !setup.servers.is_empty();
         let description = setup.description(approvals);
-        let opening = tokio::spawn(async move { Kit::open_with(description, &store, registry).await });
+        let opening = tokio::spawn(async move { Toolkit::open_with(description, &store, registry).await });
         Self { has_servers, opening: Some(opening), toolkit: None }
     }
 
     /// Waits until it is open. Resolves once: a later call waits for ever, as a branch of `select!` has to. Cancel-safe.
-    pub async fn wait_open(&mut self) -> Result<&Kit> {
+    pub async fn wait_open(&mut self) -> Result<&Toolkit> {
         let Some(opening) = &mut self.opening else { return std::future::pending().await };
         let opened = opening.await;
         self.opening = None;
@@ -61,7 +61,7 @@ impl LocalAgents {
     }
 
     /// The toolkit, once it is open.
-    pub fn toolkit(&self) -> Option<&Kit> {
+    pub fn toolkit(&self) -> Option<&Toolkit> {
         self.toolkit.as_ref()
     }
 
@@ -77,16 +77,16 @@ impl LocalAgents {
 }
 
 impl WorkerSetup<'_> {
-    fn description(self, approvals: ApprovalPolicy) -> KitDescription {
-        let tools = vec![KitTool::Named(EVERY_TOOL.to_owned())];
-        KitDescription {
-            agents: vec![KitAgent { tools, approvals: Approval(approvals), ..KitAgent::default() }],
+    fn description(self, approvals: ApprovalPolicy) -> ToolkitConfig {
+        let tools = vec![ToolConfig::Named(EVERY_TOOL.to_owned())];
+        ToolkitConfig {
+            agents: vec![ReactAgentConfig { tools, approvals: Approval(approvals), ..ReactAgentConfig::default() }],
             working_directory: Some(self.directory.to_owned()),
             roots: self.roots,
             sandbox: Some(!self.confinement.unsandboxed),
             network: Some(self.confinement.network),
             mcp_servers: self.servers,
-            ..KitDescription::default()
+            ..ToolkitConfig::default()
         }
     }
 }

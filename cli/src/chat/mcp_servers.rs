@@ -3,7 +3,7 @@
 
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::kit::home;
+use flovyn_toolkit::config::home;
 use flovyn_toolkit::mcp::McpConfig;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

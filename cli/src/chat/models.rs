@@ -2,8 +2,8 @@
 
 use crate::Result;
 use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::config::{ProviderDescription, registry};
 use flovyn_toolkit::fake_llm::{FakeLlm, Script};
-use flovyn_toolkit::kit::{ProviderDescription, registry};
 use flovyn_toolkit::message::ModelError;
 use flovyn_toolkit::provider::{Api, Registry, catalogued};
 use flovyn_toolkit::react::ModelChoice;

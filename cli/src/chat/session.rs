@@ -8,7 +8,7 @@ use flovyn_core::client::{Client, Handle, StartOptions};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::model::{Execution, ExecutionFilter, ForkFrom, PageRequest};
 use flovyn_core::runtime::{Backend, Runtime, parse_url};
-use flovyn_toolkit::kit::home;
+use flovyn_toolkit::config::home;
 use flovyn_toolkit::react::{AgentInput, KIND};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -43,7 +43,7 @@ impl Measured {
     }
 }
 
-/// What a batch adds to the counters.
+/// The counts of a batch.
 struct Worth {
     request: RequestId,
     bytes: u64,

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// An upload that sends nothing for so long is cut.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
 
-/// What has come of a payload so far.
+/// An upload: the bytes received so far.
 pub(crate) struct Upload {
     file: BufWriter<File>,
     hasher: blake3::Hasher,

@@ -61,7 +61,7 @@ impl Assembly {
     pub(super) fn begin(&mut self, mut part: Growing, on: OnEvent<'_>) -> usize {
         let number = self.parts.len();
         if let Growing::Call { id, name, by: ExecutedBy::Us, .. } = &mut part {
-            *id = self.ids.give(id);
+            *id = self.ids.unique(id);
             on(StreamEvent::ToolCallStart { part: number, id: id.clone(), name: name.clone() });
         }
         self.parts.push((part, None));

@@ -1,4 +1,4 @@
-//! What a tool call may use: its directory, its limits, its sandbox, where its output streams to and who stops it.
+//! The environment of a tool call: its directory, limits, sandbox, output stream and stop signal.
 
 use super::record::CallRecord;
 use super::seen::Lineage;

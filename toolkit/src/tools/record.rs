@@ -1,4 +1,4 @@
-//! What a call has begun and how it ended, kept beside the engine's journal for the case that the process dies between.
+//! Records of tool calls beside the engine's journal: what a call was about to do and how it ended, for recovery after a crash between.
 //!
 //! A record is a file of its own, named by the task. A change of a file notes the hashes before and after it; a command
 //! notes that it started and keeps its output. The attempt after a death decides by the record (`task`).
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Records older than this are of runs that nobody will take up again.
+/// Records older than this belong to runs that will not be resumed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// The folder of the records. It belongs to the machine that has the working directories, one folder to each store of runs.

@@ -60,7 +60,7 @@ impl Stream {
         let id = super::word(block, "/id").unwrap_or_default();
         let call = |by| Growing::Call { id: id.clone(), name: word("/name"), json: String::new(), by, closed: false };
         let mut whole = None;
-        let (growing, said, opaque) = match kind.as_str() {
+        let (growing, start, opaque) = match kind.as_str() {
             "text" => (Growing::Text { text: String::new() }, word("/text"), None),
             "thinking" => {
                 let signature = text(block, "/signature").filter(|signature| !signature.is_empty());
@@ -83,7 +83,7 @@ impl Stream {
             }
         };
         let part = self.assembly.begin(growing, on);
-        self.assembly.grow(part, &said, on);
+        self.assembly.grow(part, &start, on);
         if let (Some(place), Some(data)) = (self.assembly.opaque(part), opaque) {
             *place = Some(data);
         }
@@ -178,8 +178,8 @@ impl Decoder for Stream {
             }
             "error" => {
                 let code = text(&event, "/error/type").unwrap_or_default();
-                let told = failed(code, text(&event, "/error/message").unwrap_or_default());
-                return Err(self.assembly.failed(told.kind, told.message));
+                let error = failed(code, text(&event, "/error/message").unwrap_or_default());
+                return Err(self.assembly.failed(error.kind, error.message));
             }
             _ => {}
         }

@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub terminal: Option<TerminalSink>,
     pub stop: Option<StopSignal>,
     /// Takes the whole output up to a size.
-    pub keep: Option<(File, u64)>,
+    pub record_to: Option<(File, u64)>,
     /// What the command reads; nothing unless given.
     pub input: Option<File>,
     /// Done where the command did not end by itself.
@@ -97,10 +97,10 @@ pub(crate) async fn run(job: Job) -> Result<Ended, Fault> {
     }
     let dropped = Dropped(Arc::default());
     let is_dropped = dropped.0.clone();
-    let (tell, ended) = tokio::sync::oneshot::channel();
+    let (sender, ended) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("flovyn-command".into());
     let started = thread.spawn(move || {
-        let _ = tell.send(Running::start(job, is_dropped).and_then(Running::attend));
+        let _ = sender.send(Running::start(job, is_dropped).and_then(Running::supervise));
     });
     let failed = |error| Fault::machine("a command could not be run".into(), error);
     started.map_err(failed)?;
@@ -126,7 +126,7 @@ struct Running {
 /// How far the end of a command that is not wanted any more is.
 struct Ending {
     why: Why,
-    asked: Instant,
+    requested_at: Instant,
     is_killed: bool,
 }
 
@@ -175,7 +175,7 @@ impl Running {
         })
     }
 
-    fn attend(mut self) -> io::Result<Ended> {
+    fn supervise(mut self) -> io::Result<Ended> {
         let mut exited: Option<(ExitStatus, Instant)> = None;
         let mut is_held = false;
         loop {
@@ -201,7 +201,7 @@ impl Running {
         };
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = self.decoders[stream as usize].finish();
-            self.take(stream, &rest);
+            self.record_output(stream, &rest);
         }
         self.streaming.flush();
         let why = self.ending.as_ref().map_or(Why::Exited, |ending| ending.why);
@@ -245,7 +245,7 @@ impl Running {
             match read {
                 Some(Ok(length)) if length > 0 => {
                     let text = self.decoders[stream as usize].decode(&buffer[..length]);
-                    self.take(stream, &text);
+                    self.record_output(stream, &text);
                 }
                 Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 _ if stream == Stream::Stdout => self.stdout = None,
@@ -255,15 +255,15 @@ impl Running {
         Ok(())
     }
 
-    fn take(&mut self, stream: Stream, text: &str) {
+    fn record_output(&mut self, stream: Stream, text: &str) {
         self.capture.push(text);
         self.streaming.push(stream, text);
-        if let Some((file, room)) = &mut self.job.keep {
-            let kept = super::excerpt::prefix(text, usize::try_from(*room).unwrap_or(usize::MAX));
-            *room -= kept.len() as u64;
+        if let Some((file, room)) = &mut self.job.record_to {
+            let written = super::excerpt::prefix(text, usize::try_from(*room).unwrap_or(usize::MAX));
+            *room -= written.len() as u64;
             // A full disk takes the copy, not the command.
-            if file.write_all(kept.as_bytes()).is_err() {
-                self.job.keep = None;
+            if file.write_all(written.as_bytes()).is_err() {
+                self.job.record_to = None;
             }
         }
     }
@@ -271,7 +271,7 @@ impl Running {
     /// Ends a command that is over a bound or not wanted any more: it is asked, then made to.
     fn bound(&mut self, now: Instant) {
         if let Some(ending) = &mut self.ending {
-            if !ending.is_killed && now.duration_since(ending.asked) >= self.job.grace {
+            if !ending.is_killed && now.duration_since(ending.requested_at) >= self.job.grace {
                 ending.is_killed = true;
                 let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
                 end_marked(&self.job.call);
@@ -285,7 +285,7 @@ impl Running {
             Some(why) => why,
             None => return,
         };
-        self.ending = Some(Ending { why, asked: now, is_killed: false });
+        self.ending = Some(Ending { why, requested_at: now, is_killed: false });
         if self.job.supervised {
             // The supervisor and the first process of its namespace end with what they supervise.
             for process in family::descendants(self.pid).iter().filter(|process| process.depth > 1) {
