@@ -266,9 +266,9 @@ mod tests {
         tokio::time::advance(REFUSAL_INTERVAL).await;
         assert!(access.identify(&token).await.unwrap().is_none());
         let rows = storage.audit(org, PageRequest::default()).await.unwrap().items;
-        let told = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
+        let fields = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
         let refused = (format!("key {}", key.id), "key.refused".to_owned(), "revoked".to_owned());
-        assert_eq!(rows.iter().take(2).map(told).collect::<Vec<_>>(), [refused.clone(), refused]);
+        assert_eq!(rows.iter().take(2).map(fields).collect::<Vec<_>>(), [refused.clone(), refused]);
         assert_eq!(rows[2].action, "key.revoked");
         // An expired one needs no look at the store.
         let short = fresh_token();
