@@ -1,4 +1,4 @@
-//! Durable events as people read them.
+//! Durable events as text for people.
 
 use crate::print::{short, word};
 use flovyn_core::model::{Event, EventKind};

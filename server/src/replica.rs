@@ -49,7 +49,7 @@ impl Replica {
         };
         let db = runtime.storage().describe();
         startup_log::server_started(&serving, metrics, &db, config);
-        let disk = disk::look_after(&db);
+        let disk = disk::watch(&db);
         Ok(Self { serving, metrics, runtime, disk, config: Mutex::new(config.clone()) })
     }
 

@@ -1,4 +1,4 @@
-//! `flovyn keys` and `flovyn migrate`: what an operator does where the database is.
+//! `flovyn keys` and `flovyn migrate`: commands for operators, on the database itself.
 
 use crate::args::{CreateKey, Keys, Migrate, OfOrg, RevokeKey};
 use crate::print::{Output, ago, moment};

@@ -1,4 +1,4 @@
-//! `flovyn orgs`: the organizations of a database, where the database is.
+//! `flovyn orgs`: the organizations of a database, on the database itself.
 
 use super::keys::{actor, directory, find};
 use crate::args::{Confirmed, LimitOrg, Orgs, Words};

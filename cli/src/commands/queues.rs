@@ -1,4 +1,4 @@
-//! `flovyn queues`: what a queue hands out at most.
+//! `flovyn queues`: the limits of queues.
 
 use crate::Result;
 use crate::args::{LimitQueue, Queues, Words};

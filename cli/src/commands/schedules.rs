@@ -1,4 +1,4 @@
-//! `flovyn schedules`: runs that time starts.
+//! `flovyn schedules`: runs that are started by a schedule.
 
 use crate::Result;
 use crate::args::{CreateSchedule, Schedules, Words};

@@ -1,4 +1,4 @@
-//! Counts what goes past a server's storage.
+//! Counts the calls of the storage.
 
 use super::Metrics;
 use flovyn_core::error::Result;

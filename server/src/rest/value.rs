@@ -1,4 +1,4 @@
-//! Values over HTTP: JSON in place, what is larger or no JSON by reference.
+//! Values over HTTP: JSON inlined; larger values, and those that are no JSON, by reference.
 
 use super::problem::Problem;
 use super::request::Caller;

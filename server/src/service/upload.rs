@@ -1,4 +1,4 @@
-//! A payload on its way in: spooled to a file, so that the server never holds a large one.
+//! An upload of a payload. It is spooled to a file, so that the server never has a large one in memory.
 
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;

@@ -1,4 +1,4 @@
-//! Providers as a description names them: the catalogue's with another key or address, or servers of one's own.
+//! Providers of a configuration: those of the catalogue with another key or address, or custom ones.
 
 use crate::provider::{Api, Endpoint, ModelError, Registry, prices};
 use flovyn_core::error::{Code, Error, Result};

@@ -1,4 +1,4 @@
-//! What the real APIs refuse, refused here as precisely: a call without a result, an unsigned or changed thought, an id
+//! Refuses the same requests as the real APIs: with a call without a result, an unsigned or changed thought, an id
 //! that is malformed.
 
 use super::choose::{Answer, Thought, sign};

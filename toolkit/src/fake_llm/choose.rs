@@ -1,4 +1,4 @@
-//! Which turn answers a request, with its texts filled in.
+//! Chooses the turn that answers a request, and fills in its texts.
 
 use super::request::ScriptedRequest;
 use super::script::{FaultKind, Order, Script, ScriptedThinking, Turn, When};

@@ -1,4 +1,4 @@
-//! A request as the script sees it, whatever its wire.
+//! A request in the form that scripts match, independent of its wire.
 
 use crate::provider::Api;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Texts that are computed when they are played.
+//! Templates: texts that are filled in when they are sent.
 
 use serde_json::{Map, Value};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The ids of calls: each stands for one call of a conversation, whatever its provider said.
+//! Makes the ids of calls unique in a conversation, whatever ids the provider gave.
 //!
 //! Some gateways give every call of an answer the same id, count anew in each answer, or give none. A result belongs to its
 //! call by the id alone, and other providers refuse a conversation with one id twice.

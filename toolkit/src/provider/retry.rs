@@ -1,4 +1,4 @@
-//! Asking again: after a wait, and at other models.
+//! Retries of model calls: after a wait, and with fallback models.
 
 use super::{CancellationToken, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, StreamEvent};
 use crate::message::Message;

@@ -58,7 +58,7 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
     let longest = limits.longest;
     let timeout = match input.timeout.map(Duration::try_from_secs_f64) {
         None => limits.timeout,
-        Some(Ok(asked)) if !asked.is_zero() && asked <= longest => asked,
+        Some(Ok(requested)) if !requested.is_zero() && requested <= longest => requested,
         Some(_) => {
             let message = format!("timeout has to be more than 0 and at most {} seconds.", longest.as_secs());
             return Err(Fault::ForModel("invalid_arguments", message));
@@ -126,8 +126,8 @@ pub(super) fn outcome(ended: &Ended, timeout: Duration, environment: &ToolEnviro
     if let Some(status) = &status {
         note(status);
     }
-    let kept = environment.record.as_ref().filter(|_| ended.output.missing > 0);
-    let full = kept.map(
+    let record = environment.record.as_ref().filter(|_| ended.output.missing > 0);
+    let full = record.map(
         |record| json!({ "call": record.name(), "bytes": ended.output.bytes.min(environment.limits.kept_output) }),
     );
     let mut outcome = ToolOutcome::text(text).with_details(json!({

@@ -1,4 +1,4 @@
-//! Which content of a file a model has seen, so that an edit of another content is refused.
+//! Remembers which content of a file a model has seen, so that an edit of any other content is refused.
 //!
 //! The hash that `read`, `write` and `edit` report goes with the next edit of the file. Edits of one turn run beside each
 //! other and all name the content that was read; [`Lineage`] knows that the others' results came from it.

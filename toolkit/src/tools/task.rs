@@ -1,7 +1,7 @@
-//! Tools as durable tasks: what is run again after a worker's death, what is compared, what is reported.
+//! Tools as durable tasks, and their recovery after a worker's death.
 //!
-//! Tools that only look are idempotent. All others are reconciled: the attempt after a death reads the call's record and
-//! decides. A file that has the content of after is done, one that has the content of before is written again, any other is
+//! Tools that only read are idempotent. All others are reconciled: the attempt after a death reads the call's record and
+//! decides. A file with the new content is done, one with the old content is written again, any other is
 //! reported. A command is never run again; the model is told that its outcome is unknown, with what it printed.
 
 use super::bash::interrupted;

@@ -1,4 +1,4 @@
-//! Tool calls as people see them: what is done, what it says, how long it took.
+//! Cards of tool calls: the call, its output, and its duration.
 
 use super::style::{Row, Style, span, wrap};
 use crate::chat::feed::text_of;

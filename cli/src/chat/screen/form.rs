@@ -1,4 +1,4 @@
-//! What an MCP server asks, as people see it: what for, what was written so far, what may be written now.
+//! Draws an elicitation: its message, the values so far, and the current field.
 
 use super::style::{Row, Span, Style, span, wrap};
 use crate::chat::elicitation::{Elicitation, Question, QuestionKind};

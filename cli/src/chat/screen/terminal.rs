@@ -1,4 +1,4 @@
-//! The terminal: rows that stay scroll up, a few at its end are drawn anew.
+//! The terminal: settled rows scroll up, a few live rows at its end are redrawn.
 
 use super::style::{Row, painted};
 use crossterm::cursor::{Hide, MoveToColumn, MoveUp, Show};

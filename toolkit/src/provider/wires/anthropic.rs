@@ -1,4 +1,4 @@
-//! Anthropic Messages: how a request is written.
+//! Anthropic Messages: encodes a request.
 
 use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, unsendable};
 use crate::message::{CacheHint, Content, ExecutedBy, Media, MediaSource, Part, Role};

@@ -1,10 +1,10 @@
-//! Anthropic Messages: what the events of a stream mean.
+//! Anthropic Messages: decodes the events of a stream.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) struct Stream {
     assembly: Assembly,
     /// The provider's numbers of blocks, and ours.
     blocks: HashMap<u64, Block>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
     complete: bool,
 }
 
@@ -169,7 +169,7 @@ impl Decoder for Stream {
                         "pause_turn" => Stop::Deferred,
                         _ => Stop::End,
                     };
-                    self.ending = Some(Ending { stop, raw: raw.to_owned() });
+                    self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
                 }
             }
             "message_stop" => {

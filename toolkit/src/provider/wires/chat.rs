@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions and those who speak it: how a request is written.
+//! OpenAI Chat Completions and compatible providers: encodes a request.
 
 use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, address, unsendable};
 use crate::message::{CacheHint, Content, ExecutedBy, Media, Message, Part, Role, ToolResult};

@@ -1,10 +1,10 @@
-//! OpenAI Chat Completions and those who speak it: what the chunks of a stream mean.
+//! OpenAI Chat Completions and compatible providers: decodes the chunks of a stream.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{Cost, CostBasis, ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
 use crate::provider::http::parse_error_body;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     /// The provider's number and id of each call, and our part.
     calls: Vec<(u64, String, usize)>,
     details: Vec<Value>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
 }
 
 impl Stream {
@@ -213,7 +213,7 @@ impl Decoder for Stream {
                 "error" => return Err(failed("", "finish_reason is error")),
                 _ => Stop::End,
             };
-            self.ending = Some(Ending { stop, raw: raw.to_owned() });
+            self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
         }
         Ok(false)
     }

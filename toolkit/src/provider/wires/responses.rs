@@ -1,4 +1,4 @@
-//! OpenAI Responses without state at the provider: how a request is written.
+//! OpenAI Responses without state at the provider: encodes a request.
 
 use super::chat::{effort, result_text};
 use super::{Call, ModelError, ThinkingSupport, ToolChoice, address, unsendable};

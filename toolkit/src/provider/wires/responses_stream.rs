@@ -1,4 +1,4 @@
-//! OpenAI Responses: what the events of a stream mean.
+//! OpenAI Responses: decodes the events of a stream.
 //!
 //! Events show the items while they grow; the message is made of the finished items alone.
 
@@ -6,7 +6,7 @@ use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub(super) struct Stream {
     /// The items that are finished, by their number.
     items: BTreeMap<u64, Value>,
     last_sequence: Option<u64>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
 }
 
 impl Stream {
@@ -89,7 +89,7 @@ impl Stream {
             None if calls => (Stop::ToolUse, "completed"),
             None => (Stop::End, "completed"),
         };
-        self.ending = Some(Ending { stop, raw: raw.to_owned() });
+        self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
     }
 }
 

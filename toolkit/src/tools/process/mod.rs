@@ -120,11 +120,11 @@ struct Running {
     is_dropped: Arc<AtomicBool>,
     started: Instant,
     measured: Instant,
-    ending: Option<Ending>,
+    termination: Option<Termination>,
 }
 
 /// How far the end of a command that is not wanted any more is.
-struct Ending {
+struct Termination {
     why: Why,
     requested_at: Instant,
     is_killed: bool,
@@ -171,7 +171,7 @@ impl Running {
             is_dropped,
             started,
             measured: started,
-            ending: None,
+            termination: None,
         })
     }
 
@@ -204,7 +204,7 @@ impl Running {
             self.record_output(stream, &rest);
         }
         self.streaming.flush();
-        let why = self.ending.as_ref().map_or(Why::Exited, |ending| ending.why);
+        let why = self.termination.as_ref().map_or(Why::Exited, |termination| termination.why);
         if why != Why::Exited {
             end_marked(&self.job.call);
             if let Some(clean) = self.job.ended_early.take() {
@@ -270,9 +270,9 @@ impl Running {
 
     /// Ends a command that is over a bound or not wanted any more: it is asked, then made to.
     fn bound(&mut self, now: Instant) {
-        if let Some(ending) = &mut self.ending {
-            if !ending.is_killed && now.duration_since(ending.requested_at) >= self.job.grace {
-                ending.is_killed = true;
+        if let Some(termination) = &mut self.termination {
+            if !termination.is_killed && now.duration_since(termination.requested_at) >= self.job.grace {
+                termination.is_killed = true;
                 let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
                 end_marked(&self.job.call);
             }
@@ -285,7 +285,7 @@ impl Running {
             Some(why) => why,
             None => return,
         };
-        self.ending = Some(Ending { why, requested_at: now, is_killed: false });
+        self.termination = Some(Termination { why, requested_at: now, is_killed: false });
         if self.job.supervised {
             // The supervisor and the first process of its namespace end with what they supervise.
             for process in family::descendants(self.pid).iter().filter(|process| process.depth > 1) {
